@@ -1,0 +1,62 @@
+# Everything a person or a script does with this tree. Needs only Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+
+.PHONY: help setup demo test check format bench chaos reqs docs lock clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(STAMP) ## create .venv with the locked packages
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Postroom needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP) requirements-bench.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.lock
+	@touch $@
+
+demo: setup ## see it work, on simulated mail, leaving nothing behind
+	$(BIN)/postroom demo
+
+test: setup ## all tests, on SQLite and on a real PostgreSQL
+	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup
+
+chaos: setup ## the longer fault runs
+	$(BIN)/python -m pytest -q -m chaos --timeout=900
+
+check: setup ## format, lint, types, layers, generated pages
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.docs --check
+
+format: setup ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(BENCH_STAMP) ## measure, beside the peers
+	$(BIN)/python -m benchmarks.queue
+
+reqs: setup ## which tests prove which requirement
+	$(BIN)/python -m tools.reqs
+
+docs: setup ## rewrite the generated pages
+	$(BIN)/python -m tools.docs
+
+lock: setup ## renew the lock files
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra dev -o requirements-dev.lock pyproject.toml
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra bench -c requirements-dev.lock -o requirements-bench.lock pyproject.toml
+
+clean: ## remove what make made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

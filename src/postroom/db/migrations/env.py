@@ -1,0 +1,13 @@
+"""Alembic's entry point. It runs on the connection, and in the transaction, that `postroom.db.schema` hands over."""
+
+from alembic import context
+
+from postroom.db.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

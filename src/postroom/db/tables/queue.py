@@ -1,0 +1,127 @@
+"""Jobs, their steps, and what keeps the queue fair, deduplicated and on time."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Sequence,
+    Table,
+    Text,
+    text,
+)
+
+from postroom.db.tables.base import metadata
+from postroom.db.types import Id, Instant
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("queue_name", Text, nullable=False),
+    Column("policy_tier", Text, nullable=False),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("seq", BigInteger, nullable=False, comment="accepted order"),
+    Column("payload_json", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ready", Boolean, nullable=False, comment="queued and ripe; false while not_before lies ahead"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("max_attempts", Integer, nullable=False, server_default="5"),
+    Column("not_before", Instant),
+    Column("idempotency_key", Text),
+    Column("repeatable", Boolean, nullable=False, comment="a finished job of this key is armed again"),
+    Column("fence", BigInteger, nullable=False, server_default="0", comment="grows with each claim"),
+    Column("worker_id", Text),
+    Column("lease_expires_at", Instant),
+    Column("heartbeat_at", Instant),
+    Column("last_error", Text),
+    Column("result_json", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("queued_at", Instant, nullable=False, comment="when it last became queued"),
+    Column("started_at", Instant),
+    Column("finished_at", Instant),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("state IN ('queued', 'running', 'completed', 'failed', 'canceled')", name="state"),
+    CheckConstraint("queue_name IN ('live', 'history', 'work')", name="queue_name"),
+    CheckConstraint("policy_tier IN ('high_priority', 'interactive', 'default')", name="policy_tier"),
+)
+
+_ready = text("state = 'queued' AND ready")
+_scheduled = text("state = 'queued' AND NOT ready")
+_running = text("state = 'running'")
+_finished = text("finished_at IS NOT NULL")
+
+Index("jobs_idem_idx", jobs.c.idempotency_key, unique=True)
+Index(
+    "jobs_ready_idx",
+    jobs.c.queue_name,
+    jobs.c.policy_tier,
+    jobs.c.priority.desc(),
+    jobs.c.seq,
+    postgresql_where=_ready,
+    sqlite_where=_ready,
+)
+Index("jobs_scheduled_idx", jobs.c.not_before, postgresql_where=_scheduled, sqlite_where=_scheduled)
+Index("jobs_running_idx", jobs.c.worker_id, postgresql_where=_running, sqlite_where=_running)
+Index("jobs_finished_idx", jobs.c.state, jobs.c.finished_at, postgresql_where=_finished, sqlite_where=_finished)
+
+job_steps = Table(
+    "job_steps",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Id, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    Column("result_json", Text),
+    Column("error", Text),
+    Index("job_steps_job_id_idx", "job_id"),
+)
+
+job_tombstones = Table(
+    "job_tombstones",
+    metadata,
+    Column("idempotency_key", Text, primary_key=True),
+    Column("job_id", Id, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("finished_at", Instant, nullable=False),
+)
+
+queue_guards = Table(
+    "queue_guards",
+    metadata,
+    Column("queue_name", Text, primary_key=True),
+    Column("run_high_priority", Integer, nullable=False, server_default="0"),
+    Column("run_interactive", Integer, nullable=False, server_default="0"),
+)
+
+# The source of `jobs.seq`: a sequence on PostgreSQL; SQLite has none, and there a row that counts does no harm.
+jobs_seq = Sequence("jobs_seq", metadata=metadata)
+queue_sequence = Table(
+    "queue_sequence",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    info={"only": "sqlite"},
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("job_type", Text, nullable=False),
+    Column("payload_json", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("cadence", Text, nullable=False),
+    Column("next_at", Instant, nullable=False),
+    Column("last_fired_at", Instant),
+    Index("schedules_next_at_idx", "next_at"),
+)

@@ -1,0 +1,50 @@
+"""Column types whose Python side is the same on both databases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import DateTime, String, Text
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from postroom.domain.clock import require_utc
+
+
+def utc_text(value: datetime) -> str:
+    """ISO 8601 in UTC with a fixed width, so that texts sort as the instants do."""
+    return require_utc(value, "time").isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware instant in UTC: `timestamptz` on PostgreSQL, fixed-width ISO text on SQLite."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(DateTime(timezone=True) if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name == "postgresql":
+            return value
+        return utc_text(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
+        return datetime.fromisoformat(value)
+
+
+class Id(TypeDecorator[str]):
+    """A UUID, a text in Python: `uuid` on PostgreSQL, text on SQLite."""
+
+    impl = String(36)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(UUID(as_uuid=False) if dialect.name == "postgresql" else String(36))

@@ -1,0 +1,40 @@
+"""Money is a whole number of micro-dollars. Floats never touch it; cents appear only at the contract's edge."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import NewType
+
+from postroom.domain.errors import BadInput
+
+Micros = NewType("Micros", int)
+
+MICROS_PER_DOLLAR = 1_000_000
+MICROS_PER_CENT = 10_000
+
+
+def from_cents(cents: int) -> Micros:
+    return Micros(cents * MICROS_PER_CENT)
+
+
+def to_cents(amount: Micros) -> int:
+    """Whole cents, rounded up: a reported spend never hides a fraction of a cent."""
+    return -(-amount // MICROS_PER_CENT)
+
+
+def parse_dollars(text: str, field: str = "amount") -> Micros:
+    """`"1.50"` or `"$1.50"` as micro-dollars; finer than a micro-dollar rounds up."""
+    try:
+        dollars = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        raise BadInput(field, f"{text!r} is not an amount in dollars; write for example 1.50") from None
+    if not dollars.is_finite():
+        raise BadInput(field, f"{text!r} is not a finite amount")
+    return Micros(int((dollars * MICROS_PER_DOLLAR).to_integral_value(ROUND_CEILING)))
+
+
+def format_dollars(amount: Micros) -> str:
+    """Two decimals where that is exact, up to six where it is not."""
+    whole, fraction = divmod(abs(amount), MICROS_PER_DOLLAR)
+    digits = f"{fraction:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}${whole:,}.{digits}"

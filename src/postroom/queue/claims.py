@@ -1,0 +1,165 @@
+"""The hot path: settle what is done, claim what is next, in one short transaction.
+
+Stale leases are recovered and scheduled jobs are promoted here too, so that no other process has to be alive for a
+killed worker's jobs to run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from postroom.db import Tx
+from postroom.db.types import utc_text
+from postroom.domain.tiers import TIERS, Tier
+from postroom.queue.guard import StarvationGuard
+from postroom.queue.model import FINISHED, ClaimedJob, JobState, QueueName
+from postroom.queue.outcome import Settlement
+from postroom.queue.plan import Pick, Slots, plan
+from postroom.queue.sql import PROMOTED_AT_ONCE, Statements, statements
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A job whose worker went silent; it is queued again, or failed if that was its last attempt."""
+
+    job_id: str
+    type: str
+    state: JobState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn at the database brought."""
+
+    claimed: list[tuple[Pick, ClaimedJob]] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)  # settlements of jobs that are no longer ours
+    recovered: list[Recovered] = field(default_factory=list)
+    next_ripe: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims, for how long, and under which guard."""
+
+    worker_id: str
+    lease: timedelta
+    guard_limit: int
+
+    def take_turn(
+        self, tx: Tx, now: datetime, settlements: Sequence[tuple[ClaimedJob, Settlement]], slots: Slots | None
+    ) -> Turn:
+        """Write the settlements, then fill the free slots (`None`: claim nothing)."""
+        sql = statements(tx.dialect)
+        refused = settle_within(tx, settlements, now) if settlements else set()
+        if slots is None:
+            return Turn(refused=refused)
+        guards = self._lock_guards(tx, sql)
+        recovered = _recover(tx, sql, now)
+        next_ripe = _promote(tx, sql, now)
+        claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
+        return Turn(claimed, refused, recovered, next_ripe)
+
+    def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
+        """Extend the leases of these jobs; returns the ids of those that are still ours."""
+        rows = json.dumps([{"id": job.id, "fence": job.fence} for job in jobs])
+        moment = {"now": now, "lease_expires_at": now + self.lease}
+        return set(tx.execute(statements(tx.dialect).heartbeat, {"rows": rows, **moment}).scalars())
+
+    def _lock_guards(self, tx: Tx, sql: Statements) -> dict[QueueName, StarvationGuard]:
+        return {
+            QueueName(queue): StarvationGuard(self.guard_limit, dict(zip(TIERS[:-1], runs, strict=True)))
+            for queue, *runs in tx.execute(sql.guards)
+        }
+
+    def _claim(
+        self,
+        tx: Tx,
+        sql: Statements,
+        now: datetime,
+        slots: Slots,
+        guards: Mapping[QueueName, StarvationGuard],
+    ) -> list[tuple[Pick, ClaimedJob]]:
+        heads = _heads(tx, sql, slots.free)
+        if not heads:
+            return []
+        before = {queue: dict(guard.runs) for queue, guard in guards.items()}
+        picks = plan(slots, heads, guards)
+        rows = tx.execute(
+            sql.claim,
+            {
+                "ids": json.dumps([pick.job_id for pick in picks]),
+                "worker_id": self.worker_id,
+                "now": now,
+                "lease_expires_at": now + self.lease,
+            },
+        )
+        jobs = {row.id: _claimed_job(row, now) for row in rows}
+        for queue, guard in guards.items():
+            if guard.runs != before[queue]:
+                counts = {f"run_{tier}": run for tier, run in guard.runs.items()}
+                tx.execute(sql.set_guard, {"queue_name": queue, **counts})
+        return [(pick, jobs[pick.job_id]) for pick in picks if pick.job_id in jobs]
+
+
+def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], list[str]]:
+    heads: dict[tuple[QueueName, Tier], list[tuple[int, int, str]]] = {}
+    for queue, tier, job_id, priority, seq in tx.execute(sql.heads, {"limit": limit}):
+        heads.setdefault((QueueName(queue), Tier(tier)), []).append((-priority, seq, job_id))
+    return {place: [job_id for _, _, job_id in sorted(line)] for place, line in heads.items()}
+
+
+def _claimed_job(row: Any, now: datetime) -> ClaimedJob:
+    since = max(row.queued_at, row.not_before or row.queued_at)
+    return ClaimedJob(
+        id=row.id,
+        type=row.type,
+        queue=QueueName(row.queue_name),
+        tier=Tier(row.policy_tier),
+        payload=json.loads(row.payload_json),
+        attempt=row.attempts,
+        max_attempts=row.max_attempts,
+        fence=row.fence,
+        waited_s=max((now - since).total_seconds(), 0.0),
+    )
+
+
+def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> set[str]:
+    """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
+    finished_at = utc_text(now)
+    rows = [
+        {
+            "id": job.id,
+            "fence": job.fence,
+            "state": settlement.state,
+            "ready": settlement.state is JobState.QUEUED and settlement.not_before is None,
+            "attempts": settlement.attempts,
+            "not_before": settlement.not_before and utc_text(settlement.not_before),
+            "error": settlement.error,
+            "result": settlement.result_json,
+            "finished_at": finished_at if settlement.state in FINISHED else None,
+        }
+        for job, settlement in settlements
+    ]
+    written = set(tx.execute(statements(tx.dialect).settle, {"rows": json.dumps(rows), "now": now}).scalars())
+    return {job.id for job, _ in settlements} - written
+
+
+def _recover(tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
+    return [
+        Recovered(row.id, row.type, JobState(row.state), row.last_error)
+        for row in tx.execute(sql.recover, {"now": now})
+    ]
+
+
+def _promote(tx: Tx, sql: Statements, now: datetime) -> datetime | None:
+    """Make ripe jobs claimable; returns when the next one will be ripe."""
+    next_ripe: datetime | None = tx.execute(sql.next_ripe).scalar()
+    if next_ripe is not None and next_ripe <= now:
+        tx.execute(sql.promote, {"now": now, "limit": PROMOTED_AT_ONCE})
+        next_ripe = tx.execute(sql.next_ripe).scalar()
+    return next_ripe

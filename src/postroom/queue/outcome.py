@@ -1,0 +1,117 @@
+"""From what a handler did to what becomes of its job: a pure decision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import assert_never
+
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.queue.catalogue import RetryPolicy
+from postroom.queue.model import ClaimedJob, JobState, Json
+from postroom.telemetry.logs import clean
+
+_LONGEST_ERROR = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised; any error that is not one of ours is a bug or a surprise, and worth another attempt."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    limit: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker is going away; the attempt does not count."""
+
+
+Outcome = Succeeded | Raised | TimedOut | Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The next state of a job, as it will be written."""
+
+    state: JobState
+    attempts: int
+    not_before: datetime | None = None
+    error: str | None = None
+    result_json: str | None = None
+
+
+def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime, random: Random) -> Settlement:
+    match outcome:
+        case Succeeded(result):
+            return _completed(job, result)
+        case Interrupted():
+            return Settlement(JobState.QUEUED, job.attempt - 1)
+        case TimedOut(limit):
+            message = f"ran longer than its time limit of {limit.total_seconds():g} s"
+            return _again_or_failed(job, message, backoff(job.attempt, policy, random), now)
+        case Raised(error):
+            message = describe(error)
+            if isinstance(error, Fatal | BadInput | NotAllowed):
+                return Settlement(JobState.FAILED, job.attempt, error=message)
+            asked = error.retry_after if isinstance(error, Retryable) else None
+            return _again_or_failed(job, message, asked or backoff(job.attempt, policy, random), now)
+        case _:
+            assert_never(outcome)
+
+
+def backoff(attempt: int, policy: RetryPolicy, random: Random) -> timedelta:
+    """How long to wait after this attempt (the first is 1), spread so that many failures do not return as one herd."""
+    exponent = min(attempt - 1, 64)  # far past any longest delay, and no float overflows
+    delay = min(policy.first_delay.total_seconds() * policy.factor**exponent, policy.longest_delay.total_seconds())
+    return timedelta(seconds=delay * random.uniform(1 - policy.jitter, 1 + policy.jitter))
+
+
+def describe(error: BaseException) -> str:
+    """The error and its causes in one line, innermost last."""
+    parts: list[str] = []
+    link: BaseException | None = error
+    while link is not None and len(parts) < 5:
+        parts.append(f"{type(link).__name__}: {link}" if str(link) else type(link).__name__)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return storable(clean(" <- ".join(parts)))
+
+
+def storable(text: str) -> str:
+    """Any text as one that both databases accept, of bounded length."""
+    whole = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return whole if len(whole) <= _LONGEST_ERROR else whole[: _LONGEST_ERROR - 1] + "…"
+
+
+def encode_result(result: Json) -> str | None:
+    """A handler's result as it is stored; one that is not JSON is a fault of the handler."""
+    try:
+        return None if result is None else json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Fatal(f"the handler's result is not JSON: {error}") from None
+
+
+def _completed(job: ClaimedJob, result: Json) -> Settlement:
+    try:
+        return Settlement(JobState.COMPLETED, job.attempt, result_json=encode_result(result))
+    except Fatal as error:
+        return Settlement(JobState.FAILED, job.attempt, error=describe(error))
+
+
+def _again_or_failed(job: ClaimedJob, message: str, delay: timedelta, now: datetime) -> Settlement:
+    if job.is_last_attempt:
+        return Settlement(
+            JobState.FAILED, job.attempt, error=f"gave up after {job.attempt} attempts; the last: {message}"
+        )
+    return Settlement(JobState.QUEUED, job.attempt, not_before=now + delay, error=message)

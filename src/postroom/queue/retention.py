@@ -1,0 +1,89 @@
+"""Forgets finished jobs in time. A `once` key outlives its job as a tombstone, so deduplication holds for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
+
+from postroom.db import Database, Tx
+from postroom.db.tables.queue import job_tombstones, jobs
+from postroom.domain.clock import Clock
+from postroom.queue.catalogue import Catalogue
+from postroom.queue.model import JobState
+from postroom.settings import QueueSettings
+
+_PRUNED_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long finished jobs stay inspectable: by age for all, and by number for the types that say so."""
+
+    completed: timedelta
+    failed: timedelta
+
+    @classmethod
+    def from_settings(cls, settings: QueueSettings) -> Retention:
+        return cls(timedelta(days=settings.keep_completed_days), timedelta(days=settings.keep_failed_days))
+
+    def too_old(self, now: datetime) -> ColumnElement[bool]:
+        done = jobs.c.state.in_([JobState.COMPLETED, JobState.CANCELED])
+        return or_(
+            and_(done, jobs.c.finished_at < now - self.completed),
+            and_(jobs.c.state == JobState.FAILED, jobs.c.finished_at < now - self.failed),
+        )
+
+
+async def prune(
+    database: Database, catalogue: Catalogue, retention: Retention, clock: Clock, *, dry_run: bool = False
+) -> int:
+    """Remove what retention lets go of, in short transactions; returns how many jobs that is."""
+    queries = [_expired(retention, clock.now()), *_surplus(catalogue)]
+    if dry_run:
+        found = [await database.read(partial(_ids, query=query)) for query in queries]
+        return len({job_id for ids in found for job_id in ids})
+    pruned = 0
+    for query in queries:
+        while count := await database.write(partial(_prune_some, query=query)):
+            pruned += count
+    return pruned
+
+
+def _expired(retention: Retention, now: datetime) -> Select[tuple[str]]:
+    return select(jobs.c.id).where(jobs.c.finished_at.is_not(None), retention.too_old(now))
+
+
+def _surplus(catalogue: Catalogue) -> Iterator[Select[tuple[str]]]:
+    """Per type with a limit: every finished job beyond the newest so many."""
+    for job_type in catalogue:
+        for state, keep in (
+            (JobState.COMPLETED, job_type.keep_completed),
+            (JobState.FAILED, job_type.keep_failed),
+        ):
+            if keep is None:
+                continue
+            newest_first = func.row_number().over(order_by=(jobs.c.finished_at.desc(), jobs.c.id.desc())).label("place")
+            ranked = (
+                select(jobs.c.id, newest_first)
+                .where(jobs.c.state == state, jobs.c.type == job_type.name, jobs.c.finished_at.is_not(None))
+                .subquery()
+            )
+            yield select(ranked.c.id).where(ranked.c.place > keep)
+
+
+def _ids(tx: Tx, query: Select[tuple[str]]) -> list[str]:
+    return list(tx.execute(query).scalars())
+
+
+def _prune_some(tx: Tx, query: Select[tuple[str]]) -> int:
+    ids = _ids(tx, query.limit(_PRUNED_AT_ONCE))
+    spent_keys = select(jobs.c.idempotency_key, jobs.c.id, jobs.c.type, jobs.c.state, jobs.c.finished_at).where(
+        jobs.c.id.in_(ids), jobs.c.idempotency_key.is_not(None), jobs.c.repeatable.is_(False)
+    )
+    columns = ["idempotency_key", "job_id", "type", "state", "finished_at"]
+    tx.execute(job_tombstones.insert().from_select(columns, spent_keys))
+    return tx.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount

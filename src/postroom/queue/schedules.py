@@ -1,0 +1,85 @@
+"""Recurring jobs, kept in the database so that any number of workers fire each tick once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+
+from postroom.db import Dialect, Tx
+from postroom.db.tables.queue import schedules
+from postroom.domain.errors import BadInput
+from postroom.queue import cadence, enqueue
+from postroom.queue.catalogue import Catalogue, KeyUse
+from postroom.queue.model import NewJob, Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A job to enqueue on a cadence. While one run is waiting or at work, further ticks fall into it."""
+
+    name: str
+    job_type: str
+    cadence: str
+    payload: Payload = field(default_factory=dict)
+    key: str | None = None  # the job's idempotency key; by default the schedule's own name
+
+    @property
+    def job_key(self) -> str:
+        return self.key or f"schedule:{self.name}"
+
+
+def declare(tx: Tx, catalogue: Catalogue, wanted: Iterable[Schedule], now: datetime) -> None:
+    """Add or change these schedules. One whose cadence is unchanged keeps its next tick, also across restarts."""
+    for schedule in wanted:
+        if catalogue[schedule.job_type].key_use is not KeyUse.REPEATABLE:
+            raise BadInput("job_type", f"{schedule.job_type} runs once a key, so it cannot recur")
+        rhythm = cadence.parse(schedule.cadence)
+        values = {
+            "job_type": schedule.job_type,
+            "payload_json": enqueue.encode_payload(schedule.payload),
+            "idempotency_key": schedule.job_key,
+            "cadence": schedule.cadence,
+        }
+        known = tx.execute(select(schedules.c.cadence).where(schedules.c.name == schedule.name)).scalar()
+        if known is None:
+            tx.execute(insert(schedules).values(name=schedule.name, next_at=rhythm.first(now), **values))
+        else:
+            moved = {} if known == schedule.cadence else {"next_at": rhythm.first(now)}
+            tx.execute(update(schedules).where(schedules.c.name == schedule.name).values(**values, **moved))
+
+
+def remove(tx: Tx, name: str) -> None:
+    tx.execute(delete(schedules).where(schedules.c.name == name))
+
+
+def fire_due(tx: Tx, catalogue: Catalogue, now: datetime) -> list[str]:
+    """Enqueue the job of every schedule that is due, once, however many ticks were missed; returns their names."""
+    query = _of_known_types(catalogue).where(schedules.c.next_at <= now)
+    if tx.dialect is Dialect.POSTGRESQL:
+        query = query.with_for_update(skip_locked=True)
+    due = tx.execute(query).all()
+    for row in due:
+        job = NewJob(row.job_type, json.loads(row.payload_json), key=row.idempotency_key)
+        enqueue.insert(tx, catalogue, [job], now)
+        next_at = cadence.parse(row.cadence).next_after(row.next_at, now)
+        tx.execute(update(schedules).where(schedules.c.name == row.name).values(next_at=next_at, last_fired_at=now))
+    return [row.name for row in due]
+
+
+def next_due(tx: Tx, catalogue: Catalogue) -> datetime | None:
+    first = tx.execute(_of_known_types(catalogue).limit(1)).first()
+    return first.next_at if first else None
+
+
+def _of_known_types(catalogue: Catalogue) -> Select[Any]:
+    """A schedule of a type that this process does not know is left for one that does."""
+    return (
+        select(schedules)
+        .where(schedules.c.job_type.in_([job_type.name for job_type in catalogue]))
+        .order_by(schedules.c.next_at)
+    )

@@ -1,0 +1,177 @@
+"""The queue's hand-written statements, together and by name.
+
+They are written once for both databases; what differs between the dialects is in the few functions at the top. Rows go
+in as one JSON document, so that a hundred jobs cost one statement. `statements(dialect)` builds the set.
+
+The literals `state = 'queued' AND ready` and their like repeat the predicates of the partial indexes word for word:
+that is what lets the planners use those indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from sqlalchemy import Boolean, TextClause, bindparam, text
+from sqlalchemy.sql.selectable import TextualSelect
+
+from postroom.db import Dialect
+from postroom.db.types import Id, Instant
+from postroom.domain.tiers import Tier
+from postroom.queue.model import QueueName
+
+PROMOTED_AT_ONCE = 5_000
+
+
+def _records(dialect: Dialect, columns: str) -> str:
+    """The JSON parameter `:rows` (a list of objects) as a table `r` with these `name type` columns."""
+    if dialect is Dialect.POSTGRESQL:
+        return f"json_to_recordset(CAST(:rows AS json)) AS r({columns})"
+    names = [column.split()[0] for column in columns.split(", ")]
+    fields = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in names)
+    return f"(SELECT {fields} FROM json_each(:rows)) AS r"  # noqa: S608 (names from this module)
+
+
+def _id_list(dialect: Dialect) -> str:
+    """The JSON parameter `:ids` (a list of ids) as a subquery."""
+    if dialect is Dialect.POSTGRESQL:
+        return "SELECT CAST(value AS uuid) FROM json_array_elements_text(CAST(:ids AS json))"
+    return "SELECT value FROM json_each(:ids)"
+
+
+def _next_seqs(dialect: Dialect) -> str:
+    """Reserve `:n` numbers of the accepted order; the first row is the first number."""
+    if dialect is Dialect.POSTGRESQL:
+        return "SELECT nextval('jobs_seq') FROM generate_series(1, :n)"
+    return "UPDATE queue_sequence SET value = value + :n WHERE name = 'jobs' RETURNING value - :n + 1"
+
+
+def _guards(dialect: Dialect) -> str:
+    """The guards of all queues, locked so that claims of several workers take turns (SQLite's are in turn anyway)."""
+    query = "SELECT queue_name, run_high_priority, run_interactive FROM queue_guards ORDER BY queue_name"
+    return query + " FOR UPDATE" if dialect is Dialect.POSTGRESQL else query
+
+
+_HEAD = """
+    SELECT * FROM (
+        SELECT '{queue}' AS queue_name, '{tier}' AS policy_tier, id, priority, seq FROM jobs
+        WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready
+        ORDER BY priority DESC, seq LIMIT :limit
+    ) AS {queue}_{tier}"""
+
+_ENQUEUE = """
+    INSERT INTO jobs (
+        id, type, queue_name, policy_tier, priority, seq, payload_json, state, ready, max_attempts,
+        not_before, idempotency_key, repeatable, created_at, queued_at, updated_at
+    )
+    SELECT r.id, r.type, r.queue_name, r.policy_tier, r.priority, r.seq, r.payload_json, 'queued', r.ready,
+           r.max_attempts, r.not_before, r.idempotency_key, r.repeatable, :now, :now, :now
+    FROM {records}
+    WHERE r.repeatable OR NOT EXISTS (
+        SELECT 1 FROM job_tombstones AS t WHERE t.idempotency_key = r.idempotency_key
+    )
+    ON CONFLICT (idempotency_key) DO UPDATE SET
+        type = excluded.type, queue_name = excluded.queue_name, policy_tier = excluded.policy_tier,
+        priority = excluded.priority, seq = excluded.seq, payload_json = excluded.payload_json,
+        state = 'queued', ready = excluded.ready, attempts = 0, max_attempts = excluded.max_attempts,
+        not_before = excluded.not_before, last_error = NULL, result_json = NULL, started_at = NULL,
+        finished_at = NULL, queued_at = excluded.queued_at, updated_at = excluded.updated_at
+        WHERE excluded.repeatable AND jobs.state IN ('completed', 'failed', 'canceled')
+    RETURNING id, idempotency_key"""
+_ENQUEUE_COLUMNS = (
+    "id uuid, type text, queue_name text, policy_tier text, priority int, seq bigint, payload_json text, "
+    "ready boolean, max_attempts int, not_before timestamptz, idempotency_key text, repeatable boolean"
+)
+
+_CLAIM = """
+    UPDATE jobs SET
+        state = 'running', ready = FALSE, fence = fence + 1, attempts = attempts + 1, worker_id = :worker_id,
+        lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
+    WHERE id IN ({ids}) AND state = 'queued'
+    RETURNING id, type, queue_name, policy_tier, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+
+_SETTLE = """
+    UPDATE jobs SET
+        state = r.state, ready = r.ready, attempts = r.attempts, not_before = r.not_before,
+        last_error = COALESCE(r.error, jobs.last_error), result_json = r.result, lease_expires_at = NULL,
+        finished_at = r.finished_at, queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
+        updated_at = :now
+    FROM {records}
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    RETURNING jobs.id"""
+_SETTLE_COLUMNS = (
+    "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
+    "error text, result text, finished_at timestamptz"
+)
+
+_HEARTBEAT = """
+    UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
+    FROM {records}
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    RETURNING jobs.id"""
+
+_PROMOTE = """
+    UPDATE jobs SET ready = TRUE WHERE id IN (
+        SELECT id FROM jobs WHERE state = 'queued' AND NOT ready AND not_before <= :now
+        ORDER BY not_before LIMIT :limit
+    )"""
+
+_NEXT_RIPE = "SELECT min(not_before) AS not_before FROM jobs WHERE state = 'queued' AND NOT ready"
+
+_RECOVER = """
+    UPDATE jobs SET
+        state = CASE WHEN attempts < max_attempts THEN 'queued' ELSE 'failed' END,
+        ready = attempts < max_attempts,
+        finished_at = CASE WHEN attempts < max_attempts THEN finished_at ELSE :now END,
+        last_error = 'worker ' || worker_id || ' went silent in attempt ' || attempts,
+        lease_expires_at = NULL, queued_at = :now, updated_at = :now
+    WHERE state = 'running' AND lease_expires_at < :now
+    RETURNING id, type, state, last_error"""
+
+_SET_GUARD = """
+    UPDATE queue_guards SET run_high_priority = :run_high_priority, run_interactive = :run_interactive
+    WHERE queue_name = :queue_name"""
+
+
+@dataclass(frozen=True)
+class Statements:
+    next_seqs: TextClause
+    enqueue: TextualSelect
+    guards: TextClause
+    set_guard: TextClause
+    heads: TextualSelect
+    claim: TextualSelect
+    settle: TextualSelect
+    heartbeat: TextualSelect
+    next_ripe: TextualSelect
+    promote: TextClause
+    recover: TextualSelect
+
+
+@cache
+def statements(dialect: Dialect) -> Statements:
+    ids, fenced = _id_list(dialect), _records(dialect, "id uuid, fence bigint")
+    return Statements(
+        next_seqs=text(_next_seqs(dialect)),
+        enqueue=_timed(_ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)), "now").columns(id=Id),
+        guards=text(_guards(dialect)),
+        set_guard=text(_SET_GUARD),
+        heads=text(_union(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier)).columns(id=Id),
+        claim=_timed(_CLAIM.format(ids=ids), "now", "lease_expires_at").columns(
+            id=Id, queued_at=Instant, not_before=Instant
+        ),
+        settle=_timed(_SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS)), "now").columns(id=Id),
+        heartbeat=_timed(_HEARTBEAT.format(records=fenced), "now", "lease_expires_at").columns(id=Id),
+        next_ripe=text(_NEXT_RIPE).columns(not_before=Instant),
+        promote=_timed(_PROMOTE, "now"),
+        recover=_timed(_RECOVER, "now").columns(id=Id, ready=Boolean),
+    )
+
+
+def _timed(sql: str, *instants: str) -> TextClause:
+    return text(sql).bindparams(*(bindparam(name, type_=Instant) for name in instants))
+
+
+def _union(parts: Iterable[str]) -> str:
+    return "\n    UNION ALL".join(parts)

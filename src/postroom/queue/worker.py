@@ -1,0 +1,312 @@
+"""Runs jobs: claims up to its free slots, keeps leases alive, settles what is done, and leaves in good order.
+
+One coroutine, `_serve`, talks to the database about jobs: each of its turns writes all outcomes that have gathered and
+fills the slots that are free. Everything else only tells it that something changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+import structlog
+
+from postroom.db.wake import Topic, Wakeups
+from postroom.domain.errors import Fatal, PostroomError, Retryable
+from postroom.domain.ids import new_id
+from postroom.queue import inspection, instruments, schedules
+from postroom.queue.catalogue import RetryPolicy
+from postroom.queue.claims import Claimant, Turn
+from postroom.queue.context import Handler, JobContext
+from postroom.queue.jobqueue import JobQueue
+from postroom.queue.model import ClaimedJob, JobState, QueueName
+from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, settle
+from postroom.queue.plan import Slots, first_after
+from postroom.queue.steps import LeaseLost
+from postroom.settings import QueueSettings, WorkerSettings
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+_HEARTBEATS_PER_LEASE = 3
+_DEPTH_EVERY_S = 15.0
+_AFTER_TROUBLE_S = 1.0
+_LONGEST_NAP_S = 60.0
+
+
+class _Stop(StrEnum):
+    """Why the worker itself ended a job."""
+
+    LEASE_LOST = "lease lost"
+    DRAIN = "drain"
+
+
+@dataclass(slots=True)
+class _Run:
+    """An attempt under way."""
+
+    context: JobContext
+    lease_ends: float  # on the monotonic clock: past it, others may have the job
+    task: asyncio.Task[None] | None = None
+    stop: _Stop | None = None
+
+    @property
+    def job(self) -> ClaimedJob:
+        return self.context.job
+
+    def end(self, why: _Stop) -> None:
+        if self.task is not None and not self.context.is_completed:
+            self.stop = self.stop or why
+            self.task.cancel()
+
+
+class Worker:
+    def __init__(
+        self,
+        queue: JobQueue,
+        handlers: Mapping[str, Handler],
+        settings: WorkerSettings | None = None,
+        queue_settings: QueueSettings | None = None,
+        *,
+        random: Random | None = None,
+        until_idle: bool = False,
+    ) -> None:
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-6:]}"
+        self._queue = queue
+        self._handlers = handlers
+        self._settings = settings or WorkerSettings()
+        self._lease = timedelta(seconds=self._settings.lease_s)
+        limit = (queue_settings or QueueSettings()).max_consecutive_same_tier
+        self._claimant = Claimant(self.id, self._lease, limit)
+        self._random = random or Random()  # noqa: S311 (jitter, not a secret)
+        self._until_idle = until_idle
+        self._runs: dict[str, _Run] = {}
+        self._settlements: list[tuple[ClaimedJob, Settlement]] = []
+        self._first = QueueName.LIVE
+        self._changed = asyncio.Event()
+        self._doubt = asyncio.Event()  # a lease may be gone: look now
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Take no more jobs, let the running ones finish for a while, then hand them back. `run` returns after that."""
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Work until `stop` is called, or until there is nothing left to do if the worker is to run `until_idle`."""
+        log.info("worker.started", worker=self.id, concurrency=self._settings.concurrency)
+        async with self._queue.database.wake.listen() as wakeups, asyncio.TaskGroup() as group:
+            side_tasks = [
+                group.create_task(self._supervise(name, coroutine), name=name)
+                for name, coroutine in (
+                    ("wakeups", self._relay(wakeups)),
+                    ("heartbeats", self._keep_leases()),
+                    ("schedules", self._fire_schedules()),
+                    ("depth", self._measure_depth()),
+                )
+            ]
+            try:
+                await self._serve(group)
+            finally:
+                for task in side_tasks:
+                    task.cancel()
+        log.info("worker.stopped", worker=self.id)
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        deadline: float | None = None
+        while True:
+            self._changed.clear()
+            lease_ends = self._queue.clock.monotonic() + self._lease.total_seconds()
+            turn = await self._take_turn()
+            if turn is not None and turn.claimed:
+                self._start(group, turn, lease_ends)
+            if not self._runs and not self._settlements and (self._stopping or (self._until_idle and turn)):
+                return
+            if self._stopping:
+                deadline = deadline or self._queue.clock.monotonic() + self._settings.drain_s
+                await self._wait(deadline - self._queue.clock.monotonic())
+                if self._queue.clock.monotonic() >= deadline:
+                    self._hand_back()
+            else:
+                await self._wait(_AFTER_TROUBLE_S if turn is None else self._nap(turn.next_ripe))
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.01)):
+                await self._changed.wait()
+
+    def _nap(self, next_ripe: datetime | None) -> float:
+        """How long to sleep if nothing happens: until the next scheduled job is ripe, but never long."""
+        if next_ripe is None:
+            return self._settings.poll_s
+        return min(self._settings.poll_s, (next_ripe - self._queue.clock.now()).total_seconds())
+
+    async def _take_turn(self) -> Turn | None:
+        """Settle and claim; None if the database cannot be used now (nothing is forgotten: the next turn settles)."""
+        settlements, self._settlements = self._settlements, []
+        slots = None if self._stopping else self._slots()
+        now = self._queue.clock.now()
+        try:
+            turn = await self._queue.database.write(lambda tx: self._claimant.take_turn(tx, now, settlements, slots))
+        except Retryable as error:
+            log.warning("worker.database_trouble", worker=self.id, error=error.message)
+            self._settlements[:0] = settlements
+            return None
+        self._report(settlements, turn)
+        return turn
+
+    def _slots(self) -> Slots | None:
+        """Some slots never go to history, so that urgent mail finds a free one even while history is being worked."""
+        concurrency = self._settings.concurrency
+        kept_for_foreground = max(concurrency // 4, 1) if concurrency > 1 else 0
+        if len(self._runs) >= concurrency:
+            return None
+        busy_with_history = sum(run.job.queue is QueueName.HISTORY for run in self._runs.values())
+        return Slots(
+            free=concurrency - len(self._runs),
+            history=max(concurrency - kept_for_foreground - busy_with_history, 0),
+            first=self._first,
+        )
+
+    def _start(self, group: asyncio.TaskGroup, turn: Turn, lease_ends: float) -> None:
+        self._first = first_after(pick for pick, _ in turn.claimed)
+        for _, job in turn.claimed:
+            run = self._runs[job.id] = _Run(JobContext(self._queue, job), lease_ends)
+            run.task = group.create_task(self._run(run))
+
+    async def _run(self, run: _Run) -> None:
+        job = run.job
+        structlog.contextvars.bind_contextvars(job=job.id, job_type=job.type, attempt=job.attempt)
+        outcome = await self._attempt(run)
+        if self._runs.get(job.id) is run:
+            del self._runs[job.id]
+        if outcome is not None and not run.context.is_completed:
+            policy = self._policy(job)
+            self._settlements.append((job, settle(job, outcome, policy, self._queue.clock.now(), self._random)))
+        self._changed.set()
+
+    async def _attempt(self, run: _Run) -> Outcome | None:
+        """Run the handler and say how it ended; None if the job is not ours any more, so that nothing may be said."""
+        job = run.job
+        handler = self._handlers.get(job.type)
+        if handler is None or job.type not in self._queue.catalogue:
+            return Raised(Fatal(f"no handler for job type {job.type!r}; was it made by a newer Postroom?"))
+        limit = self._queue.catalogue[job.type].time_limit
+        try:
+            async with asyncio.timeout(limit.total_seconds()) as timer:
+                return Succeeded(await handler(run.context))
+        except LeaseLost:
+            log.warning("job.lease_lost")
+            return None
+        except TimeoutError as error:
+            return TimedOut(limit) if timer.expired() else Raised(error)
+        except asyncio.CancelledError as error:
+            if run.stop is None:
+                return Raised(error)
+            log.warning("job.interrupted", reason=run.stop)
+            return Interrupted() if run.stop is _Stop.DRAIN else None
+        except Exception as error:
+            if not isinstance(error, PostroomError):
+                log.error("job.crashed", exc_info=error)
+            return Raised(error)
+
+    def _policy(self, job: ClaimedJob) -> RetryPolicy:
+        known = job.type in self._queue.catalogue
+        return self._queue.catalogue[job.type].retry if known else RetryPolicy()
+
+    def _report(self, settlements: list[tuple[ClaimedJob, Settlement]], turn: Turn) -> None:
+        counts: Counter[tuple[str, str]] = Counter()
+        for job, settlement in settlements:
+            if job.id in turn.refused:
+                log.warning("job.settlement_refused", job=job.id, job_type=job.type)
+                counts[job.type, "refused"] += 1
+                continue
+            retried = settlement.state is JobState.QUEUED
+            counts[job.type, "retried" if retried else settlement.state.value] += 1
+            if settlement.error is not None:
+                event = "job.will_retry" if retried else "job.failed"
+                log.warning(event, job=job.id, job_type=job.type, attempt=job.attempt, error=settlement.error)
+        for stale in turn.recovered:
+            log.warning("job.recovered", job=stale.job_id, job_type=stale.type, state=stale.state, reason=stale.reason)
+        instruments.record_settled(counts)
+        instruments.record_claims(turn.claimed)
+
+    def _hand_back(self) -> None:
+        for run in self._runs.values():
+            run.end(_Stop.DRAIN)
+
+    async def _supervise(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        """A side task that breaks is a bug; the jobs in hand are finished and the process ends, for all to see."""
+        try:
+            await coroutine
+        except Exception:
+            log.exception("worker.side_task_failed", task=name)
+            self.stop()
+            raise
+
+    async def _relay(self, wakeups: Wakeups) -> None:
+        while True:
+            await wakeups.wait()
+            topics = wakeups.take()
+            if Topic.CANCEL in topics:
+                self._doubt.set()
+            if Topic.WORK in topics:
+                self._changed.set()
+
+    async def _keep_leases(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease.total_seconds() / _HEARTBEATS_PER_LEASE):
+                    await self._doubt.wait()
+            self._doubt.clear()
+            if self._runs:
+                await self._beat()
+
+    async def _beat(self) -> None:
+        clock = self._queue.clock
+        runs = list(self._runs.values())
+        lease_ends = clock.monotonic() + self._lease.total_seconds()
+        try:
+            ours = await self._queue.database.write(
+                lambda tx: self._claimant.heartbeat(tx, clock.now(), [run.job for run in runs])
+            )
+        except Retryable as error:
+            log.warning("worker.heartbeat_failed", worker=self.id, error=error.message)
+            for run in runs:
+                if clock.monotonic() >= run.lease_ends:
+                    run.end(_Stop.LEASE_LOST)
+            return
+        for run in runs:
+            if run.job.id in ours:
+                run.lease_ends = lease_ends
+            else:
+                run.end(_Stop.LEASE_LOST)
+
+    async def _fire_schedules(self) -> None:
+        queue = self._queue
+        while True:
+            nap = _AFTER_TROUBLE_S
+            with suppress(Retryable):
+                due = await queue.database.read(lambda tx: schedules.next_due(tx, queue.catalogue))
+                if due is not None and due <= queue.clock.now():
+                    fired = await queue.database.write(queue.fire_schedules)
+                    log.debug("schedules.fired", names=fired)
+                    continue
+                until_due = _LONGEST_NAP_S if due is None else (due - queue.clock.now()).total_seconds()
+                nap = min(max(until_due, 0.01), _LONGEST_NAP_S)
+            await asyncio.sleep(nap)
+
+    async def _measure_depth(self) -> None:
+        while True:
+            with suppress(Retryable):
+                instruments.record_depth(await self._queue.database.read(inspection.depth))
+            await asyncio.sleep(_DEPTH_EVERY_S)

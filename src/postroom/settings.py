@@ -1,0 +1,195 @@
+"""One typed tree of settings: defaults, then `postroom.toml` in the home folder, then the environment.
+
+A key that does not exist is an error that names it; a value that does not fit says which key and why.
+`docs/settings.md` is made from this module.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from postroom.domain.errors import BadInput
+
+ENV_PREFIX = "POSTROOM_"
+ENV_NESTING = "__"
+HOME_VARIABLE = "POSTROOM_HOME"
+FILE_NAME = "postroom.toml"
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DatabaseSettings(Group):
+    """The control database."""
+
+    url: SecretStr | None = Field(
+        None, description="`postgresql://user:password@host/name`; unset: SQLite in the home folder"
+    )
+    synchronous: Literal["normal", "full"] = Field(
+        "full",
+        description="SQLite: `full` survives power loss to the last commit, `normal` to the last checkpoint",
+    )
+    busy_timeout_s: float = Field(30.0, gt=0, description="SQLite: how long to wait for another process's write")
+    pool_size: int = Field(5, ge=1, le=100, description="PostgreSQL: connections kept open by one process")
+
+
+class QueueSettings(Group):
+    """The job queue."""
+
+    max_consecutive_same_tier: int = Field(
+        10,
+        ge=1,
+        le=10_000,
+        description="starvation guard: services of a tier before a waiting lower tier gets a turn",
+    )
+    keep_completed_days: int = Field(14, ge=0, description="completed and cancelled jobs older than this are pruned")
+    keep_failed_days: int = Field(90, ge=0, description="failed jobs older than this are pruned")
+
+
+class WorkerSettings(Group):
+    """A process that runs jobs."""
+
+    concurrency: int = Field(16, ge=1, le=1_000, description="jobs in flight at once")
+    lease_s: float = Field(60.0, gt=0, description="a job whose worker is silent for this long is handed to another")
+    drain_s: float = Field(30.0, ge=0, description="how long a stopping worker lets its jobs finish")
+    poll_s: float = Field(5.0, gt=0, description="the safety net beneath wake-ups: look for work at least this often")
+
+
+class TelemetrySettings(Group):
+    """Logs and metrics."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least severe event logged")
+    log_format: Literal["json", "console"] = Field("json", description="one JSON object a line, or text for people")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65_535,
+        description="`postroom worker` serves Prometheus metrics on this loopback port; unset: off",
+    )
+    metrics_token: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="bearer token that a scraper must present; needed with `metrics_port`",
+    )
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_NESTING, extra="forbid", frozen=True
+    )
+
+    home: Path = Field(Path("~/.postroom"), description="the folder that holds everything of this installation")
+    database: DatabaseSettings = DatabaseSettings()
+    queue: QueueSettings = QueueSettings()
+    worker: WorkerSettings = WorkerSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load` hands the file's content in as init values; the environment wins over it."""
+        return env_settings, init_settings
+
+    @property
+    def database_url(self) -> str:
+        if self.database.url is not None:
+            return self.database.url.get_secret_value()
+        return f"sqlite:///{self.home / 'postroom.db'}"
+
+    def secrets(self) -> Iterator[str]:
+        """Every secret value of the tree, so that logs can be kept clear of them."""
+        for group in (self.database, self.queue, self.worker, self.telemetry):
+            for name in type(group).model_fields:
+                value = getattr(group, name)
+                if isinstance(value, SecretStr):
+                    yield value.get_secret_value()
+
+
+def load() -> Settings:
+    """The settings of this process; makes the home folder (readable by its owner only) if it is missing."""
+    home = Path(os.environ.get(HOME_VARIABLE) or Settings.model_fields["home"].default).expanduser().absolute()
+    _refuse_unknown_variables()
+    content = _read_file(home / FILE_NAME)
+    if "home" in content:
+        raise BadInput("home", f"set {HOME_VARIABLE} instead: the file is found through the home folder")
+    try:
+        settings = Settings(**(content | {"home": home}))
+    except ValidationError as error:
+        raise _first_problem(error) from None
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
+    return settings
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the reference page."""
+
+    key: str
+    variable: str
+    default: str
+    help: str
+
+
+def reference() -> Iterator[tuple[str, list[Setting]]]:
+    """Every group's title with its settings, in the order of the tree."""
+    yield "The home folder", [Setting("", HOME_VARIABLE, "~/.postroom", _help(Settings, "home"))]
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Group):
+            yield (field.annotation.__doc__ or name).rstrip("."), list(_settings_of(name, field.annotation))
+
+
+def _settings_of(group: str, model: type[Group]) -> Iterator[Setting]:
+    for name, field in model.model_fields.items():
+        default = "" if field.default is None else str(field.default)
+        variable = f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
+        yield Setting(f"{group}.{name}", variable, default, _help(model, name))
+
+
+def _help(model: type[BaseModel], name: str) -> str:
+    return model.model_fields[name].description or ""
+
+
+def _refuse_unknown_variables() -> None:
+    known = {setting.variable for _, settings in reference() for setting in settings}
+    for name in sorted(os.environ):
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            raise BadInput(name, "no such setting; docs/settings.md lists them all")
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), f"is not valid TOML: {error}") from None
+
+
+def _first_problem(error: ValidationError) -> BadInput:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return BadInput(key, "no such setting; docs/settings.md lists them all")
+    return BadInput(key, problem["msg"])

@@ -1,0 +1,76 @@
+"""Structured logs: one event a line on standard error, redacted last, whoever logged it.
+
+An event is a short constant text in dotted words (`job.failed`) with fields beside it; `job`, `account` and `trace`
+are bound to the context where they are known. Mail content is never passed to a logger.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from postroom.telemetry.redaction import Redactor
+
+_redactor = Redactor()
+
+
+def configure(
+    *, level: str = "info", format: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
+) -> None:
+    """Route our own events and those of every library through one redacting formatter."""
+    _redactor.learn(secrets)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=False) if format == "console" else structlog.processors.JSONRenderer()
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def get(name: str) -> structlog.stdlib.BoundLogger:
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def learn_secrets(secrets: Iterable[str]) -> None:
+    """Also keep these values out of the logs, for example a token that was just refreshed."""
+    _redactor.learn(secrets)
+
+
+def clean(text: str) -> str:
+    """The same text without secrets, for what is stored or shown rather than logged (a job's last error)."""
+    return _redactor.text(text)
+
+
+def redact(logger: WrappedLogger, method: str, event: EventDict) -> dict[str, Any]:
+    return {name: _redactor.field(name, value) for name, value in event.items()}
