@@ -14,7 +14,7 @@ from typing import Any
 
 from postroom.db import Tx
 from postroom.db.types import utc_text
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.tiers import Tier
 from postroom.queue.guard import StarvationGuard
 from postroom.queue.model import FINISHED, ClaimedJob, JobState, QueueName
 from postroom.queue.outcome import Settlement
@@ -51,7 +51,13 @@ class Claimant:
     guard_limit: int
 
     def take_turn(
-        self, tx: Tx, now: datetime, settlements: Sequence[tuple[ClaimedJob, Settlement]], slots: Slots | None
+        self,
+        tx: Tx,
+        now: datetime,
+        settlements: Sequence[tuple[ClaimedJob, Settlement]],
+        slots: Slots | None,
+        *,
+        recover: bool = True,
     ) -> Turn:
         """Write the settlements, then fill the free slots (`None`: claim nothing)."""
         sql = statements(tx.dialect)
@@ -59,7 +65,7 @@ class Claimant:
         if slots is None:
             return Turn(refused=refused)
         guards = self._lock_guards(tx, sql)
-        recovered = _recover(tx, sql, now)
+        recovered = _recover(tx, sql, now) if recover else []
         next_ripe = _promote(tx, sql, now)
         claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
         return Turn(claimed, refused, recovered, next_ripe)
@@ -71,88 +77,91 @@ class Claimant:
         return set(tx.execute(statements(tx.dialect).heartbeat, {"rows": rows, **moment}).scalars())
 
     def _lock_guards(self, tx: Tx, sql: Statements) -> dict[QueueName, StarvationGuard]:
-        return {
-            QueueName(queue): StarvationGuard(self.guard_limit, dict(zip(TIERS[:-1], runs, strict=True)))
-            for queue, *runs in tx.execute(sql.guards)
-        }
+        rows = tx.execute(sql.guards).all()
+        return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
 
     def _claim(
-        self,
-        tx: Tx,
-        sql: Statements,
-        now: datetime,
-        slots: Slots,
-        guards: Mapping[QueueName, StarvationGuard],
+        self, tx: Tx, sql: Statements, now: datetime, slots: Slots, guards: Mapping[QueueName, StarvationGuard]
     ) -> list[tuple[Pick, ClaimedJob]]:
         heads = _heads(tx, sql, slots.free)
         if not heads:
             return []
-        before = {queue: dict(guard.runs) for queue, guard in guards.items()}
+        before = {queue: list(guard.runs) for queue, guard in guards.items()}
         picks = plan(slots, heads, guards)
-        rows = tx.execute(
-            sql.claim,
-            {
-                "ids": json.dumps([pick.job_id for pick in picks]),
-                "worker_id": self.worker_id,
-                "now": now,
-                "lease_expires_at": now + self.lease,
-            },
-        )
-        jobs = {row.id: _claimed_job(row, now) for row in rows}
         for queue, guard in guards.items():
             if guard.runs != before[queue]:
-                counts = {f"run_{tier}": run for tier, run in guard.runs.items()}
-                tx.execute(sql.set_guard, {"queue_name": queue, **counts})
-        return [(pick, jobs[pick.job_id]) for pick in picks if pick.job_id in jobs]
+                high, interactive = guard.runs
+                run = {"run_high_priority": high, "run_interactive": interactive}
+                tx.execute(sql.set_guard, {"queue_name": queue, **run})
+        ids = json.dumps([pick.job_id for pick in picks])
+        lease = {"worker_id": self.worker_id, "now": now, "lease_expires_at": now + self.lease}
+        rows = {row[0]: row for row in tx.execute(sql.claim, {"ids": ids, **lease}).all()}
+        return [(pick, _claimed_job(pick, rows[pick.job_id], now)) for pick in picks if pick.job_id in rows]
 
 
 def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], list[str]]:
-    heads: dict[tuple[QueueName, Tier], list[tuple[int, int, str]]] = {}
-    for queue, tier, job_id, priority, seq in tx.execute(sql.heads, {"limit": limit}):
-        heads.setdefault((QueueName(queue), Tier(tier)), []).append((-priority, seq, job_id))
-    return {place: [job_id for _, _, job_id in sorted(line)] for place, line in heads.items()}
+    lines: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    for queue, tier, job_id, priority, seq in tx.execute(sql.heads, {"limit": limit}).all():
+        lines.setdefault((queue, tier), []).append((-priority, seq, job_id))
+    return {
+        (QueueName(queue), Tier(tier)): [job_id for _, _, job_id in sorted(line)]
+        for (queue, tier), line in lines.items()
+    }
 
 
-def _claimed_job(row: Any, now: datetime) -> ClaimedJob:
-    since = max(row.queued_at, row.not_before or row.queued_at)
+def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
+    job_id, job_type, payload, attempt, max_attempts, fence, queued_at, not_before = row
+    since = queued_at if not_before is None else max(queued_at, not_before)
     return ClaimedJob(
-        id=row.id,
-        type=row.type,
-        queue=QueueName(row.queue_name),
-        tier=Tier(row.policy_tier),
-        payload=json.loads(row.payload_json),
-        attempt=row.attempts,
-        max_attempts=row.max_attempts,
-        fence=row.fence,
+        id=job_id,
+        type=job_type,
+        queue=pick.queue,
+        tier=pick.tier,
+        payload=json.loads(payload),
+        attempt=attempt,
+        max_attempts=max_attempts,
+        fence=fence,
         waited_s=max((now - since).total_seconds(), 0.0),
     )
 
 
 def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> set[str]:
     """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
-    finished_at = utc_text(now)
-    rows = [
-        {
-            "id": job.id,
-            "fence": job.fence,
-            "state": settlement.state,
-            "ready": settlement.state is JobState.QUEUED and settlement.not_before is None,
-            "attempts": settlement.attempts,
-            "not_before": settlement.not_before and utc_text(settlement.not_before),
-            "error": settlement.error,
-            "result": settlement.result_json,
-            "finished_at": finished_at if settlement.state in FINISHED else None,
-        }
+    sql = statements(tx.dialect)
+    completed = [
+        {"id": job.id, "fence": job.fence, "result": settlement.result_json}
         for job, settlement in settlements
+        if settlement.state is JobState.COMPLETED
     ]
-    written = set(tx.execute(statements(tx.dialect).settle, {"rows": json.dumps(rows), "now": now}).scalars())
-    return {job.id for job, _ in settlements} - written
+    others = [
+        _settled_row(job, settlement, now)
+        for job, settlement in settlements
+        if settlement.state is not JobState.COMPLETED
+    ]
+    refused = {job.id for job, _ in settlements}
+    for statement, rows in ((sql.complete, completed), (sql.settle, others)):
+        if rows:
+            refused.difference_update(tx.execute(statement, {"rows": json.dumps(rows), "now": now}).scalars().all())
+    return refused
+
+
+def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "fence": job.fence,
+        "state": settlement.state,
+        "ready": settlement.state is JobState.QUEUED and settlement.not_before is None,
+        "attempts": settlement.attempts,
+        "not_before": settlement.not_before and utc_text(settlement.not_before),
+        "error": settlement.error,
+        "finished_at": utc_text(now) if settlement.state in FINISHED else None,
+    }
 
 
 def _recover(tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
     return [
         Recovered(row.id, row.type, JobState(row.state), row.last_error)
-        for row in tx.execute(sql.recover, {"now": now})
+        for row in tx.execute(sql.recover, {"now": now}).all()
     ]
 
 

@@ -7,41 +7,40 @@ N = 10 and all three tiers busy they are served 100 : 10 : 1, and nobody waits f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
 
-from postroom.domain.tiers import TIERS, Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Which tier is served next, and whether that overrides the strict order."""
-
-    tier: Tier
-    override: bool
+from postroom.domain.tiers import TIERS
 
 
 class StarvationGuard:
-    """Decides one service after another. Its whole memory is `runs`."""
+    """Decides one service after another. Tiers are known by their rank, 0 being the most urgent.
 
-    def __init__(self, limit: int, runs: Mapping[Tier, int] | None = None) -> None:
+    Its whole memory is `runs`, a count for each tier but the lowest.
+    """
+
+    def __init__(self, limit: int, runs: Sequence[int] = (0,) * (len(TIERS) - 1)) -> None:
         self._limit = limit
-        self.runs: dict[Tier, int] = {tier: (runs or {}).get(tier, 0) for tier in TIERS[:-1]}
+        self.runs = list(runs)
 
-    def choose(self, waiting: Collection[Tier]) -> Service | None:
-        """The tier to serve, given the tiers that have something waiting; None if none has."""
-        present = [tier for tier in TIERS if tier in waiting]
-        if not present:
-            return None
-        for tier, run in reversed(self.runs.items()):
-            lower = [other for other in present if TIERS.index(other) > TIERS.index(tier)]
-            if run >= self._limit and lower:
-                return Service(lower[0], override=lower[0] is not present[0])
-        return Service(present[0], override=False)
+    def choose(self, lines: Sequence[Sized]) -> int | None:
+        """The rank to serve, given what waits in each tier; None if nothing does."""
+        for rank in range(len(self.runs) - 1, -1, -1):
+            if self.runs[rank] >= self._limit:
+                lower = _first_waiting(lines, rank + 1)
+                if lower is not None:
+                    return lower
+        return _first_waiting(lines, 0)
 
-    def served(self, tier: Tier) -> None:
-        """Remember a service. A count stops at the limit, where all larger ones mean the same."""
-        for higher in TIERS[: TIERS.index(tier)]:
+    def served(self, rank: int) -> None:
+        """Remember a service. A count stops at the limit: all beyond it mean the same."""
+        for higher in range(rank):
             self.runs[higher] = 0
-        if tier in self.runs:
-            self.runs[tier] = min(self.runs[tier] + 1, self._limit)
+        if rank < len(self.runs) and self.runs[rank] < self._limit:
+            self.runs[rank] += 1
+
+
+def _first_waiting(lines: Sequence[Sized], start: int) -> int | None:
+    for rank in range(start, len(lines)):
+        if lines[rank]:
+            return rank
+    return None

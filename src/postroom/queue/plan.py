@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from postroom.domain.tiers import Tier
+from postroom.domain.tiers import TIERS, Tier
 from postroom.queue.guard import StarvationGuard
 from postroom.queue.model import QueueName
 
@@ -18,16 +18,14 @@ FOREGROUND = (QueueName.LIVE, QueueName.WORK)
 Heads = Mapping[tuple[QueueName, Tier], Iterable[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     job_id: str
     queue: QueueName
     tier: Tier
-    override: bool
+    override: bool  # a lower tier was served although a higher one waited
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """How many jobs may be claimed; `history` caps the share of the history queue; `first` goes first this time."""
 
     free: int
@@ -37,32 +35,40 @@ class Slots:
 
 def plan(slots: Slots, heads: Heads, guards: Mapping[QueueName, StarvationGuard]) -> list[Pick]:
     """Choose jobs in order of service. `heads` holds the first `slots.free` ids of each line, or all."""
-    lines = {place: deque(ids) for place, ids in heads.items()}
-
-    def next_of(queue: QueueName) -> Pick | None:
-        waiting = [tier for tier in Tier if lines.get((queue, tier))]
-        service = guards[queue].choose(waiting)
-        if service is None:
-            return None
-        guards[queue].served(service.tier)
-        return Pick(lines[queue, service.tier].popleft(), queue, service.tier, service.override)
-
     picks: list[Pick] = []
-    turns = deque(FOREGROUND)
-    if slots.first is not turns[0]:
+    turns = deque(_Line(queue, heads, guards[queue]) for queue in FOREGROUND)
+    if slots.first is not turns[0].queue:
         turns.rotate(-1)
     while turns and len(picks) < slots.free:
-        queue = turns.popleft()
-        pick = next_of(queue)
+        line = turns.popleft()
+        pick = line.serve()
         if pick is not None:
             picks.append(pick)
-            turns.append(queue)
+            turns.append(line)
+    history = _Line(QueueName.HISTORY, heads, guards[QueueName.HISTORY])
     for _ in range(min(slots.history, slots.free - len(picks))):
-        pick = next_of(QueueName.HISTORY)
+        pick = history.serve()
         if pick is None:
             break
         picks.append(pick)
     return picks
+
+
+class _Line:
+    """What waits in one queue, tier by tier."""
+
+    def __init__(self, queue: QueueName, heads: Heads, guard: StarvationGuard) -> None:
+        self.queue = queue
+        self._guard = guard
+        self._tiers = [deque(heads.get((queue, tier), ())) for tier in TIERS]
+
+    def serve(self) -> Pick | None:
+        rank = self._guard.choose(self._tiers)
+        if rank is None:
+            return None
+        override = any(self._tiers[:rank])
+        self._guard.served(rank)
+        return Pick(self._tiers[rank].popleft(), self.queue, TIERS[rank], override)
 
 
 def first_after(picks: Iterable[Pick]) -> QueueName:

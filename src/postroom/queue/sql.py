@@ -33,11 +33,11 @@ def _records(dialect: Dialect, columns: str) -> str:
     return f"(SELECT {fields} FROM json_each(:rows)) AS r"  # noqa: S608 (names from this module)
 
 
-def _id_list(dialect: Dialect) -> str:
-    """The JSON parameter `:ids` (a list of ids) as a subquery."""
+def _among_ids(dialect: Dialect) -> str:
+    """That `id` is in the JSON parameter `:ids`; on PostgreSQL as an array, whose length the planner can estimate."""
     if dialect is Dialect.POSTGRESQL:
-        return "SELECT CAST(value AS uuid) FROM json_array_elements_text(CAST(:ids AS json))"
-    return "SELECT value FROM json_each(:ids)"
+        return "id = ANY(ARRAY(SELECT CAST(value AS uuid) FROM json_array_elements_text(CAST(:ids AS json))))"
+    return "id IN (SELECT value FROM json_each(:ids))"
 
 
 def _next_seqs(dialect: Dialect) -> str:
@@ -88,21 +88,29 @@ _CLAIM = """
     UPDATE jobs SET
         state = 'running', ready = FALSE, fence = fence + 1, attempts = attempts + 1, worker_id = :worker_id,
         lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
-    WHERE id IN ({ids}) AND state = 'queued'
-    RETURNING id, type, queue_name, policy_tier, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+    WHERE {among_ids} AND state = 'queued'
+    RETURNING id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+
+# What most attempts end with, and so a statement of its own: the less a row carries, the less there is to parse.
+_COMPLETE = """
+    UPDATE jobs SET
+        state = 'completed', result_json = r.result, lease_expires_at = NULL, finished_at = :now, updated_at = :now
+    FROM {records}
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    RETURNING jobs.id"""
 
 _SETTLE = """
     UPDATE jobs SET
         state = r.state, ready = r.ready, attempts = r.attempts, not_before = r.not_before,
-        last_error = COALESCE(r.error, jobs.last_error), result_json = r.result, lease_expires_at = NULL,
-        finished_at = r.finished_at, queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
+        last_error = COALESCE(r.error, jobs.last_error), lease_expires_at = NULL, finished_at = r.finished_at,
+        queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
         updated_at = :now
     FROM {records}
     WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
     RETURNING jobs.id"""
 _SETTLE_COLUMNS = (
     "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
-    "error text, result text, finished_at timestamptz"
+    "error text, finished_at timestamptz"
 )
 
 _HEARTBEAT = """
@@ -142,6 +150,7 @@ class Statements:
     set_guard: TextClause
     heads: TextualSelect
     claim: TextualSelect
+    complete: TextualSelect
     settle: TextualSelect
     heartbeat: TextualSelect
     next_ripe: TextualSelect
@@ -151,16 +160,19 @@ class Statements:
 
 @cache
 def statements(dialect: Dialect) -> Statements:
-    ids, fenced = _id_list(dialect), _records(dialect, "id uuid, fence bigint")
+    fenced = _records(dialect, "id uuid, fence bigint")
     return Statements(
         next_seqs=text(_next_seqs(dialect)),
         enqueue=_timed(_ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)), "now").columns(id=Id),
         guards=text(_guards(dialect)),
         set_guard=text(_SET_GUARD),
         heads=text(_union(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier)).columns(id=Id),
-        claim=_timed(_CLAIM.format(ids=ids), "now", "lease_expires_at").columns(
+        claim=_timed(_CLAIM.format(among_ids=_among_ids(dialect)), "now", "lease_expires_at").columns(
             id=Id, queued_at=Instant, not_before=Instant
         ),
+        complete=_timed(
+            _COMPLETE.format(records=_records(dialect, "id uuid, fence bigint, result text")), "now"
+        ).columns(id=Id),
         settle=_timed(_SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS)), "now").columns(id=Id),
         heartbeat=_timed(_HEARTBEAT.format(records=fenced), "now", "lease_expires_at").columns(id=Id),
         next_ripe=text(_NEXT_RIPE).columns(not_before=Instant),

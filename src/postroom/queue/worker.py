@@ -18,8 +18,6 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
-import structlog
-
 from postroom.db.wake import Topic, Wakeups
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.domain.ids import new_id
@@ -41,12 +39,15 @@ _HEARTBEATS_PER_LEASE = 3
 _DEPTH_EVERY_S = 15.0
 _AFTER_TROUBLE_S = 1.0
 _LONGEST_NAP_S = 60.0
+_RECOVER_EVERY_S = 1.0
+_MOST_CLAIMED_AT_ONCE = 100
 
 
 class _Stop(StrEnum):
     """Why the worker itself ended a job."""
 
     LEASE_LOST = "lease lost"
+    TIME_LIMIT = "time limit"
     DRAIN = "drain"
 
 
@@ -94,6 +95,7 @@ class Worker:
         self._first = QueueName.LIVE
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
+        self._recover_next = 0.0
         self._stopping = False
 
     def stop(self) -> None:
@@ -136,8 +138,10 @@ class Worker:
                 await self._wait(deadline - self._queue.clock.monotonic())
                 if self._queue.clock.monotonic() >= deadline:
                     self._hand_back()
-            else:
-                await self._wait(_AFTER_TROUBLE_S if turn is None else self._nap(turn.next_ripe))
+            elif turn is None:
+                await self._wait(_AFTER_TROUBLE_S)
+            elif len(turn.claimed) < _MOST_CLAIMED_AT_ONCE:
+                await self._wait(self._nap(turn.next_ripe))
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -154,15 +158,28 @@ class Worker:
         """Settle and claim; None if the database cannot be used now (nothing is forgotten: the next turn settles)."""
         settlements, self._settlements = self._settlements, []
         slots = None if self._stopping else self._slots()
+        if not settlements and slots is None:
+            return Turn()
         now = self._queue.clock.now()
+        recover = self._recovery_is_due()
         try:
-            turn = await self._queue.database.write(lambda tx: self._claimant.take_turn(tx, now, settlements, slots))
+            turn = await self._queue.database.write(
+                lambda tx: self._claimant.take_turn(tx, now, settlements, slots, recover=recover)
+            )
         except Retryable as error:
             log.warning("worker.database_trouble", worker=self.id, error=error.message)
             self._settlements[:0] = settlements
             return None
         self._report(settlements, turn)
         return turn
+
+    def _recovery_is_due(self) -> bool:
+        """A busy worker takes hundreds of turns a second; stale leases need not be looked for in each."""
+        now = self._queue.clock.monotonic()
+        if now < self._recover_next:
+            return False
+        self._recover_next = now + min(_RECOVER_EVERY_S, self._settings.lease_s / 2)
+        return True
 
     def _slots(self) -> Slots | None:
         """Some slots never go to history, so that urgent mail finds a free one even while history is being worked."""
@@ -172,7 +189,7 @@ class Worker:
             return None
         busy_with_history = sum(run.job.queue is QueueName.HISTORY for run in self._runs.values())
         return Slots(
-            free=concurrency - len(self._runs),
+            free=min(concurrency - len(self._runs), _MOST_CLAIMED_AT_ONCE),
             history=max(concurrency - kept_for_foreground - busy_with_history, 0),
             first=self._first,
         )
@@ -185,7 +202,7 @@ class Worker:
 
     async def _run(self, run: _Run) -> None:
         job = run.job
-        structlog.contextvars.bind_contextvars(job=job.id, job_type=job.type, attempt=job.attempt)
+        logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
         outcome = await self._attempt(run)
         if self._runs.get(job.id) is run:
             del self._runs[job.id]
@@ -201,23 +218,30 @@ class Worker:
         if handler is None or job.type not in self._queue.catalogue:
             return Raised(Fatal(f"no handler for job type {job.type!r}; was it made by a newer Postroom?"))
         limit = self._queue.catalogue[job.type].time_limit
+        timer = asyncio.get_running_loop().call_later(limit.total_seconds(), run.end, _Stop.TIME_LIMIT)
         try:
-            async with asyncio.timeout(limit.total_seconds()) as timer:
-                return Succeeded(await handler(run.context))
+            return Succeeded(await handler(run.context))
         except LeaseLost:
             log.warning("job.lease_lost")
             return None
-        except TimeoutError as error:
-            return TimedOut(limit) if timer.expired() else Raised(error)
         except asyncio.CancelledError as error:
-            if run.stop is None:
-                return Raised(error)
-            log.warning("job.interrupted", reason=run.stop)
-            return Interrupted() if run.stop is _Stop.DRAIN else None
+            return self._interrupted(run, limit) if run.stop else Raised(error)
         except Exception as error:
             if not isinstance(error, PostroomError):
                 log.error("job.crashed", exc_info=error)
             return Raised(error)
+        finally:
+            timer.cancel()
+
+    def _interrupted(self, run: _Run, limit: timedelta) -> Outcome | None:
+        log.warning("job.interrupted", reason=run.stop)
+        match run.stop:
+            case _Stop.TIME_LIMIT:
+                return TimedOut(limit)
+            case _Stop.DRAIN:
+                return Interrupted()
+            case _:
+                return None
 
     def _policy(self, job: ClaimedJob) -> RetryPolicy:
         known = job.type in self._queue.catalogue

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 import structlog
@@ -17,6 +18,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from postroom.telemetry.redaction import Redactor
 
 _redactor = Redactor()
+_context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default={})  # noqa: B039 (never changed in place)
 
 
 def configure(
@@ -25,7 +27,7 @@ def configure(
     """Route our own events and those of every library through one redacting formatter."""
     _redactor.learn(secrets)
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _merge_context,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
@@ -57,6 +59,11 @@ def configure(
     )
 
 
+def bind(**fields: Any) -> None:
+    """Add these fields to every event of this task from now on."""
+    _context.set({**_context.get(), **fields})
+
+
 def get(name: str) -> structlog.stdlib.BoundLogger:
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
@@ -70,6 +77,10 @@ def learn_secrets(secrets: Iterable[str]) -> None:
 def clean(text: str) -> str:
     """The same text without secrets, for what is stored or shown rather than logged (a job's last error)."""
     return _redactor.text(text)
+
+
+def _merge_context(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    return {**_context.get(), **event}
 
 
 def redact(logger: WrappedLogger, method: str, event: EventDict) -> dict[str, Any]:
