@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.schema import SchemaItem
 
 from postroom.db import Database, Dialect, Tx, connect, schema
-from postroom.db.engine import PostgresDatabase, SqliteDatabase
+from postroom.db.opening import unmigrated
 from postroom.db.tables import metadata
 from postroom.db.wake import Topic
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
@@ -241,5 +241,4 @@ def test_the_wake_folder_is_private(tmp_path: Path) -> None:
 
 
 async def open_without_migrating(url: str) -> Database:
-    kind = SqliteDatabase if url.startswith("sqlite") else PostgresDatabase
-    return kind(make_url(url), DatabaseSettings())
+    return unmigrated(make_url(url), DatabaseSettings())
