@@ -23,14 +23,13 @@ class SqliteFactory:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._template = folder / "template.db"
+        asyncio.run(_migrate(f"sqlite:///{self._template}"))
 
     def empty_url(self) -> str:
         return f"sqlite:///{self._folder / new_id()}.db"
 
     def url(self) -> str:
         """The address of a fresh, migrated database."""
-        if not self._template.exists():
-            asyncio.run(_migrate(f"sqlite:///{self._template}"))
         url = self.empty_url()
         shutil.copy(self._template, make_url(url).database or "")
         return url
@@ -41,17 +40,15 @@ class PostgresFactory:
 
     def __init__(self, server_url: str) -> None:
         self._server = make_url(server_url)
-        self._template: str | None = None
+        template = self.empty_url()
+        asyncio.run(_migrate(template))
+        self._template = make_url(template).database or ""
 
     def empty_url(self) -> str:
         return self._create("template0")
 
     def url(self) -> str:
-        if self._template is None:
-            url = self.empty_url()
-            asyncio.run(_migrate(url))
-            self._template = make_url(url).database
-        return self._create(self._template or "")
+        return self._create(self._template)
 
     def _create(self, template: str) -> str:
         name = f"test_{new_id().replace('-', '')}"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import timedelta
 
+import psycopg
 import pytest
 from sqlalchemy import update
 
@@ -14,10 +15,12 @@ from postroom.db.tables.queue import jobs
 from postroom.db.wake import Topic
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal, Retryable
+from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
 from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName
 from postroom.queue.inspection import show_job
 from postroom.settings import WorkerSettings
+from tests.support.databases import PostgresFactory
 from tests.support.jobs import claim, count_jobs, make_queue, record_of
 from tests.support.workers import run_until_idle, running, until
 
@@ -331,6 +334,44 @@ async def test_a_scheduled_job_starts_when_it_is_ripe_and_not_at_the_next_poll(q
         await started.wait()
         late = (queue.clock.now() - due).total_seconds()
     assert 0 <= late < 1
+
+
+async def test_a_worker_outlives_the_loss_of_all_its_connections(postgres_factory: PostgresFactory) -> None:
+    url = postgres_factory.url()
+    database = await connect(url)
+    queue = make_queue(database, SystemClock())
+    done = 0
+
+    async def count(context: JobContext) -> None:
+        nonlocal done
+        done += 1
+
+    def cut_all_connections() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> pg_backend_pid()"
+            )
+
+    async with running(queue, {"noop": count}, WorkerSettings(concurrency=5, lease_s=2, poll_s=0.2)):
+        for round in range(1, 4):
+            await asyncio.to_thread(cut_all_connections)
+            await enqueue_when_possible(queue, 200)
+            await until(lambda round=round: done >= 200 * round)  # type: ignore[misc]
+    await until_drained(queue)
+    await database.close()
+
+
+async def enqueue_when_possible(queue: JobQueue, count: int) -> None:
+    """As any caller would: a broken connection is retried, and a key keeps the retry from doubling the jobs."""
+    jobs = [NewJob("noop", key=new_id()) for _ in range(count)]
+    while True:
+        try:
+            await queue.enqueue(*jobs)
+        except Retryable:
+            await asyncio.sleep(0.01)
+        else:
+            return
 
 
 async def wait_for_state(queue: JobQueue, job_id: str, state: JobState) -> None:
