@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from sqlalchemy import Boolean, TextClause, bindparam, text
+from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.sql.selectable import TextualSelect
 
 from postroom.db import Dialect
@@ -141,6 +141,15 @@ _SET_GUARD = """
     UPDATE queue_guards SET run_high_priority = :run_high_priority, run_interactive = :run_interactive
     WHERE queue_name = :queue_name"""
 
+# Several workers declare the same schedules when they start together; the first adds a row, the others find it.
+_DECLARE_SCHEDULE = """
+    INSERT INTO schedules (name, job_type, payload_json, idempotency_key, cadence, next_at)
+    VALUES (:name, :job_type, :payload_json, :idempotency_key, :cadence, :next_at)
+    ON CONFLICT (name) DO UPDATE SET
+        job_type = excluded.job_type, payload_json = excluded.payload_json,
+        idempotency_key = excluded.idempotency_key, cadence = excluded.cadence,
+        next_at = CASE WHEN schedules.cadence = excluded.cadence THEN schedules.next_at ELSE excluded.next_at END"""
+
 
 @dataclass(frozen=True)
 class Statements:
@@ -156,6 +165,7 @@ class Statements:
     next_ripe: TextualSelect
     promote: TextClause
     recover: TextualSelect
+    declare_schedule: TextClause
 
 
 @cache
@@ -177,7 +187,8 @@ def statements(dialect: Dialect) -> Statements:
         heartbeat=_timed(_HEARTBEAT.format(records=fenced), "now", "lease_expires_at").columns(id=Id),
         next_ripe=text(_NEXT_RIPE).columns(not_before=Instant),
         promote=_timed(_PROMOTE, "now"),
-        recover=_timed(_RECOVER, "now").columns(id=Id, ready=Boolean),
+        recover=_timed(_RECOVER, "now").columns(id=Id),
+        declare_schedule=_timed(_DECLARE_SCHEDULE, "next_at"),
     )
 
 
