@@ -4,7 +4,8 @@ They are written once for both databases; what differs between the dialects is i
 in as one JSON document, so that a hundred jobs cost one statement. `statements(dialect)` builds the set.
 
 The literals `state = 'queued' AND ready` and their like repeat the predicates of the partial indexes word for word:
-that is what lets the planners use those indexes.
+that is what lets the planners use those indexes. A claim is looked up by its lease and not by `state = 'running'`,
+because there the planner would be wrong to use one: it would walk over the dead entries of every job just finished.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _COMPLETE = """
     UPDATE jobs SET
         state = 'completed', result_json = r.result, lease_expires_at = NULL, finished_at = :now, updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 
 _SETTLE = """
@@ -106,7 +107,7 @@ _SETTLE = """
         queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
         updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 _SETTLE_COLUMNS = (
     "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
@@ -116,7 +117,7 @@ _SETTLE_COLUMNS = (
 _HEARTBEAT = """
     UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 
 _PROMOTE = """
