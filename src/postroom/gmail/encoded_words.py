@@ -9,7 +9,7 @@ from postroom.gmail.charsets import decode_text
 
 # A raw "?" inside is forbidden but common; the bound keeps the search linear on hostile input.
 _WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,20})?\?([bBqQ])\?((?:[^?]|\?(?!=)){0,1000})\?=")
-_CHUNK_BYTES = 45  # 60 characters of base64, 72 with the envelope; RFC 2047 allows 75
+_CHUNK_BYTES = 39  # 64 characters with the envelope: a line with a word and its header's name stays within 76
 
 
 def decode_words(value: str) -> str:
@@ -47,7 +47,7 @@ def _word_bytes(encoding: str, payload: str) -> bytes | None:
 
 
 def encode_words(text: str) -> list[str]:
-    """The text as encoded words of at most 75 characters, none of which splits a character."""
+    """The text as encoded words short enough for one line each, none of which splits a character."""
     words: list[str] = []
     chunk = b""
     for char in text:

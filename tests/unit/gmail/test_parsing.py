@@ -56,7 +56,8 @@ def test_header_names_match_in_any_case_and_a_missing_header_never_matches() -> 
 def test_repeated_headers_keep_their_order_and_the_newest_verdict_is_first() -> None:
     parsed = parse_mail(
         mail(
-            b"Authentication-Results: mx.us; spf=pass\r\nReceived: 1\r\nauthentication-results: evil; spf=pass\r\nReceived: 2\r\n"
+            b"Authentication-Results: mx.us; spf=pass\r\nReceived: 1\r\n"
+            b"authentication-results: evil; spf=pass\r\nReceived: 2\r\n"
         )
     )
     assert parsed.authentication_results == ("mx.us; spf=pass", "evil; spf=pass")

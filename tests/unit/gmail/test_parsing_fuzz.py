@@ -23,8 +23,8 @@ SEED_MAIL = (
     b"Content-Type: multipart/alternative; boundary=b1\r\n\r\n--b1\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Transfer-Encoding: quoted-printable\r\n\r\nGr=C3=BC=C3=9Fe\r\n--b1\r\nContent-Type: text/html\r\n\r\n"
     b"<p>Hi <b>you</b>&nbsp;&amp; me</p>\r\n--b1--\r\n--b0\r\nContent-Type: application/pdf; name*0*=utf-8''%e2%82;\r\n"
-    b' name*1*=%ac.pdf\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: attachment; filename="x.pdf"\r\n\r\n'
-    b"JVBERi0xLjcK\r\n--b0\r\nContent-Type: text/calendar; method=REQUEST\r\n\r\nBEGIN:VCALENDAR\r\n--b0--\r\n"
+    b' name*1*=%ac.pdf\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: attachment; filename="x.pdf"\r\n'
+    b"\r\nJVBERi0xLjcK\r\n--b0\r\nContent-Type: text/calendar; method=REQUEST\r\n\r\nBEGIN:VCALENDAR\r\n--b0--\r\n"
 )
 SPLICES = (
     *(
