@@ -146,7 +146,7 @@ def _address_in(text: str) -> str:
     address = local + at + "".join(domain.split())
     if len(address) > _MAX_ADDRESS_CHARS or address == "@" or (not at and " " in text):
         return ""
-    return "".join(char for char in address if char.isprintable())
+    return address if address.isprintable() else "".join(char for char in address if char.isprintable())
 
 
 def _shown_name(words: str) -> str:
@@ -154,4 +154,6 @@ def _shown_name(words: str) -> str:
     if len(name) > 1 and name[0] == name[-1] == '"' and '"' not in _ESCAPE.sub("", name[1:-1]):
         name = _ESCAPE.sub(r"\1", name[1:-1])
     name = decode_words(name)
-    return " ".join("".join(char if char.isprintable() else " " for char in name).split())
+    if not name.isprintable():
+        name = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(name.split())
