@@ -17,7 +17,11 @@ MAX_ADDRESSES = 2_000
 MAX_HEADER_CHARS = 64 << 10
 _MAX_ADDRESS_CHARS = 320
 _GMAIL_DOMAINS = frozenset({"gmail.com", "googlemail.com"})
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|<[^<>"]*(?:"[^"]*"[^<>"]*)?>?|[(),;:]|[^\s"<(),;:]+|\s+|.', re.DOTALL)
+# An encoded word is one piece: the commas and brackets that careless senders leave in it separate nothing.
+_PIECE = re.compile(
+    r'=\?[^?\s]{1,40}\?[bBqQ]\?[^?\s]{0,1000}\?=|"(?:[^"\\]|\\.)*"?|<[^<>"]*(?:"[^"]*"[^<>"]*)?>?|[(),;:]|[^\s"<(),;:]+|\s+|.',
+    re.DOTALL,
+)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ATEXT = re.compile(r"[^\s\"(),:;<>@\[\]\\]+")
 

@@ -132,7 +132,10 @@ def test_what_cannot_be_sent_is_refused_by_name(field: str, make: Callable[[], O
 WRITABLE = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=200)
 
 
-@given(WRITABLE, WRITABLE, st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=500))
+LINES = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\n \t.>=-"), max_size=500)
+
+
+@given(WRITABLE, WRITABLE, LINES)
 def test_any_name_subject_and_text_come_back_and_add_no_header(name: str, subject: str, text: str) -> None:
     raw = letter(to=(Address("ana@example.org", name),), subject=subject, text=text).to_bytes()
     read = parse_mail(raw)
@@ -140,7 +143,7 @@ def test_any_name_subject_and_text_come_back_and_add_no_header(name: str, subjec
     assert [address.address for address in read.to] == ["ana@example.org"]
     shown = "".join(char if char.isprintable() else " " for char in name)
     assert read.to[0].display_name == " ".join(shown.split())
-    assert read.text == text + "\n"
+    assert read.text == (text if text.endswith("\n") else f"{text}\n")
     names = [name for name, _ in message_from_bytes(raw).items()]
     assert names == ["From", "To", "Subject", "Content-Type", "Content-Transfer-Encoding", "MIME-Version"]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from postroom.gmail.html_text import html_to_text
 from postroom.gmail.parsing import ParsedMail, parse_mail
+from postroom.gmail.sim.mailbox import GeneratedMailbox
 
 SEED_MAIL = (
     b"Received: by mx\r\nAuthentication-Results: mx; spf=pass\r\n"
@@ -78,8 +79,8 @@ def check(parsed: ParsedMail) -> None:
         assert not {"/", "\\"} & set(attachment.filename)
 
 
-def mutated(rng: random.Random) -> bytes:
-    data = bytearray(SEED_MAIL)
+def mutated(rng: random.Random, seed: bytes = SEED_MAIL) -> bytes:
+    data = bytearray(seed)
     for _ in range(rng.randint(1, 12)):
         position = rng.randrange(len(data) + 1)
         match rng.randrange(4):
@@ -103,6 +104,15 @@ def test_mutated_mail_is_always_read() -> None:
     rng = random.Random(3)
     for _ in range(4_000):
         check(parse_mail(mutated(rng)))
+
+
+def test_mutated_mail_of_every_kind_is_always_read() -> None:
+    rng = random.Random(4)
+    box = GeneratedMailbox(10_000, 6, "ana.silva@example.org")
+    for index in range(600):
+        raw = box.raw(index)
+        check(parse_mail(raw))
+        check(parse_mail(mutated(rng, raw[:20_000])))
 
 
 @settings(max_examples=200)

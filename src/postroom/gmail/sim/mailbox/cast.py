@@ -62,6 +62,7 @@ _HOSTS = (
     "fastpost.example",
     "work.example",
     "university.example",
+    "xn--bcher-kva.example",
 )
 
 
@@ -84,6 +85,10 @@ class Cast:
         # The owner writes in English to half of them, and in every other language to somebody.
         languages = [ENGLISH if number % 2 else OTHERS[(number // 2) % len(OTHERS)] for number in range(CONTACTS)]
         self.contacts = tuple(_party(dice, language, number) for number, language in enumerate(languages))
+
+    def addressed(self, dice: Dice) -> Party:
+        """The owner as companies write the address: now and then in another case, or without the name."""
+        return self.owner if dice.chance(900) else Party("", self.owner.address.title())
 
     def contact(self, dice: Dice) -> Party:
         """Somebody the owner knows; few of them write most of the mail."""

@@ -40,7 +40,7 @@ def bank(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.FINANCE,
         sender,
-        (cast.owner,),
+        (cast.addressed(dice),),
         topic.format(**values),
         facts=(facts.format(**values),),
         style=Style.ALTERNATIVE,
@@ -64,7 +64,7 @@ def receipt(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.FINANCE,
         sender,
-        (cast.owner,),
+        (cast.addressed(dice),),
         subject.format(shop=sender.name, n=number, a=total),
         facts=(f"Order {number}", f"Total: {total} EUR", "Thank you for your purchase."),
         style=dice.pick((Style.HTML, Style.ALTERNATIVE)),
@@ -87,7 +87,7 @@ def travel(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.TRAVEL,
         sender,
-        (cast.owner,),
+        (cast.addressed(dice),),
         subject.format(c=booking, p=place, d=day),
         facts=(f"Booking code: {booking}", f"Destination: {place}", f"Departure: {day} at {dice.between(5, 22)}:40"),
         style=Style.ALTERNATIVE,
@@ -112,7 +112,7 @@ def health(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.HEALTH,
         dice.pick(HEALTH),
-        (cast.owner,),
+        (cast.addressed(dice),),
         subject.format(d=day),
         facts=(f"Appointment: {day} at {dice.between(8, 17)}:15", "Please bring your insurance card."),
         style=dice.pick((Style.PLAIN, Style.ALTERNATIVE)),
@@ -131,7 +131,7 @@ def newsletter(dice: Dice, cast: Cast) -> Letter:
             "The month in review",
         )
     )
-    return _bulk(dice, Category.NEWSLETTER, sender, cast.owner, subject, dice.between(4, 14))
+    return _bulk(dice, Category.NEWSLETTER, sender, cast.addressed(dice), subject, dice.between(4, 14))
 
 
 def promotion(dice: Dice, cast: Cast) -> Letter:
@@ -147,7 +147,7 @@ def promotion(dice: Dice, cast: Cast) -> Letter:
             f"Nur für kurze Zeit: {percent} % Rabatt",
         )
     )
-    return _bulk(dice, Category.PROMOTION, dice.pick(PROMOTIONS), cast.owner, subject, dice.between(2, 6))
+    return _bulk(dice, Category.PROMOTION, dice.pick(PROMOTIONS), cast.addressed(dice), subject, dice.between(2, 6))
 
 
 def _bulk(dice: Dice, category: Category, sender: Party, owner: Party, subject: str, paragraphs: int) -> Letter:
@@ -180,7 +180,7 @@ def social(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.SOCIAL,
         sender,
-        (cast.owner,),
+        (cast.addressed(dice),),
         subject,
         style=Style.HTML,
         unsubscribe=f"<https://{sender.domain}/off>" if dice.chance(850) else "",
@@ -204,7 +204,7 @@ def notification(dice: Dice, cast: Cast) -> Letter:
     return Letter(
         Category.NOTIFICATION,
         sender,
-        (cast.owner,),
+        (cast.addressed(dice),),
         subject,
         facts=(f"Reference: {number}",),
         style=dice.pick((Style.PLAIN, Style.ALTERNATIVE)),
