@@ -22,6 +22,7 @@ MAX_PARAMETER_CHARS = 8 << 10
 
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _ESCAPE = re.compile(r'\\(["\\])')
 _SECTION = re.compile(r"(.+?)(?:\*([0-9]{1,3}))?(\*)?")
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -52,9 +53,9 @@ class Headers:
         return self._by_name.get(name.lower(), ())
 
     def text(self, name: str) -> str | None:
-        """The first value with its encoded words read and its white space tidied."""
+        """The first value as one line for people: encoded words read, control characters and extra space gone."""
         value = self.get(name)
-        return None if value is None else " ".join(decode_words(value).split())
+        return None if value is None else " ".join(_CONTROL.sub(" ", decode_words(value)).split())
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name

@@ -153,10 +153,9 @@ def _meta_charset(part: Part, data: bytes) -> str | None:
 def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
     message_id = _first_id(headers.get("Message-ID"))
     date = _date(headers.get("Date"))
-    if message_id is None:
-        problems.append("Message-ID is missing" if "Message-ID" not in headers else "Message-ID cannot be read")
-    if date is None:
-        problems.append("Date is missing" if "Date" not in headers else "Date cannot be read")
+    for name, value in (("Message-ID", message_id), ("Date", date)):
+        if value is None:
+            problems.insert(0, f"{name} cannot be read" if name in headers else f"{name} is missing")
     return ParsedMail(
         headers=headers,
         message_id=message_id,

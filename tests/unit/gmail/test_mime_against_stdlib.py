@@ -7,13 +7,16 @@ import quopri
 from email import message_from_bytes
 from email.message import Message
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.gmail.bodies import decode_transfer, transfer_encoding_of
 from postroom.gmail.headers import split_headers
 from postroom.gmail.mime import parts_of
 from postroom.gmail.sim.mailbox import GeneratedMailbox
+
+# The same examples on every run; how long one takes is not what these tests are about.
+steady = settings(deadline=None, derandomize=True)
 
 Parts = list[tuple[str, bytes]]
 KINDS = ("mixed", "alternative", "related", "report", "digest")
@@ -75,6 +78,7 @@ def containers(draw: st.DrawFn, children: st.SearchStrategy[bytes]) -> bytes:
 messages = st.recursive(leaves(), containers, max_leaves=12)
 
 
+@steady
 @given(messages)
 def test_the_parts_of_well_formed_mail_are_those_of_the_standard_library(raw: bytes) -> None:
     raw = b"Subject: x\r\nMIME-Version: 1.0\r\n" + raw
