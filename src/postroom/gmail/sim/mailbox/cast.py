@@ -78,8 +78,8 @@ class Cast:
     """The owner and the people around one mailbox."""
 
     def __init__(self, seed: int, email: str) -> None:
-        words = re.split(r"[._+-]+", email.partition("@")[0])
-        self.owner = Party(" ".join(word.capitalize() for word in words if word), email)
+        words = re.findall(r"[a-z0-9]+", email.partition("@")[0].lower())
+        self.owner = Party(" ".join(word.capitalize() for word in words), email)
         self._seed = seed
         dice = Dice(seed, _SALT)
         # The owner writes in English to half of them, and in every other language to somebody.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from postroom.domain.errors import BadInput
+from postroom.gmail.header_writing import address_problem
 from postroom.gmail.sim.mailbox.cast import Cast, Party
 from postroom.gmail.sim.mailbox.dice import MASK, Dice, derive
 from postroom.gmail.sim.mailbox.labels import USER_LABELS, labels_of
@@ -31,8 +32,9 @@ class GeneratedMailbox:
     def __init__(self, messages: int, seed: int, email: str) -> None:
         if messages < 0:
             raise BadInput("messages", f"{messages} is negative")
-        if "@" not in email:
-            raise BadInput("email", f"{email!r} is not an address; write for example ana@example.org")
+        problem = address_problem(email) if email.isascii() else f"{email!r} is not ASCII"
+        if problem:
+            raise BadInput("email", problem)
         self._messages = messages
         self._seed = seed
         self._cast = Cast(seed, email)
