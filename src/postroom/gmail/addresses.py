@@ -97,7 +97,7 @@ def canonical_set(addresses: Iterable[Address]) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects the tokens of one mailbox until a separator ends it."""
+    """Collects the pieces of one mailbox until a separator ends it."""
 
     found: list[Address] = field(default_factory=list)
     _words: list[str] = field(default_factory=list)
