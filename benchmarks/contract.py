@@ -63,6 +63,12 @@ class Contender(Protocol):
     def __call__(self, store: Store, load: Load, options: Mapping[str, int]) -> dict[Measure, float]: ...
 
 
+def check_all_done(done: int | None, expected: int) -> None:
+    """A fast queue that leaves jobs behind is not fast."""
+    if done != expected:
+        raise RuntimeError(f"{done} of {expected} jobs were completed")
+
+
 def batches(count: int, size: int = BATCH) -> Iterator[range]:
     for start in range(0, count, size):
         yield range(start, min(start + size, count))

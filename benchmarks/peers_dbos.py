@@ -9,7 +9,7 @@ from typing import Any
 from dbos import DBOS
 from sqlalchemy import Engine, event
 
-from benchmarks.contract import Load, Measure, Stopwatch, Store
+from benchmarks.contract import Load, Measure, Stopwatch, Store, check_all_done
 
 _LOOK_EVERY_S = 0.05
 _QUEUE = "bench"
@@ -46,6 +46,7 @@ def throughput(store: Store, load: Load, options: Mapping[str, int]) -> dict[Mea
             time.sleep(_LOOK_EVERY_S)
         # It takes up to a second to notice a new queue; that is no part of its speed.
         watch.record(Measure.DRAIN, load.total, time.perf_counter() - started[0])
+        check_all_done(len(started), load.total)
     finally:
         DBOS.destroy()
     return watch.rates

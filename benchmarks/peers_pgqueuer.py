@@ -11,7 +11,9 @@ from pgqueuer import AsyncpgDriver, Queries, QueueManager
 from pgqueuer.models import Job
 from pgqueuer.types import QueueExecutionMode
 
-from benchmarks.contract import Load, Measure, Stopwatch, Store, batches
+from benchmarks.contract import Load, Measure, Stopwatch, Store, batches, check_all_done
+
+_SUCCESSFUL = "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
 
 
 def throughput(store: Store, load: Load, options: Mapping[str, int]) -> dict[Measure, float]:
@@ -37,6 +39,7 @@ async def _throughput(store: Store, load: Load, batch_size: int) -> dict[Measure
                 await manager.queries.enqueue(["noop"] * len(batch), [*map(_payload, batch)], [0] * len(batch))
         with watch.time(Measure.DRAIN, load.total):
             await manager.run(batch_size=batch_size, mode=QueueExecutionMode.drain)
+        check_all_done(await connection.fetchval(_SUCCESSFUL), load.total)
     finally:
         await connection.close()
     return watch.rates

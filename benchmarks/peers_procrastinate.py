@@ -8,7 +8,7 @@ from typing import Any
 
 import procrastinate
 
-from benchmarks.contract import Load, Measure, Stopwatch, Store, batches
+from benchmarks.contract import Load, Measure, Stopwatch, Store, batches, check_all_done
 
 
 def throughput(store: Store, load: Load, options: Mapping[str, int]) -> dict[Measure, float]:
@@ -36,4 +36,6 @@ async def _throughput(store: Store, load: Load, concurrency: int) -> dict[Measur
             await app.run_worker_async(
                 wait=False, concurrency=concurrency, listen_notify=False, install_signal_handlers=False
             )
+        done = await app.job_manager.list_jobs_async(status="succeeded")
+        check_all_done(len([*done]), load.total)
     return watch.rates

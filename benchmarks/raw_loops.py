@@ -13,7 +13,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from benchmarks.contract import Load, Measure, Stopwatch, Store, batches
+from benchmarks.contract import Load, Measure, Stopwatch, Store, batches, check_all_done
 from postroom.db import connect
 from postroom.db.types import utc_text
 from postroom.domain.ids import new_id
@@ -54,7 +54,7 @@ def sqlite_loop(store: Store, load: Load, options: Mapping[str, int]) -> dict[Me
                 _sqlite_insert(connection, range(load.single + batch.start, load.single + batch.stop))
         with watch.time(Measure.DRAIN, load.total):
             done = _sqlite_drain(connection)
-    _check(done, load.total)
+    check_all_done(done, load.total)
     return watch.rates
 
 
@@ -108,7 +108,7 @@ async def _asyncpg_loop(store: Store, load: Load) -> dict[Measure, float]:
             done = await _asyncpg_drain(connection)
     finally:
         await connection.close()
-    _check(done, load.total)
+    check_all_done(done, load.total)
     return watch.rates
 
 
@@ -136,8 +136,3 @@ async def _asyncpg_drain(connection: Any) -> int:
 async def _migrate(store: Store) -> None:
     database = await connect(store.url)
     await database.close()
-
-
-def _check(done: int, expected: int) -> None:
-    if done != expected:
-        raise RuntimeError(f"{done} of {expected} jobs were completed")
