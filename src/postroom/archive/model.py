@@ -1,0 +1,76 @@
+"""The words of the archive: mail on its way in, and mail that is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Provenance(StrEnum):
+    """Where the raw bytes were read. Only the API's are known to be what Gmail holds."""
+
+    API = "api"
+    TAKEOUT = "takeout"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMail:
+    """A message to store. `received` is when the mailbox received it; without it the Date header decides."""
+
+    raw: bytes
+    provenance: Provenance
+    gmail_id: str | None = None
+    thread_id: str | None = None
+    labels: frozenset[str] | None = None  # None: nothing is known of its labels
+    received: datetime | None = None
+
+
+class StoreOutcome(StrEnum):
+    STORED = "stored"
+    DUPLICATE = "duplicate"  # it was there already, with these bytes
+    ADOPTED = "adopted"  # it was imported without a Gmail id, and has one now
+    REPLACED = "replaced"  # the API's own bytes took the place of another source's
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Proof of a stored message: where it is, under which key, and the hash of its bytes."""
+
+    key: str
+    shard: str
+    row_id: int
+    sha256: str
+    outcome: StoreOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """A message as a list shows it."""
+
+    account: str
+    key: str
+    shard: str
+    row_id: int
+    date: datetime
+    gmail_id: str | None
+    thread_id: str
+    message_id: str | None
+    sender: str
+    subject: str
+    size: int
+    sha256: str
+    provenance: Provenance
+    has_attachment: bool
+    labels: tuple[str, ...]
+    deleted_at_source: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedAttachment:
+    number: int
+    filename: str
+    content_type: str
+    size: int
+    sha256: str

@@ -1,0 +1,128 @@
+"""From raw bytes to everything a shard stores: parsed, indexed, packed. Pure, and so done outside of the writer's thread.
+
+Never fails for what a message holds: what cannot be read is reported and the raw bytes are kept all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from postroom.archive.model import IncomingMail
+from postroom.archive.packing import Cut, Packed, cut, pack
+from postroom.mail.addresses import Address
+from postroom.mail.parsing import ParsedMail, parse_mail
+
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_BODY = 200_000
+_LONGEST_FIELD = 20_000
+_LONGEST_NAME = 500
+
+
+class Texts(NamedTuple):
+    """The columns of the full-text index."""
+
+    subject: str
+    sender: str
+    recipients: str
+    cc: str
+    body: str
+    filenames: str
+    list: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMail:
+    mail: IncomingMail
+    key: str
+    message_id: str
+    thread_id: str
+    date: datetime
+    sha256: bytes
+    packed: Packed
+    cuts: list[Cut]
+    sender: str
+    subject: str
+    texts: Texts
+    recipients: list[tuple[str, str, str]]
+    attachments: list[tuple[str, str, int, str]]
+    problems: tuple[str, ...]
+
+    @property
+    def date_ms(self) -> int:
+        return int(self.date.timestamp() * 1_000)
+
+    @property
+    def weight(self) -> int:
+        """Roughly how many bytes it adds to a transaction."""
+        return len(self.packed.data) + sum(len(piece.content) for piece in self.cuts) + len(self.texts.body)
+
+
+def prepare(mail: IncomingMail) -> PreparedMail:
+    parsed = parse_mail(mail.raw)
+    digest = hashlib.sha256(mail.raw)
+    rest, cuts = cut(mail.raw, (attachment.encoded for attachment in parsed.attachments))
+    message_id = parsed.message_id or f"sha256:{digest.hexdigest()}"
+    return PreparedMail(
+        mail=mail,
+        key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
+        message_id=message_id,
+        thread_id=mail.thread_id or _thread_of(parsed, message_id),
+        date=mail.received or parsed.date or UNDATED,
+        sha256=digest.digest(),
+        packed=pack(rest),
+        cuts=cuts,
+        sender=_clean(str(parsed.from_[0]) if parsed.from_ else "")[:_LONGEST_NAME],
+        subject=_clean(parsed.subject)[:_LONGEST_NAME],
+        texts=_texts(parsed),
+        recipients=_recipients(parsed),
+        attachments=[
+            (_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments
+        ],
+        problems=parsed.problems,
+    )
+
+
+def _thread_of(parsed: ParsedMail, message_id: str) -> str:
+    """A thread for mail that came without one: all that refer to the same first message are together."""
+    root = next(iter(parsed.references), None) or parsed.in_reply_to or message_id
+    return "t" + hashlib.sha256(root.encode("utf-8", "replace")).hexdigest()[:15]
+
+
+def _texts(parsed: ParsedMail) -> Texts:
+    enclosed = [
+        parse_mail(attachment.content()).best_text
+        for attachment in parsed.attachments
+        if attachment.content_type == "message/rfc822"
+    ]
+    calendars = [calendar.text for calendar in parsed.calendars]
+    return Texts(
+        subject=_clean(parsed.subject)[:_LONGEST_FIELD],
+        sender=_names(parsed.from_ + parsed.sender),
+        recipients=_names(parsed.to + parsed.bcc),
+        cc=_names(parsed.cc),
+        body=_clean("\n".join([parsed.best_text, *enclosed, *calendars]))[:_LONGEST_BODY],
+        filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
+        list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
+    )
+
+
+def _names(addresses: tuple[Address, ...]) -> str:
+    return _clean("\n".join(str(address) for address in addresses))[:_LONGEST_FIELD]
+
+
+def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
+    groups = (("from", parsed.from_), ("to", parsed.to), ("cc", parsed.cc), ("bcc", parsed.bcc))
+    found = {
+        (kind, _clean(address.canonical)): _clean(address.display_name)[:_LONGEST_NAME]
+        for kind, addresses in groups
+        for address in addresses
+    }
+    return [(kind, address, name) for (kind, address), name in found.items()]
+
+
+def _clean(text: str) -> str:
+    """Any text as one that a database takes: no NULs, and no halves of characters."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode()

@@ -1,0 +1,100 @@
+"""Opening one shard, for reading or for writing, and refusing one that this code does not understand."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+from postroom.archive.layout import ShardName
+from postroom.archive.shard_schema import APPLICATION_ID, TABLES, VERSION
+from postroom.domain.errors import Fatal, NewerSchema, Retryable
+
+_BUSY_TIMEOUT_S = 30.0
+
+
+def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
+    """The shard, made if it is missing. FULL: every commit is on disk before anybody is told."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    connection = _connect(path, f"file:{_uri(path)}?mode=rwc")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -65536")
+    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+        _create(connection, name)
+    _check(connection, path)
+    return connection
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """A reader of its own: it never waits for the writer, and can change nothing."""
+    connection = _connect(path, f"file:{_uri(path)}?mode=ro")
+    connection.execute("PRAGMA query_only = ON")
+    _check(connection, path)
+    return connection
+
+
+def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
+    """The one place where SQLite's complaints about a shard become ours."""
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return Retryable(f"The disk that holds {what} is full; nothing was half stored. Free some space and go on.")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Retryable(f"{what} is locked by another process.")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return Fatal(f"{what} cannot be opened for writing ({error}): check who owns the file and its folder.")
+        case _:
+            return Fatal(f"{what} is damaged ({error}). Run `postroom verify`: it tells what is lost and rebuilds the rest.")
+
+
+def _connect(path: Path, uri: str) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(
+            uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise storage_error(error, str(path)) from error
+
+
+def _uri(path: Path) -> str:
+    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _create(connection: sqlite3.Connection, name: ShardName) -> None:
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _statements():
+        connection.execute(statement)
+    facts = {"account": name.account, "period": str(name.year), "part": str(name.part), "created_at": made}
+    connection.executemany("INSERT INTO shard (key, value) VALUES (?, ?)", facts.items())
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _statements() -> list[str]:
+    """One by one: `executescript` would commit by itself between them."""
+    found, text = [], ""
+    for line in TABLES.splitlines():
+        text += line + "\n"
+        if sqlite3.complete_statement(text):
+            found.append(text)
+            text = ""
+    return found
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(error, str(path)) from error
+    if application != APPLICATION_ID:
+        connection.close()
+        raise Fatal(f"{path} is not a shard of a Postroom archive; move it elsewhere.")
+    if version > VERSION:
+        connection.close()
+        raise NewerSchema(f"{path} was written by a newer Postroom (shard version {version}). Upgrade Postroom.")
