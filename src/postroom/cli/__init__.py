@@ -1,1 +1,1 @@
-"""Thin commands over the application."""
+"""The command line: thin commands over `app`. Exit code 0 is success, 1 a failure, 2 bad usage."""

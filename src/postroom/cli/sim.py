@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from postroom.domain.errors import BadInput
 from postroom.gmail.sim.command import serve
 
 app = typer.Typer(help="Stand-ins for outside services, on this machine only.", no_args_is_help=True)
@@ -32,8 +31,4 @@ def gmail(
     quota: Annotated[Quota, typer.Option(help="Which of Gmail's limits to enforce.")] = Quota.NONE,
 ) -> None:
     """Serve a generated mailbox as Gmail would, and print one line of JSON when ready."""
-    try:
-        serve(port=port, messages=messages, seed=seed, quota=quota)
-    except BadInput as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+    serve(port=port, messages=messages, seed=seed, quota=quota)

@@ -52,6 +52,7 @@ def _answer(part: Section, reply: Reply) -> bytes:
         lines.append(f"Content-ID: <response-{content_id}>")
     lines += ["", f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
     if reply.body:
-        lines += [f"Content-Type: {reply.content_type}", f"Content-Length: {len(reply.body)}"]
+        lines.append(f"Content-Type: {reply.content_type}")
+    lines.append(f"Content-Length: {len(reply.body)}")
     lines += [f"{name}: {value}" for name, value in reply.headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + reply.body + b"\r\n"

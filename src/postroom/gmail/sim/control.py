@@ -9,7 +9,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import islice
 
@@ -20,7 +20,7 @@ from postroom.gmail.sim.errors import ApiError, invalid, not_found
 from postroom.gmail.sim.faults import Faults, Rule
 from postroom.gmail.sim.grants import Grants
 from postroom.gmail.sim.http import Reply, Request, json_reply
-from postroom.gmail.sim.mailbox_state import MailboxState
+from postroom.gmail.sim.mailbox_state import MailboxState, Watch
 from postroom.gmail.sim.meter import Meter, Tally
 from postroom.gmail.sim.model import MailSummary
 from postroom.gmail.sim.order import Place
@@ -62,6 +62,29 @@ class _Truth(_Body):
     cursor: list[int] | None = None
     limit: int = 5000
     hashes: bool = True
+
+
+@dataclass(frozen=True)
+class State:
+    """What was called, used and refused since the counters were set back, and where the mailbox stands."""
+
+    calls: dict[str, int]
+    """By method name; `batch` and `token` count requests."""
+    errors: dict[str, int]
+    """By status and reason, as in `429 rateLimitExceeded`."""
+    requests: int
+    batches: int
+    units: int
+    throttled: int
+    max_in_flight: int
+    most_units_in_a_minute: int
+    in_flight: int
+    fault_hits: dict[str, int]
+    """By the number of the rule."""
+    messages: int
+    threads: int
+    history_id: str
+    watch: Watch | None
 
 
 class Control:
@@ -118,17 +141,24 @@ class Control:
     def reset_counters(self) -> None:
         self._meter.tally = Tally()
 
-    def state(self) -> Json:
-        """What was called, used and refused, and where the mailbox stands."""
-        store, watch = self._box.store, self._box.watch
-        return asdict(self._meter.tally) | {
-            "in_flight": self._meter.in_flight,
-            "fault_hits": self._faults.hits(),
-            "messages": store.count,
-            "threads": store.thread_count,
-            "history_id": str(store.history.current),
-            "watch": asdict(watch) if watch else None,
-        }
+    def state(self) -> State:
+        tally, store, watch = self._meter.tally, self._box.store, self._box.watch
+        return State(
+            calls=dict(tally.calls),
+            errors=dict(tally.errors),
+            requests=tally.requests,
+            batches=tally.batches,
+            units=tally.units,
+            throttled=tally.throttled,
+            max_in_flight=tally.max_in_flight,
+            most_units_in_a_minute=tally.most_units_in_a_minute,
+            in_flight=self._meter.in_flight,
+            fault_hits=self._faults.hits(),
+            messages=store.count,
+            threads=store.thread_count,
+            history_id=str(store.history.current),
+            watch=watch,
+        )
 
     def truth(self, *, hashes: bool = True) -> Iterator[Json]:
         """Every message as it truly is, in listing order."""
@@ -162,7 +192,7 @@ class ControlEndpoint:
         self._control = control
         self._token = token
         self._actions: dict[str, Callable[[bytes], object]] = {
-            "state": lambda body: control.state(),
+            "state": lambda body: asdict(control.state()),
             "truth": self._truth,
             "faults": lambda body: {"rule": control.add_fault(Rule.model_validate_json(body))},
             "faults/clear": lambda body: control.clear_faults(_Clear.model_validate_json(body).rule),
