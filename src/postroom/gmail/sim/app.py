@@ -13,8 +13,8 @@ from postroom.domain.clock import Clock
 from postroom.gmail.sim.batch import run_batch
 from postroom.gmail.sim.control import Control, ControlEndpoint
 from postroom.gmail.sim.errors import ApiError
-from postroom.gmail.sim.faults import Fault
-from postroom.gmail.sim.gateway import Gateway
+from postroom.gmail.sim.faults import Fault, refuse_at_once, spoiled
+from postroom.gmail.sim.gateway import Gateway, refusal
 from postroom.gmail.sim.http import Reply, Request
 from postroom.gmail.sim.oauth import OAuth
 
@@ -59,6 +59,7 @@ class SimApp:
                 raise _Dropped
         except _Dropped:
             _abort(scope)()
+            await _gone(receive)
         finally:
             if not is_control:
                 self._gateway.meter.leave()
@@ -74,59 +75,52 @@ class SimApp:
                 return await self._batch(request, receive)
             return await self._call(request, receive)
         except ApiError as error:
-            return self._gateway.refuse(error)
+            return refusal(error) if is_control else self._gateway.refuse(error)
 
     async def _call(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
         call = self._gateway.admit(request)
         self._gateway.meter.check_in_flight()
         fault = self._gateway.fault_for(call)
-        if fault is None:
-            return self._gateway.carry_out(call, None)
-        return await self._faulty(fault, receive, lambda: self._gateway.carry_out(call, fault))
+        return await self._under(fault, receive, lambda: self._gateway.carry_out(call, fault))
 
     async def _batch(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
         self._gateway.authenticate(request)
         self._gateway.meter.check_in_flight()
-        return await self._whole("batch", receive, lambda: run_batch(self._gateway, request))
+        self._gateway.meter.tally.calls["batch"] += 1
+        fault = self._gateway.faults.next_for("batch")
+        return await self._under(fault, receive, lambda: run_batch(self._gateway, request))
 
     async def _login(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
         if request.path != "/token":
             return self._oauth.answer(request)
-        return await self._whole("token", receive, lambda: self._oauth.answer(request))
+        self._gateway.meter.tally.calls["token"] += 1
+        fault = self._gateway.faults.next_for("token")
+        return await self._under(fault, receive, lambda: self._oauth.answer(request))
 
-    async def _whole(self, method: str, receive: ASGIReceiveCallable, act: Callable[[], Reply]) -> Reply:
-        """A request that is no single call: errors are made here, and half an answer is cut from what comes out."""
-        self._gateway.meter.tally.calls[method] += 1
-        fault = self._gateway.faults.next_for(method)
+    async def _under(self, fault: Fault | None, receive: ASGIReceiveCallable, act: Callable[[], Reply]) -> Reply:
+        """Do what was asked, with the fault before it or after it."""
         if fault is None:
             return act()
-        if fault.kind == "error" and not fault.after_effect:
-            raise fault.as_error()
-        reply = await self._faulty(fault, receive, act)
-        if fault.kind == "error":
-            raise fault.as_error()
-        if fault.kind == "truncate":
-            return Reply(
-                reply.status, reply.body[: len(reply.body) // 2], reply.content_type, announced_length=len(reply.body)
-            )
-        if fault.kind == "malformed":
-            return Reply(reply.status, reply.body[: len(reply.body) // 2], reply.content_type)
-        return reply
+        refuse_at_once(fault)
+        if fault.after_effect:
+            reply = act()
+            await self._disturb(fault, receive)
+        else:
+            await self._disturb(fault, receive)
+            reply = act()
+        return spoiled(reply, fault)
 
-    async def _faulty(self, fault: Fault, receive: ASGIReceiveCallable, act: Callable[[], Reply]) -> Reply:
-        reply = act() if fault.after_effect else None
+    async def _disturb(self, fault: Fault, receive: ASGIReceiveCallable) -> None:
         if fault.kind == "latency":
             await self._clock.sleep(fault.seconds)
-        elif fault.kind == "hang":
+        if fault.kind == "hang":
             await self._hang(receive)
+        if fault.kind in ("hang", "drop"):
             raise _Dropped
-        elif fault.kind == "drop":
-            raise _Dropped
-        return act() if reply is None else reply
 
     async def _hang(self, receive: ASGIReceiveCallable) -> None:
         """Until released, or until the caller has gone."""
-        waits = [asyncio.ensure_future(self._released.wait()), asyncio.ensure_future(receive())]
+        waits = [asyncio.ensure_future(self._released.wait()), asyncio.ensure_future(_gone(receive))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -136,7 +130,9 @@ class SimApp:
 
     async def _write(self, reply: Reply, send: ASGISendCallable) -> None:
         length = len(reply.body) if reply.announced_length is None else reply.announced_length
-        headers = [(b"date", self._date_header()), (b"content-length", b"%d" % length)]
+        headers = [(b"date", self._date_header())]
+        if reply.status != 204:
+            headers.append((b"content-length", b"%d" % length))
         if reply.body:
             headers.append((b"content-type", reply.content_type.encode("latin-1")))
         headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
@@ -175,6 +171,12 @@ async def _body(receive: ASGIReceiveCallable) -> bytes:
         if size > MAX_BODY:
             raise ApiError(413, "uploadTooLarge", f"A request may have {MAX_BODY} bytes.")
     return b"".join(pieces)
+
+
+async def _gone(receive: ASGIReceiveCallable) -> None:
+    """Until the connection is no more; to return earlier from a dropped call would pass for an error of ours."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _abort(scope: HTTPScope) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from postroom.gmail.sim.errors import ApiError, invalid
+from postroom.gmail.sim.faults import refuse_at_once, spoiled
 from postroom.gmail.sim.gateway import Gateway
 from postroom.gmail.sim.http import Reply, Request
 from postroom.gmail.sim.multipart import Section, section, sections
@@ -28,7 +29,8 @@ def _one(gateway: Gateway, outer: Request, part: Section, number: int) -> Reply:
         call = gateway.admit(_inner(outer, part))
         fault = gateway.fault_for(call, in_batch=True)
         gateway.meter.check_batch_part(number)
-        return gateway.carry_out(call, fault)
+        refuse_at_once(fault)
+        return spoiled(gateway.carry_out(call, fault), fault)
     except ApiError as error:
         return gateway.refuse(error)
 

@@ -6,6 +6,7 @@ The same operations are methods here for tests in the same process, and JSON und
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ class _Skew(_Body):
 
 
 class _Truth(_Body):
-    cursor: list[int] | None = None
+    cursor: tuple[int, int, int] | None = None
     limit: int = 5000
     hashes: bool = True
 
@@ -117,6 +118,7 @@ class Control:
         category: str = "",
     ) -> str:
         """New mail arrives; its id."""
+        self._box.store.labels.require(sorted(label_ids))
         mail = self._box.store.insert(
             raw, label_ids, internal_date=internal_date, thread_id=thread_id, category=category
         )
@@ -216,12 +218,12 @@ class ControlEndpoint:
             raise not_found(f"There is nothing at {request.path[:100]}; known are {', '.join(self._actions)}.")
         try:
             return json_reply(action(request.body or b"{}") or {})
-        except ValidationError as error:
+        except (ValidationError, binascii.Error) as error:
             raise invalid(str(error)) from None
 
     def _truth(self, body: bytes) -> Json:
         wanted = _Truth.model_validate_json(body)
-        after = None if wanted.cursor is None else Place(*wanted.cursor[:3])
+        after = None if wanted.cursor is None else Place(*wanted.cursor)
         return self._control.truth_page(after, max(1, wanted.limit), hashes=wanted.hashes)
 
     def _deliver(self, body: bytes) -> Json:

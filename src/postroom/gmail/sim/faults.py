@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from postroom.gmail.sim.errors import ApiError
+from postroom.gmail.sim.http import Reply
+
+_OF_A_PART = frozenset({"error", "malformed", "duplicate_history", "reorder_history"})
+"""What can befall one call of a batch; the rest befalls a connection."""
+_OF_HISTORY = frozenset({"duplicate_history", "reorder_history"})
 
 Kind = Literal["error", "latency", "hang", "drop", "truncate", "malformed", "duplicate_history", "reorder_history"]
 
@@ -38,7 +43,8 @@ class Rule(BaseModel):
 
     fault: Fault
     method: str = "*"
-    """As in the discovery document (`messages.get`), `batch` for a batch as a whole, `token` for the login, or `*`."""
+    """As in the discovery document (`messages.get`), `batch` for one as a whole, `token` for the login; `*` is every
+    call and every batch, but not the login."""
     ids: frozenset[str] | None = None
     only_in_batch: bool = False
     probability: float = Field(default=1.0, ge=0, le=1)
@@ -82,7 +88,13 @@ class Faults:
 
 
 def _matches(rule: Rule, method: str, target: str | None, in_batch: bool) -> bool:
-    if rule.method not in ("*", method) or (rule.only_in_batch and not in_batch):
+    if rule.method != method and (rule.method != "*" or method == "token"):
+        return False
+    if rule.only_in_batch and not in_batch:
+        return False
+    if (in_batch and rule.fault.kind not in _OF_A_PART) or (
+        rule.fault.kind in _OF_HISTORY and method != "history.list"
+    ):
         return False
     return rule.ids is None or target in rule.ids
 
@@ -93,3 +105,24 @@ def _fires(armed: _Armed) -> bool:
     if armed.seen <= rule.skip or (rule.times is not None and armed.hits >= rule.times):
         return False
     return rule.probability >= 1 or armed.dice.random() < rule.probability
+
+
+def refuse_at_once(fault: Fault | None) -> None:
+    """Raise what a fault raises before anything was done."""
+    if fault is not None and fault.kind == "error" and not fault.after_effect:
+        raise fault.as_error()
+
+
+def spoiled(reply: Reply, fault: Fault | None) -> Reply:
+    """What is left of the answer to a call that was carried out."""
+    if fault is None:
+        return reply
+    if fault.kind == "error":
+        raise fault.as_error()
+    body = reply.body or b"{}"
+    if fault.kind == "malformed":
+        return replace(reply, status=reply.status if reply.body else 200, body=body[:-1] + b",,")
+    if fault.kind == "truncate":
+        status = reply.status if reply.body else 200
+        return replace(reply, status=status, body=body[: len(body) // 2], announced_length=len(body))
+    return reply

@@ -35,6 +35,9 @@ class Change:
     """The labels after the change."""
     changed: tuple[str, ...] = ()
 
+    def concerns(self, label_id: str) -> bool:
+        return label_id in self.label_ids or label_id in self.changed
+
     def as_json(self) -> dict[str, object]:
         short = {"id": self.message_id, "threadId": self.thread_id}
         entry: dict[str, object] = {"message": {**short, "labelIds": sorted(self.label_ids)}}

@@ -12,7 +12,7 @@ from postroom.gmail.sim.summaries import summarise
 
 @dataclass(frozen=True)
 class ListedMail:
-    """A message of a `ListSource`; ids are given by its place in the list unless it names them."""
+    """A message of a `ListSource`. Its id follows from its place by date; by default it is a thread of its own."""
 
     raw: bytes
     internal_date: int

@@ -39,11 +39,12 @@ def stop(box: MailboxState, call: Call) -> None:
 def list_history(box: MailboxState, call: Call) -> Json:
     """A page covers so many changes before the filter, so a page may be empty and still not be the last."""
     start, may_be_empty = _start(box, call)
+    kinds, label_id = _kinds(call), call.text("labelId")
     most = call.max_results()
     changes, more = box.store.history.since(start, most)
     if may_be_empty and changes and _is_empty_page(start):
         return _answer(box, [], _token(box, call, start, may_be_empty=False))
-    wanted = [change for change in changes if _asked_for(change, call)]
+    wanted = [change for change in changes if change.kind in kinds and (not label_id or change.concerns(label_id))]
     return _answer(box, wanted, _token(box, call, changes[-1].id, may_be_empty=True) if more else None)
 
 
@@ -52,18 +53,12 @@ def _is_empty_page(start: int) -> bool:
     return start % 4 == 0
 
 
-def _asked_for(change: Change, call: Call) -> bool:
-    kinds = [_kind(name) for name in call.many("historyTypes")]
-    label_id = call.text("labelId")
-    if kinds and change.kind not in kinds:
-        return False
-    return not label_id or label_id in change.label_ids or label_id in change.changed
-
-
-def _kind(name: str) -> str:
-    if name not in TYPES:
-        raise invalid(f"Invalid value for historyTypes: {name[:40]}")
-    return TYPES[name]
+def _kinds(call: Call) -> set[str]:
+    names = call.many("historyTypes")
+    for name in names:
+        if name not in TYPES:
+            raise invalid(f"Invalid value for historyTypes: {name[:40]}")
+    return {TYPES[name] for name in names} or set(TYPES.values())
 
 
 def _start(box: MailboxState, call: Call) -> tuple[int, bool]:

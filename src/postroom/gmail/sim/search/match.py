@@ -46,7 +46,6 @@ class Matcher:
     def __init__(self, node: Node, label_id: LabelFinder) -> None:
         self.start, self.end = _span(node)
         self.opens_spam_and_trash = _opens(node)
-        self.is_dates_only = _is_dates_only(node)
         self._test = _compile(node, label_id)
 
     def __call__(self, candidate: Candidate) -> bool:
@@ -82,12 +81,6 @@ def _opens(node: Node) -> bool:
     if isinstance(node, And | Or):
         return any(_opens(part) for part in node.parts)
     return isinstance(node, Anywhere) or (isinstance(node, Labelled) and node.label in ("SPAM", "TRASH"))
-
-
-def _is_dates_only(node: Node) -> bool:
-    if isinstance(node, And):
-        return all(_is_dates_only(part) for part in node.parts)
-    return isinstance(node, Received | Anywhere)
 
 
 def _price(node: Node) -> int:
