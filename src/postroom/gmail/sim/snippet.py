@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import html
 import quopri
 import re
@@ -68,10 +67,9 @@ def _undo_transfer(body: bytes, encoding: bytes) -> bytes:
             return quopri.decodestring(body)
         case b"base64":
             letters = re.sub(rb"[^A-Za-z0-9+/]", b"", body)
-            try:
-                return base64.b64decode(letters[: len(letters) // 4 * 4])
-            except binascii.Error:
-                return b""
+            if len(letters) % 4 == 1:
+                letters = letters[:-1]
+            return base64.b64decode(letters + b"=" * (-len(letters) % 4))
         case _:
             return body
 
