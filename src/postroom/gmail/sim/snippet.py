@@ -8,7 +8,8 @@ import quopri
 import re
 
 _LENGTH = 180
-_WINDOW = 4096
+_WINDOW = 1024
+_HTML_WINDOW = 16_384
 _NESTING = 8
 _BOUNDARY = re.compile(rb'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
 _CHARSET = re.compile(rb"charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
@@ -26,8 +27,10 @@ def snippet(raw: bytes) -> str:
     content_type = _header(head, b"content-type").lower()
     if content_type and not content_type.startswith(b"text/"):
         return ""
-    text = _decoded(_undo_transfer(body[:_WINDOW], _header(head, b"content-transfer-encoding")), content_type)
-    if content_type.startswith(b"text/html"):
+    is_html = content_type.startswith(b"text/html")
+    start = body[: _HTML_WINDOW if is_html else _WINDOW]
+    text = _decoded(_undo_transfer(start, _header(head, b"content-transfer-encoding")), content_type)
+    if is_html:
         text = html.unescape(_TAG.sub(" ", text))
     return html.escape(" ".join(text.split())[:_LENGTH].rstrip())
 

@@ -161,6 +161,23 @@ async def test_latency_takes_the_time_of_the_clock() -> None:
         assert clock.monotonic() == 30
 
 
+async def test_a_slow_call_can_also_fail(sim: Sim, api: httpx2.AsyncClient) -> None:
+    sim.control.add_fault(Rule(fault=Fault(kind="latency", seconds=0.01)))
+    sim.control.add_fault(Rule(fault=Fault(kind="error", code=502), times=1))
+    assert await statuses(api, "profile", 2) == [502, 200]
+    assert sim.control.state().fault_hits == {"1": 2, "2": 1}
+
+
+async def test_the_stand_in_stops_while_calls_hang() -> None:
+    async with running_sim(mailbox(1)) as sim, api_client(sim.url, sim.token) as api:
+        sim.control.add_fault(Rule(method="getProfile", fault=Fault(kind="hang")))
+        hanging = asyncio.create_task(api.get("profile"))
+        while sim.control.state().in_flight == 0:
+            await asyncio.sleep(0)
+    with pytest.raises(httpx2.TransportError):
+        await hanging
+
+
 async def test_expired_and_revoked_tokens_are_refused(sim: Sim, api: httpx2.AsyncClient) -> None:
     other = sim.control.new_token()
     sim.control.expire_tokens(sim.token)
