@@ -54,6 +54,17 @@ async def test_the_oldest_mail_is_as_near_as_the_newest() -> None:
         assert source.summaries_made < 50
 
 
+async def test_a_search_for_a_rare_word_comes_in_short_pages() -> None:
+    source = EndlessSource(250_000)
+    async with running_sim(source) as sim, api_client(sim.url, sim.token) as api:
+        first = (await api.get("messages", params={"q": "subject:number100"})).json()
+        assert "messages" not in first
+        assert source.summaries_made <= 100_001
+        assert len(await pages(api, "subject:number100", 3)) == 1
+        await pages(api, "neverwritten", 1)
+        assert source.raws_written < 3_000
+
+
 async def test_memory_grows_with_what_was_changed_and_not_with_the_mailbox() -> None:
     source = EndlessSource(COUNT)
     tracemalloc.start()
