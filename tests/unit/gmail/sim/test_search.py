@@ -84,7 +84,11 @@ def matches(query: str, mail: MailSummary = MAIL) -> bool:
         "{nobody statement}",
         "(nobody OR from:bank) is:unread",
         "-(nobody somebody)",
-        "--statement",
+        "(-nobody) -(-statement)",
+        "(-from:ann OR nobody)",
+        "{-from:ann nobody}",
+        "no-reply",
+        "from:-bank",
         "from:bank AND statement",
         'your "statement for',
         "from:",
@@ -125,6 +129,7 @@ def test_a_query_finds_what_it_describes(query: str) -> None:
         "{nobody somebody}",
         "statement (nobody OR somebody)",
         "-(statement OR nobody)",
+        "(-from:bank)",
     ],
 )
 def test_a_query_passes_over_what_it_does_not_describe(query: str) -> None:

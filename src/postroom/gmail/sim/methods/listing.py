@@ -21,6 +21,8 @@ _MOST_EFFORT = 100_000
 for the rest, so that no search stops the server for long."""
 _EFFORT_OF_A_BODY = 40
 
+_BEGINNING = Place(-(1 << 62), 0, 0)
+
 Found = tuple[Place, MailSummary | None]
 """A message and its place; without a message, the place where the search was broken off."""
 
@@ -77,18 +79,15 @@ def page(box: MailboxState, call: Call, selection: Selection, found: Iterator[Fo
     """The next page of what was found; one more than fits is looked for, to know whether there is another."""
     most = call.max_results()
     kept: list[MailSummary] = []
-    last: Place | None = None
+    last = _BEGINNING
     for place, mail in found:
-        if mail is None:
-            last = place
         if mail is None or len(kept) == most:
-            break
+            last = place if mail is None else last
+            token = box.sealer.seal(_purpose(call, selection), [last.block, last.bucket, last.mix])
+            return Page(kept, token, most * 2 + 1)
         kept.append(mail)
         last = place
-    else:
-        return Page(kept, None, len(kept))
-    token = None if last is None else [last.block, last.bucket, last.mix]
-    return Page(kept, box.sealer.seal(_purpose(call, selection), token), most * 2 + 1)
+    return Page(kept, None, len(kept))
 
 
 def start_of(box: MailboxState, call: Call, selection: Selection) -> Place | None:
