@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -43,7 +44,7 @@ class DatabaseSettings(Group):
         description="SQLite: `full` survives power loss to the last commit, `normal` to the last checkpoint",
     )
     busy_timeout_s: float = Field(30.0, gt=0, description="SQLite: how long to wait for another process's write")
-    pool_size: int = Field(5, ge=1, le=100, description="PostgreSQL: connections kept open by one process")
+    pool_size: int = Field(10, ge=1, le=100, description="PostgreSQL: connections that one process may open")
 
 
 class QueueSettings(Group):
@@ -122,24 +123,25 @@ class Settings(BaseSettings):
                 value = getattr(group, name)
                 if isinstance(value, SecretStr):
                     yield value.get_secret_value()
+        if password := urlsplit(self.database_url).password:
+            yield unquote(password)
 
 
 def load() -> Settings:
     """The settings of this process; makes the home folder (readable by its owner only) if it is missing."""
     home = Path(os.environ.get(HOME_VARIABLE) or Settings.model_fields["home"].default).expanduser().absolute()
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
     _refuse_unknown_variables()
     content = _read_file(home / FILE_NAME)
     if "home" in content:
         raise BadInput("home", f"set {HOME_VARIABLE} instead: the file is found through the home folder")
     try:
-        settings = Settings(**(content | {"home": home}))
+        return Settings(**(content | {"home": home}))
     except ValidationError as error:
         raise _first_problem(error) from None
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
-    return settings
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, String, Text
-from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy import DateTime, String, Text, Uuid
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -47,4 +46,4 @@ class Id(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(UUID(as_uuid=False) if dialect.name == "postgresql" else String(36))
+        return dialect.type_descriptor(Uuid(as_uuid=False) if dialect.name == "postgresql" else String(36))

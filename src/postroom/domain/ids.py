@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
+
+from postroom.domain.errors import BadInput
 
 _COUNTER_BITS = 12
 _lock = threading.Lock()
@@ -25,3 +28,11 @@ def new_id() -> str:
     value = ((stamp >> _COUNTER_BITS) << 80) | 0x7000 << 64 | (stamp & 0xFFF) << 64 | 0x8000_0000_0000_0000 | tail
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def parse_id(text: str, field: str) -> str:
+    """The canonical form of an id that a person gave."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise BadInput(field, f"{text!r} is not an id; ids look like 0199a1c2-7e5b-7abc-8def-0123456789ab") from None

@@ -8,12 +8,13 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Select, select, update
 
-from postroom.db import Tx
+from postroom.db import Dialect, Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
 from postroom.queue.enqueue import reserve
-from postroom.queue.model import JobState
+from postroom.queue.model import FINISHED, JobState
 
 
 class CancelOutcome(StrEnum):
@@ -24,17 +25,21 @@ class CancelOutcome(StrEnum):
     JOB_NOT_FOUND = "job_not_found"
 
 
-def cancel(tx: Tx, job_id: str, now: datetime) -> CancelOutcome:
+def cancel(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> CancelOutcome:
     """Cancel at once, in whatever state it is. A worker that runs it loses the right to complete it and is told."""
-    changed = tx.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING]))
-        .values(state=JobState.CANCELED, ready=False, lease_expires_at=None, finished_at=now, updated_at=now)
-    )
-    if changed.rowcount:
-        return CancelOutcome.CANCELED
-    known = tx.execute(select(jobs.c.id).where(jobs.c.id == job_id)).first()
-    return CancelOutcome.NOT_RUNNING if known else CancelOutcome.JOB_NOT_FOUND
+    query = select(jobs.c.state).where(jobs.c.id == parse_id(job_id, "job"))
+    state = tx.execute(query.with_for_update() if tx.dialect is Dialect.POSTGRESQL else query).scalar()
+    if state is None:
+        return CancelOutcome.JOB_NOT_FOUND
+    if state in FINISHED:
+        return CancelOutcome.NOT_RUNNING
+    if not dry_run:
+        tx.execute(
+            update(jobs)
+            .where(jobs.c.id == job_id)
+            .values(state=JobState.CANCELED, ready=False, lease_expires_at=None, finished_at=now, updated_at=now)
+        )
+    return CancelOutcome.CANCELED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +76,15 @@ class FailedJobs:
         return select(jobs.c.id).where(*self.conditions()).order_by(jobs.c.seq)
 
 
-def retry_one(tx: Tx, job_id: str, now: datetime) -> None:
+def retry_one(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> None:
     """Queue a failed or cancelled job again, with all its attempts before it."""
-    state = tx.execute(select(jobs.c.state).where(jobs.c.id == job_id)).scalar()
+    state = tx.execute(select(jobs.c.state).where(jobs.c.id == parse_id(job_id, "job"))).scalar()
     if state is None:
         raise NotFound("job", f"there is no job {job_id}")
     if state not in (JobState.FAILED, JobState.CANCELED):
-        raise BadInput("job", f"{job_id} is {state}; only failed and cancelled jobs can be retried")
-    _arm(tx, [job_id], now)
+        raise BadInput("job", f"{job_id} is {state}; only failed and canceled jobs can be retried")
+    if not dry_run:
+        _arm(tx, [job_id], now)
 
 
 def retry_failed(tx: Tx, which: FailedJobs, now: datetime, *, dry_run: bool = False) -> list[str]:

@@ -12,6 +12,7 @@ from sqlalchemy import Row, func, select
 from postroom.db import Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
 from postroom.domain.tiers import Tier
 from postroom.queue.model import JobState, Json, QueueName
 
@@ -62,7 +63,7 @@ class Line:
     state: JobState
     jobs: int
     ready: int
-    oldest_queued_at: datetime | None
+    oldest_ready_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def list_jobs(tx: Tx, which: JobFilter) -> list[JobRecord]:
 
 
 def show_job(tx: Tx, job_id: str) -> tuple[JobRecord, list[StepRecord]]:
-    row = tx.execute(select(jobs).where(jobs.c.id == job_id)).first()
+    row = tx.execute(select(jobs).where(jobs.c.id == parse_id(job_id, "job"))).first()
     if row is None:
         raise NotFound("job", f"there is no job {job_id}; `postroom jobs list` shows the latest")
     steps = tx.execute(select(job_steps).where(job_steps.c.job_id == job_id).order_by(job_steps.c.id))
@@ -157,4 +158,8 @@ def _record(row: Row[Any]) -> JobRecord:
 
 
 def _decode(text: str | None) -> Json:
-    return None if text is None else json.loads(text)
+    """What was stored; damaged JSON is shown as the text that it is."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text

@@ -13,13 +13,13 @@ from postroom.queue.plan import Pick
 from postroom.telemetry.metrics import meter
 
 _dequeued = meter.create_counter(
-    "butlers.switchboard.queue.dequeue_by_tier", unit="1", description="jobs handed to a worker"
+    "butlers.switchboard.queue.dequeue_by_tier", unit="{job}", description="jobs handed to a worker"
 )
 _waited = meter.create_histogram(
     "butlers.switchboard.queue.wait", unit="s", description="from claimable to claimed, by tier and queue"
 )
 _finished = meter.create_counter(
-    "butlers.switchboard.queue.settled", unit="1", description="attempts that ended, by job type and outcome"
+    "butlers.switchboard.queue.settled", unit="{job}", description="attempts that ended, by job type and outcome"
 )
 _depths: dict[tuple[QueueName, Tier], int] = {}
 
@@ -35,7 +35,7 @@ def _observe_depth(options: CallbackOptions) -> Iterable[Observation]:
 meter.create_observable_gauge(
     "butlers.switchboard.queue.depth",
     [_observe_depth],
-    unit="1",
+    unit="{job}",
     description="jobs that could be claimed now",
 )
 

@@ -38,17 +38,16 @@ class JobQueue:
         answers = await self.enqueue(job)
         return answers[0].job_id
 
-    def cancel_within(self, tx: Tx, job_id: str) -> CancelOutcome:
-        outcome = control.cancel(tx, job_id, self.clock.now())
+    def cancel_within(self, tx: Tx, job_id: str, *, dry_run: bool = False) -> CancelOutcome:
         self._wake_after(tx, Topic.CANCEL)
-        return outcome
+        return control.cancel(tx, job_id, self.clock.now(), dry_run=dry_run)
 
-    async def cancel(self, job_id: str) -> CancelOutcome:
-        return await self.database.write(lambda tx: self.cancel_within(tx, job_id))
+    async def cancel(self, job_id: str, *, dry_run: bool = False) -> CancelOutcome:
+        return await self.database.write(lambda tx: self.cancel_within(tx, job_id, dry_run=dry_run))
 
-    async def retry(self, job_id: str) -> None:
+    async def retry(self, job_id: str, *, dry_run: bool = False) -> None:
         def run(tx: Tx) -> None:
-            control.retry_one(tx, job_id, self.clock.now())
+            control.retry_one(tx, job_id, self.clock.now(), dry_run=dry_run)
             self._wake_after(tx, Topic.WORK)
 
         await self.database.write(run)

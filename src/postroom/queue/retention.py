@@ -12,11 +12,16 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.domain.clock import Clock
-from postroom.queue.catalogue import Catalogue
+from postroom.queue.catalogue import Catalogue, JobType, KeyUse
+from postroom.queue.context import Handler, JobContext
 from postroom.queue.model import JobState
+from postroom.queue.schedules import Schedule
 from postroom.settings import QueueSettings
 
 _PRUNED_AT_ONCE = 1_000
+
+PRUNE = JobType("queue.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
+PRUNE_DAILY = Schedule("queue.prune", PRUNE.name, "daily 03:30")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,14 @@ async def prune(
         while count := await database.write(partial(_prune_some, query=query)):
             pruned += count
     return pruned
+
+
+def prune_handler(retention: Retention) -> Handler:
+    async def handle(context: JobContext) -> dict[str, int]:
+        queue = context.queue
+        return {"pruned": await prune(queue.database, queue.catalogue, retention, queue.clock)}
+
+    return handle
 
 
 def _expired(retention: Retention, now: datetime) -> Select[tuple[str]]:

@@ -96,6 +96,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
         self._recover_next = 0.0
+        self._broken: Exception | None = None
         self._stopping = False
 
     def stop(self) -> None:
@@ -122,26 +123,39 @@ class Worker:
                 for task in side_tasks:
                     task.cancel()
         log.info("worker.stopped", worker=self.id)
+        if self._broken is not None:
+            raise self._broken
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
-        deadline: float | None = None
-        while True:
+        while not self._stopping:
             self._changed.clear()
+            was_busy = bool(self._runs)
             lease_ends = self._queue.clock.monotonic() + self._lease.total_seconds()
             turn = await self._take_turn()
-            if turn is not None and turn.claimed:
-                self._start(group, turn, lease_ends)
-            if not self._runs and not self._settlements and (self._stopping or (self._until_idle and turn)):
-                return
-            if self._stopping:
-                deadline = deadline or self._queue.clock.monotonic() + self._settings.drain_s
-                await self._wait(deadline - self._queue.clock.monotonic())
-                if self._queue.clock.monotonic() >= deadline:
-                    self._hand_back()
-            elif turn is None:
+            if turn is None:
                 await self._wait(_AFTER_TROUBLE_S)
-            elif len(turn.claimed) < _MOST_CLAIMED_AT_ONCE:
+                continue
+            self._start(group, turn, lease_ends)
+            if self._until_idle and not was_busy and not turn.claimed:
+                return
+            if len(turn.claimed) < _MOST_CLAIMED_AT_ONCE:
                 await self._wait(self._nap(turn.next_ripe))
+        await self._drain()
+
+    async def _drain(self) -> None:
+        """Settle what is running; past the deadline it is handed back, and left to its lease if even that fails."""
+        deadline = self._queue.clock.monotonic() + self._settings.drain_s
+        while self._runs or self._settlements:
+            self._changed.clear()
+            turn = await self._take_turn()
+            left = deadline - self._queue.clock.monotonic()
+            if left <= 0 and turn is None:
+                log.error("worker.left_unsettled", worker=self.id, jobs=len(self._settlements))
+                return
+            if left <= 0:
+                self._hand_back()
+            if self._runs or turn is None:
+                await self._wait(_AFTER_TROUBLE_S if turn is None else max(left, _AFTER_TROUBLE_S))
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -195,7 +209,8 @@ class Worker:
         )
 
     def _start(self, group: asyncio.TaskGroup, turn: Turn, lease_ends: float) -> None:
-        self._first = first_after(pick for pick, _ in turn.claimed)
+        if turn.claimed:
+            self._first = first_after(pick for pick, _ in turn.claimed)
         for _, job in turn.claimed:
             run = self._runs[job.id] = _Run(JobContext(self._queue, job), lease_ends)
             run.task = group.create_task(self._run(run))
@@ -269,13 +284,13 @@ class Worker:
             run.end(_Stop.DRAIN)
 
     async def _supervise(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """A side task that breaks is a bug; the jobs in hand are finished and the process ends, for all to see."""
+        """A side task that breaks is a bug: the jobs in hand are finished, then `run` raises it for all to see."""
         try:
             await coroutine
-        except Exception:
+        except Exception as error:
             log.exception("worker.side_task_failed", task=name)
+            self._broken = self._broken or error
             self.stop()
-            raise
 
     async def _relay(self, wakeups: Wakeups) -> None:
         while True:

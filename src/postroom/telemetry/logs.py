@@ -46,7 +46,8 @@ def configure(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(logging.WARNING)  # libraries speak up only when something is wrong
+    logging.getLogger("postroom").setLevel(level.upper())
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -7,10 +7,6 @@ The registry is the one piece of global state in Postroom.
 from __future__ import annotations
 
 from opentelemetry import metrics
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
-from prometheus_client import REGISTRY, generate_latest
 
 meter = metrics.get_meter("postroom")
 
@@ -24,10 +20,17 @@ def configure() -> None:
     if _configured:
         return
     _configured = True
+    # Only services collect, so only they pay for importing what collects.
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+
     seconds = View(instrument_unit="s", aggregation=ExplicitBucketHistogramAggregation(_SECONDS))
     metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()], views=[seconds]))
 
 
 def exposition() -> bytes:
     """All metrics in Prometheus' text format."""
+    from prometheus_client import REGISTRY, generate_latest
+
     return generate_latest(REGISTRY)

@@ -1,0 +1,1 @@
+"""Measurements beside the peers, never timed tests. `make bench` runs them all."""

@@ -1,0 +1,40 @@
+"""The only place that wires the parts together: settings in, a working installation out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from postroom.db import Database, connect
+from postroom.domain.clock import Clock, SystemClock
+from postroom.queue import Catalogue, Handler, JobQueue, Worker
+from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
+from postroom.settings import Settings
+
+CATALOGUE = Catalogue([PRUNE])
+
+
+@dataclass(frozen=True)
+class App:
+    settings: Settings
+    database: Database
+    queue: JobQueue
+    handlers: Mapping[str, Handler]
+
+    async def worker(self, *, until_idle: bool = False) -> Worker:
+        """A worker for every job type, with the recurring schedules declared."""
+        await self.queue.declare_schedules(PRUNE_DAILY)
+        return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncIterator[App]:
+    """Open the database and build what stands on it; everything is closed when the block ends."""
+    database = await connect(settings.database_url, settings.database)
+    try:
+        queue = JobQueue(database, CATALOGUE, clock or SystemClock())
+        handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
+        yield App(settings, database, queue, handlers)
+    finally:
+        await database.close()

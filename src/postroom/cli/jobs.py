@@ -1,0 +1,157 @@
+"""`postroom jobs`: look at the queue, and set right what went wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from postroom.app import App
+from postroom.cli.output import DryRunOption, JsonOption, age, console, print_json, print_table, shown
+from postroom.cli.session import with_app
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput, Fatal
+from postroom.queue import CancelOutcome, FailedJobs
+from postroom.queue.inspection import JobFilter, JobRecord, StepRecord, list_jobs, show_job, stats
+
+app = typer.Typer(no_args_is_help=True, help="The job queue: list, show, retry, cancel, stats.")
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `jobs list` shows it.")]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type, for example classify.")]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[
+        str | None, typer.Option(help="Only this state: queued, running, completed, failed or canceled.")
+    ] = None,
+    type: TypeOption = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue: live, work or history.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, 1 to 1000.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List jobs, newest first."""
+    which = JobFilter(state, type, queue, limit)
+
+    async def run(app: App) -> None:
+        jobs = await app.database.read(lambda tx: list_jobs(tx, which))
+        if json:
+            print_json(jobs)
+            return
+        now = app.queue.clock.now()
+        print_table(
+            ["id", "type", "state", "queue", "tier", "tries", "age", "last error"],
+            (_row(job, now) for job in jobs),
+            empty="No jobs match.",
+        )
+
+    with_app(run)
+
+
+@app.command()
+def show(job_id: JobId, json: JsonOption = False) -> None:
+    """Show one job with its payload, result, errors and steps."""
+
+    async def run(app: App) -> None:
+        job, steps = await app.database.read(lambda tx: show_job(tx, job_id))
+        if json:
+            print_json({"job": job, "steps": steps})
+        else:
+            _print_job(job, steps)
+
+    with_app(run)
+
+
+@app.command()
+def retry(
+    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or name many by the options.")] = None,
+    type: TypeOption = None,
+    since: Annotated[str | None, typer.Option(help="Failed at or after this time, with its zone.")] = None,
+    until: Annotated[str | None, typer.Option(help="Failed before this time, with its zone.")] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Queue failed jobs again: one by its id, or all of a type, of a time window, or of both."""
+    many = type is not None or since is not None or until is not None
+    if job_id is not None and many:
+        raise BadInput("job", "name either one job, or a type or time window, not both")
+    which = None if job_id else FailedJobs(type, _instant("since", since), _instant("until", until))
+
+    async def run(app: App) -> None:
+        if which is not None:
+            ids = list(await app.queue.retry_failed(which, dry_run=dry_run))
+        else:
+            ids = [str(job_id)]
+            await app.queue.retry(str(job_id), dry_run=dry_run)
+        if json:
+            print_json({"retried": ids, "dry_run": dry_run})
+        else:
+            console.print(
+                f"{'Would queue' if dry_run else 'Queued'} {len(ids)} job{'' if len(ids) == 1 else 's'} again."
+            )
+
+    with_app(run)
+
+
+@app.command()
+def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Cancel a job that waits or runs. One that has finished stays as it is."""
+
+    async def run(app: App) -> CancelOutcome:
+        return await app.queue.cancel(job_id, dry_run=dry_run)
+
+    outcome = with_app(run)
+    if json:
+        print_json({"job": job_id, "outcome": outcome, "dry_run": dry_run})
+    match outcome:
+        case CancelOutcome.JOB_NOT_FOUND:
+            raise Fatal(f"There is no job {job_id}; `postroom jobs list` shows the latest.")
+        case CancelOutcome.NOT_RUNNING if not json:
+            console.print("It had already finished; nothing was changed.")
+        case CancelOutcome.CANCELED if not json:
+            console.print("Would be canceled." if dry_run else "Canceled.")
+
+
+@app.command("stats")
+def stats_(json: JsonOption = False) -> None:
+    """Count jobs by queue, tier and state, in the order in which they are served."""
+
+    async def run(app: App) -> None:
+        lines = await app.database.read(stats)
+        if json:
+            print_json(lines)
+            return
+        now = app.queue.clock.now()
+        print_table(
+            ["queue", "tier", "state", "jobs", "ready", "oldest ready"],
+            ([x.queue, x.tier, x.state, x.jobs, x.ready, age(x.oldest_ready_at, now)] for x in lines),
+            empty="The queue is empty.",
+        )
+
+    with_app(run)
+
+
+def _instant(field: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return require_utc(datetime.fromisoformat(text), field)
+    except ValueError:
+        raise BadInput(field, f"{text!r} is not a time; write for example 2026-11-15T08:00+01:00") from None
+
+
+def _row(job: JobRecord, now: datetime) -> list[object]:
+    tries = f"{job.attempts}/{job.max_attempts}"
+    return [job.id, job.type, job.state, job.queue, job.tier, tries, age(job.created_at, now), job.last_error or ""]
+
+
+def _print_job(job: JobRecord, steps: list[StepRecord]) -> None:
+    for name in JobRecord.__dataclass_fields__:
+        console.print(f"{name.replace('_', ' '):<14} {shown(getattr(job, name))}", markup=False)
+    console.print()
+    print_table(
+        ["step", "attempt", "started", "finished", "outcome"],
+        ([s.name, s.attempt, s.started_at, s.finished_at, s.error or shown(s.result)] for s in steps),
+        empty="No steps were recorded.",
+    )

@@ -1,0 +1,69 @@
+"""How commands print: tables for people, `--json` for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """A plain table whose last column takes what room is left; `empty` says what it means to have no rows."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns[:-1]:
+        table.add_column(name, no_wrap=True)
+    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis")
+    count = 0
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+        count += 1
+    console.print(table if count else empty)
+
+
+def shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case _:
+            return str(value)
+
+
+def age(moment: datetime | None, now: datetime) -> str:
+    """How long ago, in the largest unit that tells something: `3m`, `5h`, `12d`."""
+    if moment is None:
+        return "-"
+    gone = max(now - moment, timedelta())
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1))):
+        if gone >= size:
+            return f"{gone // size}{unit}"
+    return f"{gone.seconds}s"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} cannot be printed as JSON")

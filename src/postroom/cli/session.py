@@ -1,0 +1,27 @@
+"""From a command to a running installation and back: load the settings, open the app, run one coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from postroom import settings
+from postroom.app import App, open_app
+from postroom.telemetry import logs
+
+T = TypeVar("T")
+
+
+def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False) -> T:
+    """Run `action` on an open installation. A service logs as configured; a command logs only what is wrong."""
+    loaded = settings.load()
+    telemetry = loaded.telemetry
+    level, form = (telemetry.log_level, telemetry.log_format) if is_service else ("warning", "console")
+    logs.configure(level=level, format=form, secrets=loaded.secrets())
+
+    async def run() -> T:
+        async with open_app(loaded) as app:
+            return await action(app)
+
+    return asyncio.run(run())

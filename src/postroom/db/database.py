@@ -1,0 +1,77 @@
+"""Where transactions run, whichever database is behind it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy.exc import DBAPIError, TimeoutError
+
+from postroom.db import errors
+from postroom.db.wake import Wake
+
+T = TypeVar("T")
+AfterCommit = Callable[[], Awaitable[None]]
+Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+_RUNS_OF_A_TRANSACTION = 5
+
+
+class Dialect(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+
+
+class Tx:
+    """One transaction: statements to run now, and what to do once it is committed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.dialect = Dialect(connection.dialect.name)
+        self.on_commit: dict[str, AfterCommit] = {}
+
+    def execute(self, statement: Executable, parameters: Rows | None = None) -> CursorResult[*tuple[Any, ...]]:
+        return self.connection.execute(statement, parameters)
+
+    def after_commit(self, key: str, action: AfterCommit) -> None:
+        """Run `action` after the commit, once for all calls with this key; never after a rollback."""
+        self.on_commit[key] = action
+
+
+class Database(ABC):
+    """Where transactions run. `wake` tells other processes, and other tasks, that something was committed."""
+
+    dialect: Dialect
+    wake: Wake
+
+    async def write(self, transaction: Callable[[Tx], T]) -> T:
+        """Run a transaction that may write; it is committed when this returns."""
+        return await self._run(transaction, write=True)
+
+    async def read(self, transaction: Callable[[Tx], T]) -> T:
+        """Run a transaction that only reads; on SQLite it never waits for a writer."""
+        return await self._run(transaction, write=False)
+
+    async def _run(self, transaction: Callable[[Tx], T], *, write: bool) -> T:
+        for remaining in reversed(range(_RUNS_OF_A_TRANSACTION)):
+            try:
+                value, on_commit = await self._transact(transaction, write=write)
+            except DBAPIError as error:
+                if errors.can_run_again(error) and remaining:
+                    continue
+                raise errors.translate(error) or error from error
+            except TimeoutError as error:
+                raise errors.translate(error) or error from error
+            for action in on_commit:
+                await action()
+            return value
+        raise AssertionError("the last run either returned or raised")
+
+    @abstractmethod
+    async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...

@@ -1,0 +1,38 @@
+"""PostgreSQL: the same transaction functions, run over an asynchronous connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from postroom.db.database import AfterCommit, Database, Dialect, Tx
+from postroom.db.wake_postgres import PostgresWake
+from postroom.settings import DatabaseSettings
+
+T = TypeVar("T")
+
+
+class PostgresDatabase(Database):
+    dialect = Dialect.POSTGRESQL
+
+    def __init__(self, url: URL, settings: DatabaseSettings) -> None:
+        url = url.set(drivername="postgresql+psycopg")
+        self._engine: AsyncEngine = create_async_engine(url, pool_size=settings.pool_size, max_overflow=0)
+        self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
+
+    async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
+        def run(connection: Connection) -> tuple[T, list[AfterCommit]]:
+            tx = Tx(connection)
+            value = transaction(tx)
+            return value, list(tx.on_commit.values())
+
+        async with self._engine.connect() as connection, connection.begin():
+            return await connection.run_sync(run)
+
+    async def close(self) -> None:
+        await self.wake.close()
+        await self._engine.dispose()

@@ -1,0 +1,61 @@
+"""Fixtures that every test may use. `database` runs a test twice: on SQLite and on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from postroom.db import Database, Dialect, connect
+from postroom.domain.clock import ManualClock
+from postroom.telemetry import logs
+from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
+
+
+@pytest.fixture(scope="session")
+def sqlite_factory(tmp_path_factory: pytest.TempPathFactory) -> SqliteFactory:
+    return SqliteFactory(tmp_path_factory.mktemp("sqlite"))
+
+
+@pytest.fixture(scope="session")
+def postgres_factory() -> Iterator[PostgresFactory]:
+    with postgres_server() as url:
+        yield PostgresFactory(url)
+
+
+@pytest.fixture(params=list(Dialect))
+def database_factory(request: pytest.FixtureRequest) -> DatabaseFactory:
+    name = "sqlite_factory" if request.param is Dialect.SQLITE else "postgres_factory"
+    factory: DatabaseFactory = request.getfixturevalue(name)
+    return factory
+
+
+@pytest.fixture
+def database_url(database_factory: DatabaseFactory) -> str:
+    return database_factory.url()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await connect(database_url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder that this test's commands use."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("POSTROOM_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _quiet_logs() -> None:
+    logs.configure(level="error", format="console")

@@ -1,0 +1,244 @@
+"""Opening, migrating and using the control database, on both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.schema import SchemaItem
+
+from postroom.db import Database, Dialect, Tx, connect, schema
+from postroom.db.opening import unmigrated
+from postroom.db.tables import metadata
+from postroom.db.wake import Topic
+from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
+from postroom.settings import DatabaseSettings
+from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory
+
+
+def script_directory() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    return ScriptDirectory.from_config(config)
+
+
+def test_the_head_that_the_code_names_is_the_last_migration() -> None:
+    assert script_directory().get_current_head() == schema.HEAD
+
+
+async def test_the_migrations_make_exactly_the_tables_that_the_code_knows(database: Database) -> None:
+    def belongs_here(item: SchemaItem, name: str | None, kind: str, reflected: bool, other: SchemaItem | None) -> bool:
+        return bool(item.info.get("only", database.dialect) == database.dialect)
+
+    def differences(tx: Tx) -> list[object]:
+        options = {"compare_type": True, "compare_server_default": True, "include_object": belongs_here}
+        return list(compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata))
+
+    assert await database.read(differences) == []
+
+
+SEEDS = {
+    "0001": """
+        INSERT INTO jobs (id, type, queue_name, policy_tier, seq, payload_json, state, ready, repeatable,
+                          created_at, queued_at, updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000000', 'noop', 'live', 'default', 1, '{"n": 1}', 'queued', TRUE, FALSE,
+                '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')"""
+}
+
+
+async def test_rows_survive_every_migration_from_the_first_to_the_last(database_factory: DatabaseFactory) -> None:
+    """Each revision's rows go in when it is reached; all of them are still there at the head."""
+    url = database_factory.empty_url()
+    revisions = [script.revision for script in reversed(list(script_directory().walk_revisions()))]
+    assert set(SEEDS) <= set(revisions)
+    raw = await open_without_migrating(url)
+    for revision in revisions:
+        await raw.write(lambda tx, target=revision: schema.upgrade(tx.connection, target))  # type: ignore[misc]
+        if revision in SEEDS:
+            await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
+    await raw.close()
+    database = await connect(url)
+    count = await database.read(lambda tx: tx.execute(text("SELECT count(*) FROM jobs")).scalar_one())
+    assert count == 1
+    await database.close()
+
+
+async def test_a_database_from_a_newer_version_is_refused_with_a_remedy_and_left_alone(database_url: str) -> None:
+    database = await connect(database_url)
+    await database.write(lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+    await database.close()
+    with pytest.raises(NewerSchema, match=r"schema version 9999.*Upgrade Postroom"):
+        await connect(database_url)
+    raw = await open_without_migrating(database_url)
+    assert await raw.read(lambda tx: schema.revision(tx.connection)) == "9999"
+    await raw.close()
+
+
+async def test_processes_that_start_together_migrate_once(database_factory: DatabaseFactory) -> None:
+    url = database_factory.empty_url()
+    databases = await asyncio.gather(*(connect(url) for _ in range(4)))
+    for database in databases:
+        assert await database.read(lambda tx: schema.revision(tx.connection)) == schema.HEAD
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["not a url", "mysql://localhost/x", "sqlite://", "sqlite:///:memory:"],
+    ids=["text", "mysql", "no", "memory"],
+)
+async def test_an_address_that_cannot_be_used_is_refused_by_name(url: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        await connect(url)
+    assert refusal.value.field == "database.url"
+
+
+async def test_a_failed_transaction_leaves_nothing_and_runs_no_after_commit(database: Database) -> None:
+    ran = []
+
+    async def note() -> None:
+        ran.append(1)
+
+    def fail(tx: Tx) -> None:
+        tx.after_commit("x", note)
+        tx.execute(text("INSERT INTO queue_guards (queue_name) VALUES ('temporary')"))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await database.write(fail)
+    guards = await database.read(lambda tx: tx.execute(text("SELECT queue_name FROM queue_guards")).scalars().all())
+    assert sorted(guards) == ["history", "live", "work"]
+    assert ran == []
+
+
+async def test_actions_after_commit_run_once_for_each_key(database: Database) -> None:
+    ran = []
+
+    async def note() -> None:
+        ran.append(1)
+
+    def twice(tx: Tx) -> None:
+        tx.after_commit("x", note)
+        tx.after_commit("x", note)
+
+    await database.write(twice)
+    assert ran == [1]
+
+
+async def test_wake_ups_reach_every_listener_and_a_dead_one_does_no_harm(database_url: str) -> None:
+    first, second = await connect(database_url), await connect(database_url)
+    if first.dialect is Dialect.SQLITE:
+        folder = Path(database_url.removeprefix("sqlite:///") + ".wake")
+        folder.mkdir()
+        os.mkfifo(folder / "left-by-a-killed-process.fifo")
+    async with first.wake.listen() as here, second.wake.listen() as there:
+        here.take(), there.take()
+        await first.wake.send(Topic.CANCEL)
+        await here.wait()
+        await there.wait()
+        assert here.take() == there.take() == {Topic.CANCEL}
+    await first.close()
+    await second.close()
+
+
+async def test_a_reader_never_waits_for_a_writer(sqlite_factory: SqliteFactory) -> None:
+    url = sqlite_factory.url()
+    database = await connect(url)
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert await database.read(lambda tx: tx.execute(text("SELECT count(*) FROM jobs")).scalar_one()) == 0
+    other.execute("ROLLBACK")
+    other.close()
+    await database.close()
+
+
+async def test_a_writer_that_waits_too_long_for_another_process_may_try_again(sqlite_factory: SqliteFactory) -> None:
+    url = sqlite_factory.url()
+    database = await connect(url, DatabaseSettings(busy_timeout_s=0.05))
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Retryable, match="another process holds its write lock"):
+        await database.write(lambda tx: tx.execute(text("DELETE FROM jobs")))
+    other.execute("ROLLBACK")
+    other.close()
+    await database.close()
+
+
+@pytest.mark.parametrize(("level", "number"), [("normal", 1), ("full", 2)])
+async def test_sqlite_is_set_up_as_the_settings_say(sqlite_factory: SqliteFactory, level: str, number: int) -> None:
+    database = await connect(sqlite_factory.url(), DatabaseSettings(synchronous=level))
+
+    def pragmas(tx: Tx) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        return [tx.execute(text(f"PRAGMA {name}")).scalar_one() for name in names]
+
+    assert await database.read(pragmas) == ["wal", number, 1, 30_000]
+    await database.close()
+
+
+async def test_a_damaged_file_is_reported_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.db"
+    path.write_bytes(b"this is no database at all, but long enough to be looked at" * 20)
+    with pytest.raises(Fatal, match=r"damaged .* Restore it from a backup"):
+        await connect(f"sqlite:///{path}")
+
+
+async def test_a_deadlock_is_resolved_by_running_the_loser_again(postgres_factory: PostgresFactory) -> None:
+    """Two processes, each with an event loop of its own, lock the same two rows in opposite order."""
+    url = postgres_factory.url()
+    both_hold_one = threading.Barrier(2)
+    runs = []
+
+    def lock(connection: Connection, queue: str) -> None:
+        connection.execute(text("SELECT 1 FROM queue_guards WHERE queue_name = :q FOR UPDATE"), {"q": queue})
+
+    async def cross(first: str, second: str) -> None:
+        own = await connect(url)
+
+        def transaction(tx: Tx) -> None:
+            runs.append(first)
+            lock(tx.connection, first)
+            if len(runs) <= 2:
+                both_hold_one.wait(5)
+            lock(tx.connection, second)
+
+        await own.write(transaction)
+        await own.close()
+
+    await asyncio.gather(
+        *(asyncio.to_thread(asyncio.run, cross(*pair)) for pair in (("live", "work"), ("work", "live")))
+    )
+    assert len(runs) == 3
+
+
+async def test_a_server_that_is_not_there_may_be_back_later_and_the_password_is_not_told() -> None:
+    with pytest.raises(Retryable) as trouble:
+        await connect("postgresql://me:hunter2hunter2@127.0.0.1:1/postroom")
+    assert "hunter2" not in trouble.value.message
+
+
+def test_the_wake_folder_is_private(tmp_path: Path) -> None:
+    async def listen() -> int:
+        database = await connect(f"sqlite:///{tmp_path / 'x.db'}")
+        async with database.wake.listen():
+            mode = (tmp_path / "x.db.wake").stat().st_mode
+        await database.close()
+        return stat.S_IMODE(mode)
+
+    assert asyncio.run(listen()) == 0o700
+    assert not (tmp_path / "x.db.wake").exists()
+
+
+async def open_without_migrating(url: str) -> Database:
+    return unmigrated(make_url(url), DatabaseSettings())

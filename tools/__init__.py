@@ -1,0 +1,1 @@
+"""What `make` runs over this tree: the requirements report and the generated pages."""

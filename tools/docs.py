@@ -1,0 +1,53 @@
+"""`make docs` writes the generated pages; `--check` fails if one of them is not what it should be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from postroom import settings
+
+ROOT = Path(__file__).parent.parent
+
+
+def settings_page() -> Iterator[str]:
+    yield "# Settings"
+    yield ""
+    yield (
+        "Made from `src/postroom/settings.py` by `make docs`. A setting is looked up in the environment first, then in "
+        "`postroom.toml` in the home folder, then here. In the file, `queue.keep_failed_days` is the key "
+        "`keep_failed_days` of the table `[queue]`. A key that is not listed here is an error."
+    )
+    for title, group in settings.reference():
+        yield ""
+        yield f"## {title}"
+        yield ""
+        yield "| setting | environment | default | what it does |"
+        yield "|---|---|---|---|"
+        for setting in group:
+            key = f"`{setting.key}`" if setting.key else ""
+            default = f"`{setting.default}`" if setting.default else ""
+            yield f"| {key} | `{setting.variable}` | {default} | {setting.help} |"
+
+
+PAGES = {ROOT / "docs" / "settings.md": settings_page}
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for path, page in PAGES.items():
+        wanted = "\n".join(page()) + "\n"
+        if path.exists() and path.read_text("utf-8") == wanted:
+            continue
+        if "--check" in arguments:
+            stale.append(str(path.relative_to(ROOT)))
+        else:
+            path.write_text(wanted, "utf-8")
+    if stale:
+        print(f"out of date, run `make docs`: {', '.join(stale)}", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
