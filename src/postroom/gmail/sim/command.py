@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 
 import uvloop
 
+from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.server import Sim, run_until_stopped
 
@@ -15,9 +15,7 @@ EMAIL = "owner@example.com"
 
 def build(messages: int, seed: int, email: str = EMAIL) -> MailSource:
     """The mailbox that the command serves."""
-    mailbox = import_module("postroom.gmail.sim.mailbox")
-    source: MailSource = mailbox.GeneratedMailbox(messages=messages, seed=seed, email=email)
-    return source
+    return GeneratedMailbox(messages=messages, seed=seed, email=email)
 
 
 def serve(*, port: int, messages: int, seed: int, quota: str) -> None:

@@ -32,7 +32,6 @@ def sim_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_says_where_it_is_serves_and_ends_cleanly(number: signal.Signals) -> None:
-    pytest.importorskip("postroom.gmail.sim.mailbox")
     with sim_process("--messages", "200", "--seed", "3", "--quota", "2026") as process:
         assert process.stdout
         ready = json.loads(process.stdout.readline())
@@ -47,7 +46,6 @@ async def test_it_says_where_it_is_serves_and_ends_cleanly(number: signal.Signal
 
 
 def test_a_port_in_use_is_named() -> None:
-    pytest.importorskip("postroom.gmail.sim.mailbox")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with sim_process("--port", port, "--messages", "1") as process:

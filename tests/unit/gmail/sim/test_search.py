@@ -93,6 +93,9 @@ def matches(query: str, mail: MailSummary = MAIL) -> bool:
         'your "statement for',
         "from:",
         "from: bank",
+        'from:"',
+        'subject:"" statement',
+        "-subject:from:bank",
     ],
 )
 def test_a_query_finds_what_it_describes(query: str) -> None:

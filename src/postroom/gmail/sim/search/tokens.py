@@ -30,6 +30,10 @@ class Token:
     glued: bool
     """No space before it: an operand belongs to its operator only so."""
 
+    @property
+    def spelled(self) -> str:
+        return f"{self.text}:" if self.kind is Kind.OPERATOR else self.text
+
 
 _PATTERN = re.compile(
     r"""(?P<space>\s+)
