@@ -8,6 +8,7 @@ import uvloop
 
 from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.gmail.sim.model import MailSource
+from postroom.gmail.sim.remembering import RememberingSource
 from postroom.gmail.sim.server import Sim, run_until_stopped
 
 EMAIL = "owner@example.com"
@@ -15,7 +16,7 @@ EMAIL = "owner@example.com"
 
 def build(messages: int, seed: int, email: str = EMAIL) -> MailSource:
     """The mailbox that the command serves."""
-    return GeneratedMailbox(messages=messages, seed=seed, email=email)
+    return RememberingSource(GeneratedMailbox(messages=messages, seed=seed, email=email))
 
 
 def serve(*, port: int, messages: int, seed: int, quota: str) -> None:

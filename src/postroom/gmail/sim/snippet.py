@@ -9,7 +9,7 @@ import re
 
 _LENGTH = 180
 _WINDOW = 1024
-_HTML_WINDOW = 16_384
+_HTML_WINDOW = 4096
 _NESTING = 8
 _BOUNDARY = re.compile(rb'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
 _CHARSET = re.compile(rb"charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.clock import ManualClock
@@ -37,6 +37,7 @@ LINES = st.sampled_from(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(LINES | st.binary(max_size=20), max_size=25).map(b"\r\n".join))
 def test_any_bytes_can_be_shown_in_every_format(raw: bytes) -> None:
     box = MailboxState(ListSource([ListedMail(raw, START_MS)]), ManualClock())

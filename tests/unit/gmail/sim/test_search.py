@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.gmail.sim.model import MailSummary
@@ -215,6 +215,7 @@ PIECES = st.sampled_from(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(PIECES | st.text(max_size=5), max_size=30).map("".join))
 def test_any_text_is_either_a_query_or_refused_as_one(text: str) -> None:
     try:
@@ -224,6 +225,7 @@ def test_any_text_is_either_a_query_or_refused_as_one(text: str) -> None:
     Matcher(node, LABELS.get)(Candidate(MAIL, lambda: "", list))
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.integers(0, 4_000_000_000), st.integers(0, 4_000_000_000), st.integers(0, 4_000_000_000))
 def test_after_is_inclusive_and_before_is_not(second: int, start: int, end: int) -> None:
     mail = replace(MAIL, internal_date=second * 1000)
