@@ -17,7 +17,6 @@ _HEADERS = {
     name: re.compile(rb"^" + name + rb":[ \t]*((?:.|\n[ \t])*)", re.IGNORECASE | re.MULTILINE)
     for name in (b"content-type", b"content-transfer-encoding")
 }
-_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 _TAG = re.compile(r"<(?:style|script)\b.*?(?:</(?:style|script)>|$)|<[^>]*(?:>|$)", re.IGNORECASE | re.DOTALL)
 
 
@@ -55,8 +54,11 @@ def _first_leaf(raw: bytes) -> tuple[bytes, bytes]:
 def _split(raw: bytes) -> tuple[bytes, bytes]:
     if raw[:1] in (b"\n", b"\r"):
         return b"", raw
-    found = _BLANK_LINE.search(raw)
-    return (raw[: found.start()], raw[found.end() :]) if found else (raw, b"")
+    crlf = raw.find(b"\r\n\r\n")
+    plain = raw.find(b"\n\n", 0, crlf if crlf >= 0 else len(raw))
+    if plain >= 0:
+        return raw[:plain], raw[plain + 2 :]
+    return (raw[:crlf], raw[crlf + 4 :]) if crlf >= 0 else (raw, b"")
 
 
 def _header(head: bytes, name: bytes) -> bytes:

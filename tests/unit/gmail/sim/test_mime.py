@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from postroom.domain.clock import ManualClock
 from postroom.gmail.sim.list_source import ListedMail, ListSource
+from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.gmail.sim.mailbox_state import MailboxState
 from postroom.gmail.sim.outgoing import recipients, stamped
 from postroom.gmail.sim.render import Format
 from postroom.gmail.sim.snippet import snippet
 from tests.support import discovery
-from tests.support.sim_mail import START_MS, letter
+from tests.support.sim_mail import OWNER, START_MS, letter
 
 LINES = st.sampled_from(
     [
@@ -45,6 +46,12 @@ def test_any_bytes_can_be_shown_in_every_format(raw: bytes) -> None:
     for form in Format:
         shown = box.renderer.message(mail, form)
         discovery.check("Message", json.loads(json.dumps(shown).encode("utf-8")))
+
+
+def test_every_kind_of_generated_mail_can_be_shown() -> None:
+    box = MailboxState(GeneratedMailbox(messages=400, seed=11, email=OWNER), ManualClock())
+    for _, mail in box.store.walk(None, None, None):
+        discovery.check("Message", json.loads(json.dumps(box.renderer.message(mail, Format.FULL))))
 
 
 def test_very_deep_mail_is_shown_as_far_as_it_goes() -> None:

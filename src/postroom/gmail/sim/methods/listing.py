@@ -16,10 +16,10 @@ from postroom.gmail.sim.search import Candidate, Matcher, QueryError, parse
 from postroom.gmail.sim.search.nodes import EVERYTHING
 
 _HIDDEN = frozenset({"SPAM", "TRASH"})
-_MOST_EFFORT = 100_000
+_MOST_EFFORT = 25_000
 """How many messages one call looks at. A rare word in a large mailbox gives short pages, even empty ones, with a token
 for the rest, so that no search stops the server for long."""
-_EFFORT_OF_A_BODY = 40
+_EFFORT_OF_A_BODY = 10
 
 _BEGINNING = Place(-(1 << 62), 0, 0)
 
