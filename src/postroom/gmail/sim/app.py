@@ -79,6 +79,7 @@ class SimApp:
     async def _call(self, request: Request, receive: Receive) -> Reply:
         call = self._gateway.admit(request)
         self._gateway.meter.check_in_flight()
+        await self._take_time()
         trouble = self._gateway.trouble_for(call)
         return await self._under(trouble, receive, lambda: self._gateway.carry_out(call, trouble.fault))
 
@@ -86,6 +87,7 @@ class SimApp:
         if "authorization" in request.headers:
             self._gateway.authenticate(request)
         self._gateway.meter.check_in_flight()
+        await self._take_time()
         self._gateway.meter.tally.calls["batch"] += 1
         trouble = self._gateway.faults.strike("batch")
         return await self._under(trouble, receive, lambda: run_batch(self._gateway, request))
@@ -96,6 +98,10 @@ class SimApp:
         self._gateway.meter.tally.calls["token"] += 1
         trouble = self._gateway.faults.strike("token")
         return await self._under(trouble, receive, lambda: self._oauth.answer(request))
+
+    async def _take_time(self) -> None:
+        if self._gateway.meter.limits.service_time_s:
+            await self._clock.sleep(self._gateway.meter.limits.service_time_s)
 
     async def _under(self, trouble: Trouble, receive: Receive, act: Callable[[], Reply]) -> Reply:
         """Do what was asked, with the fault before it or after it."""

@@ -76,7 +76,7 @@ async def running_sim(
 
 
 async def run_until_stopped(
-    source: MailSource, *, quota: str, port: int, announce: Callable[[Sim], None], clock: Clock | None = None
+    source: MailSource, *, quota: str | Limits, port: int, announce: Callable[[Sim], None], clock: Clock | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once, when the stand-in answers."""
     stopped = asyncio.Event()

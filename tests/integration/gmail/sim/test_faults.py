@@ -153,6 +153,28 @@ async def test_too_many_requests_in_flight_are_refused() -> None:
         assert (state.max_in_flight, state.throttled) == (3, 1)
 
 
+class HeldClock(ManualClock):
+    """Whoever sleeps sleeps until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awake = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.awake.wait()
+
+
+async def test_calls_that_take_their_time_meet_in_flight() -> None:
+    clock, limits = HeldClock(), Limits(requests_in_flight=2, service_time_s=0.1)
+    async with running_sim(mailbox(1), quota=limits, clock=clock) as sim, api_client(sim.url, sim.token) as api:
+        slow = [asyncio.create_task(api.get("profile")) for _ in range(2)]
+        while sim.control.state().in_flight < 2:
+            await asyncio.sleep(0)
+        assert reason(await api.get("labels")) == (429, "rateLimitExceeded")
+        clock.awake.set()
+        assert [answer.status_code for answer in await asyncio.gather(*slow)] == [200, 200]
+
+
 async def test_latency_takes_the_time_of_the_clock() -> None:
     clock = ManualClock()
     async with running_sim(mailbox(1), clock=clock) as sim, api_client(sim.url, sim.token) as api:
