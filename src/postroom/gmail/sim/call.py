@@ -71,7 +71,7 @@ class Call:
         return self.text(name).lower() == "true"
 
     def max_results(self, default: int = 100, most: int = 500) -> int:
-        """Larger wishes are cut to the limit, as the real service does."""
+        """Larger wishes are cut to the limit; what is no number of results is refused."""
         text = self.text("maxResults", str(default))
         if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) < 1:
             raise invalid(f"Invalid value for maxResults: {text[:40]}")

@@ -114,7 +114,7 @@ def label_changes(box: MailboxState, call: Call) -> tuple[frozenset[str], frozen
 
 
 def batch_modify(box: MailboxState, call: Call) -> None:
-    """All of the messages, or none: ids that do not exist are passed over, as the real service does."""
+    """Checked before anything is changed; ids that do not exist are passed over."""
     add, remove = label_changes(box, call)
     for mail in _named(box, call):
         box.store.relabel(mail, add, remove)
