@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import jobs
+from postroom.cli import jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.output import errors
 from postroom.cli.worker import worker
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(worker)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(sim.app, name="sim")
 
 
 def _print_version(wanted: bool) -> None:
