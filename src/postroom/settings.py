@@ -69,6 +69,14 @@ class WorkerSettings(Group):
     poll_s: float = Field(5.0, gt=0, description="the safety net beneath wake-ups: look for work at least this often")
 
 
+class ArchiveSettings(Group):
+    """The archive of raw mail."""
+
+    shard_bytes: int = Field(
+        2_000_000_000, ge=1_000_000, description="a year's shard larger than this is continued in another file"
+    )
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -96,6 +104,7 @@ class Settings(BaseSettings):
     database: DatabaseSettings = DatabaseSettings()
     queue: QueueSettings = QueueSettings()
     worker: WorkerSettings = WorkerSettings()
+    archive: ArchiveSettings = ArchiveSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Where things lie: `archive/<account>/<year>.db`, further parts of a full year as `<year>-2.db`. Names are never paths."""
+"""Where things lie: `archive/<account>/<year>.db`, parts of a full year as `<year>-2.db`. Names are never paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From raw bytes to everything a shard stores: parsed, indexed, packed. Pure, and so done outside of the writer's thread.
+"""From raw bytes to everything a shard stores: parsed, indexed, packed. Pure, and so done outside the writer's thread.
 
 Never fails for what a message holds: what cannot be read is reported and the raw bytes are kept all the same.
 """
@@ -78,9 +78,7 @@ def prepare(mail: IncomingMail) -> PreparedMail:
         subject=_clean(parsed.subject)[:_LONGEST_NAME],
         texts=_texts(parsed),
         recipients=_recipients(parsed),
-        attachments=[
-            (_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments
-        ],
+        attachments=[(_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments],
         problems=parsed.problems,
     )
 

@@ -1,7 +1,7 @@
 """Row ids that follow the message's date, so that newest first needs no sort and a date range is a range of ids.
 
-An id is the date in milliseconds, shifted by 16 bits, plus a slot that tells messages of the same millisecond apart. Old
-mail that arrives late gets an id among its contemporaries, because the id is made from its date and not from its
+An id is the date in milliseconds, shifted by 16 bits, plus a slot that tells messages of the same millisecond apart.
+Old mail that arrives late gets an id among its contemporaries, because the id is made from its date and not from its
 arrival.
 """
 
@@ -20,7 +20,7 @@ def first_id(date_ms: int) -> int:
 
 
 def next_id(date_ms: int, largest_taken: int | None) -> int:
-    """A free id for this millisecond, given the largest one taken in it. A full millisecond flows over into the next."""
+    """A free id for this millisecond, given the largest one taken in it; a full one flows over into the next."""
     return first_id(date_ms) if largest_taken is None else largest_taken + 1
 
 

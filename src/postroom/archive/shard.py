@@ -46,14 +46,14 @@ def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return Fatal(f"{what} cannot be opened for writing ({error}): check who owns the file and its folder.")
         case _:
-            return Fatal(f"{what} is damaged ({error}). Run `postroom verify`: it tells what is lost and rebuilds the rest.")
+            return Fatal(
+                f"{what} is damaged ({error}). Run `postroom verify`: it tells what is lost and rebuilds the rest."
+            )
 
 
 def _connect(path: Path, uri: str) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(
-            uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
-        )
+        return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
     except sqlite3.Error as error:
         raise storage_error(error, str(path)) from error
 

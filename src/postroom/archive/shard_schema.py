@@ -1,7 +1,7 @@
 """The tables of a shard. A shard is a plain SQLite file that makes sense alone:
 
-    sqlite3 2024.db "SELECT m.subject FROM search JOIN messages m ON m.id = search.rowid
-                     WHERE search MATCH 'invoice' ORDER BY search.rowid DESC LIMIT 10"
+sqlite3 2024.db "SELECT m.subject FROM search JOIN messages m ON m.id = search.rowid
+                 WHERE search MATCH 'invoice' ORDER BY search.rowid DESC LIMIT 10"
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""What the archive knows of its shards, apart from them: so that a shard that goes missing is missed.
+
+Its counts are written after the shard's own commit and so never claim more than is on disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from postroom.archive.layout import ShardName
+
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS shards (
+        account TEXT NOT NULL,
+        year INTEGER NOT NULL,
+        part INTEGER NOT NULL,
+        messages INTEGER NOT NULL DEFAULT 0,    -- at least so many are in it
+        lost INTEGER NOT NULL DEFAULT 0,        -- known to have been in it, and not recovered
+        PRIMARY KEY (account, year, part)
+    ) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    name: ShardName
+    messages: int
+    lost: int
+
+
+class Catalogue:
+    def __init__(self, root: Path) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(
+            root / "catalogue.db", isolation_level=None, timeout=30, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(_TABLES)
+
+    def register(self, name: ShardName) -> None:
+        self._connection.execute(
+            "INSERT OR IGNORE INTO shards (account, year, part) VALUES (?, ?, ?)", (name.account, name.year, name.part)
+        )
+
+    def set_counts(self, name: ShardName, messages: int, lost: int | None = None) -> None:
+        self.register(name)
+        self._connection.execute(
+            "UPDATE shards SET messages = ?, lost = coalesce(?, lost) WHERE account = ? AND year = ? AND part = ?",
+            (messages, lost, name.account, name.year, name.part),
+        )
+
+    def shards(self, account: str | None = None) -> Iterator[ShardRecord]:
+        """All shards that should exist, by account and date."""
+        rows = self._connection.execute(
+            "SELECT account, year, part, messages, lost FROM shards WHERE ? IS NULL OR account = ? "
+            "ORDER BY account, year, part",
+            (account, account),
+        )
+        for owner, year, part, messages, lost in rows:
+            yield ShardRecord(ShardName(owner, year, part), messages, lost)
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,105 @@
+"""Reading what is stored: a message by its key, its exact bytes, its attachments. Needs no owner and blocks nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from postroom.archive.layout import ShardName, folder_of, parse_filename, path_of
+from postroom.archive.model import ArchivedAttachment, ArchivedMessage, Provenance
+from postroom.archive.packing import Cut, Packed, join, unpack
+from postroom.archive.shard import open_for_reading, storage_error
+from postroom.domain.errors import Fatal
+
+MESSAGE_COLUMNS = (
+    "id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance, has_attachment, "
+    "deleted_at_source, (SELECT json_group_array(l.name) FROM message_labels ml JOIN labels l USING (label) "
+    "WHERE ml.id = messages.id) AS labels"
+)
+
+
+def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
+    """Every shard file below the archive, by account and date."""
+    folders = [folder_of(root, account)] if account else [path for path in root.glob("*") if path.is_dir()]
+    found = [
+        parse_filename(unquote(folder.name), file.name)
+        for folder in folders
+        for file in (folder.iterdir() if folder.is_dir() else ())
+    ]
+    return sorted(name for name in found if name is not None)
+
+
+class ShardReader:
+    """One shard, read-only. Not for several threads at once."""
+
+    def __init__(self, root: Path, name: ShardName) -> None:
+        self.name = name
+        self._path = path_of(root, name)
+        self._connection = open_for_reading(self._path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise storage_error(error, str(self._path)) from error
+
+    def message(self, key: str) -> ArchivedMessage | None:
+        rows = self.query(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key = ?", (key,))
+        return self.read_row(rows[0]) if rows else None
+
+    def read_row(self, row: Sequence[Any]) -> ArchivedMessage:
+        """A row of MESSAGE_COLUMNS as a message."""
+        (row_id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance) = row[:11]
+        has_attachment, deleted, labels = row[11:]
+        return ArchivedMessage(
+            account=self.name.account,
+            key=key,
+            shard=str(self.name),
+            row_id=row_id,
+            date=datetime.fromtimestamp(date_ms / 1_000, UTC),
+            gmail_id=gmail_id,
+            thread_id=thread_id,
+            message_id=None if message_id.startswith("sha256:") else message_id,
+            sender=sender,
+            subject=subject,
+            size=size,
+            sha256=sha256.hex(),
+            provenance=Provenance(provenance),
+            has_attachment=bool(has_attachment),
+            labels=tuple(sorted(json.loads(labels))),
+            deleted_at_source=None if deleted is None else datetime.fromisoformat(deleted),
+        )
+
+    def raw(self, row_id: int) -> bytes:
+        """The exact bytes, checked against the hash that was taken when they were stored."""
+        rows = self.query(
+            "SELECT raw.codec, raw.data, messages.sha256 FROM raw JOIN messages USING (id) WHERE id = ?", (row_id,)
+        )
+        if not rows:
+            raise Fatal(f"{self.name} holds no bytes for message {row_id}; run `postroom verify`.")
+        codec, data, sha256 = rows[0]
+        pieces = self.query(
+            "SELECT position, codec, data FROM raw_pieces JOIN pieces USING (piece) WHERE id = ? ORDER BY number",
+            (row_id,),
+        )
+        cuts = [Cut(position, unpack(Packed(kind, piece))) for position, kind, piece in pieces]
+        whole = join(unpack(Packed(codec, data)), cuts)
+        if hashlib.sha256(whole).digest() != sha256:
+            raise Fatal(f"message {row_id} in {self.name} is not what was stored; run `postroom verify`.")
+        return whole
+
+    def attachments(self, row_id: int) -> Iterator[ArchivedAttachment]:
+        for row in self.query(
+            "SELECT number, filename, content_type, size, sha256 FROM attachments WHERE id = ? ORDER BY number",
+            (row_id,),
+        ):
+            yield ArchivedAttachment(*row)

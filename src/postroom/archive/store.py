@@ -1,0 +1,172 @@
+"""The archive's way in: mail is prepared, sent to the shard where it belongs, and reported when it is on disk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from postroom.archive.catalogue import Catalogue
+from postroom.archive.insertion import Insertion
+from postroom.archive.layout import ShardName, account_name, path_of, year_of
+from postroom.archive.model import IncomingMail, Stored
+from postroom.archive.ownership import Ownership
+from postroom.archive.preparing import PreparedMail, prepare
+from postroom.archive.reading import ShardReader, shards_on_disk
+from postroom.archive.writer import ShardWriter, portions
+from postroom.settings import ArchiveSettings
+
+
+class KeyedChange(Protocol):
+    def __call__(self, connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Mail on its way to disk."""
+
+    count: int
+    parts: list[tuple[list[int], Future[list[Stored]]]]
+
+    def result(self) -> list[Stored]:
+        """Wait until all of it is on disk; the answers stand in the order of the mail."""
+        answers = {
+            number: stored
+            for numbers, future in self.parts
+            for number, stored in zip(numbers, future.result(), strict=True)
+        }
+        return [answers[number] for number in range(self.count)]
+
+
+class Archive:
+    """The archive below `root`, with the right to write to it. One thread at a time brings mail."""
+
+    def __init__(self, root: Path, settings: ArchiveSettings | None = None, purpose: str = "postroom") -> None:
+        self.root = root
+        self._settings = settings or ArchiveSettings()
+        self._ownership = Ownership(root, purpose)
+        self._catalogue = Catalogue(root)
+        self._writers: dict[ShardName, ShardWriter] = {}
+        self._readers: dict[ShardName, ShardReader] = {}
+
+    def store(self, email: str, mails: Sequence[IncomingMail]) -> list[Stored]:
+        """Store messages; when this returns they are on disk. The answers stand in the order of the mail."""
+        return self.submit(email, [prepare(mail) for mail in mails]).result()
+
+    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
+        """Hand mail to the writers without waiting for the disk. Blocks while they are behind."""
+        account = account_name(email)
+        by_shard: dict[ShardName, list[int]] = defaultdict(list)
+        for number, home in enumerate(self._homes(account, mails)):
+            by_shard[home].append(number)
+        parts: list[tuple[list[int], Future[list[Stored]]]] = []
+        for name, numbers in by_shard.items():
+            writer = self._writer(name)
+            start = 0
+            for portion in portions([mails[number] for number in numbers]):
+                parts.append((numbers[start : start + len(portion)], writer.store(portion)))
+                start += len(portion)
+        return Submission(len(mails), parts)
+
+    def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
+        """Which of these are in the archive already, so that nobody fetches them again."""
+        return set(self._locate(account_name(email), "key", gmail_ids))
+
+    def set_labels(self, email: str, labels: Mapping[str, frozenset[str]]) -> set[str]:
+        """Record the labels that messages now have at the source; returns the Gmail ids that are not in the archive."""
+
+        def relabel(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            for key in keys:
+                row = connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()
+                insertion.set_labels(row[0], labels[key])
+
+        return self._change(account_name(email), list(labels), relabel)
+
+    def mark_deleted(self, email: str, gmail_ids: Sequence[str], when: datetime) -> set[str]:
+        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids."""
+
+        def mark(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            connection.executemany(
+                "UPDATE messages SET deleted_at_source = ? WHERE key = ?", [(when.isoformat(), key) for key in keys]
+            )
+
+        return self._change(account_name(email), gmail_ids, mark)
+
+    def checkpoint(self) -> None:
+        """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is."""
+        for name, writer in self._writers.items():
+            writer.checkpoint()
+            [(count,)] = self._reader(name).query("SELECT count(*) FROM messages")
+            self._catalogue.set_counts(name, count)
+
+    def close(self) -> None:
+        self.checkpoint()
+        for writer in self._writers.values():
+            writer.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._catalogue.close()
+        self._ownership.release()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _homes(self, account: str, mails: Sequence[PreparedMail]) -> list[ShardName]:
+        """Where each message belongs: where it is already, else the shard of its year."""
+        by_key = self._locate(account, "key", [mail.key for mail in mails])
+        by_id = self._locate(account, "message_id", [mail.message_id for mail in mails])
+        return [
+            by_key.get(mail.key) or by_id.get(mail.message_id) or self._open_part(account, year_of(mail.date))
+            for mail in mails
+        ]
+
+    def _locate(self, account: str, column: str, values: Sequence[str]) -> dict[str, ShardName]:
+        found: dict[str, ShardName] = {}
+        wanted = json.dumps(list(values))
+        for name in shards_on_disk(self.root, account):
+            rows = self._reader(name).query(
+                f"SELECT {column} FROM messages WHERE {column} IN (SELECT value FROM json_each(?))", (wanted,)
+            )
+            found.update((value, name) for (value,) in rows)
+        return found
+
+    def _change(self, account: str, keys: Sequence[str], change: KeyedChange) -> set[str]:
+        """Apply a change to the messages of these keys, shard by shard; returns the keys that no shard has."""
+        homes = self._locate(account, "key", keys)
+        by_shard: dict[ShardName, list[str]] = defaultdict(list)
+        for key, name in homes.items():
+            by_shard[name].append(key)
+        futures = [self._writer(name).change(partial(change, keys=some)) for name, some in by_shard.items()]
+        for future in futures:
+            future.result()
+        return set(keys) - set(homes)
+
+    def _open_part(self, account: str, year: int) -> ShardName:
+        """The part of a year that still takes mail: the last one, or a new one if that is full."""
+        parts = [name for name in shards_on_disk(self.root, account) if name.year == year]
+        last = parts[-1] if parts else ShardName(account, year)
+        path = path_of(self.root, last)
+        if path.exists() and path.stat().st_size >= self._settings.shard_bytes:
+            return ShardName(account, year, last.part + 1)
+        return last
+
+    def _writer(self, name: ShardName) -> ShardWriter:
+        if name not in self._writers:
+            self._writers[name] = ShardWriter(path_of(self.root, name), name)
+            self._catalogue.register(name)
+        return self._writers[name]
+
+    def _reader(self, name: ShardName) -> ShardReader:
+        if name not in self._readers:
+            self._readers[name] = ShardReader(self.root, name)
+        return self._readers[name]
