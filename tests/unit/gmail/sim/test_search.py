@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.gmail.sim.model import MailSummary
-from postroom.gmail.sim.search import Candidate, Matcher, QueryError, parse
+from postroom.gmail.sim.search import Candidate, Matcher
+from postroom.mail.query import QueryError, parse
 
 DAY_MS = 86_400_000
 NOW = 1_767_225_600_000  # 2026-01-01

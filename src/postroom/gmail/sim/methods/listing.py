@@ -12,8 +12,9 @@ from postroom.gmail.sim.mailbox_state import MailboxState
 from postroom.gmail.sim.mime import Part, body_text, filenames, take_apart
 from postroom.gmail.sim.model import MailSummary
 from postroom.gmail.sim.order import Place
-from postroom.gmail.sim.search import Candidate, Matcher, QueryError, parse
-from postroom.gmail.sim.search.nodes import EVERYTHING
+from postroom.gmail.sim.search import Candidate, Matcher
+from postroom.mail.query import QueryError, parse
+from postroom.mail.query.nodes import EVERYTHING
 
 _HIDDEN = frozenset({"SPAM", "TRASH"})
 _MOST_EFFORT = 25_000
@@ -110,5 +111,5 @@ def _matcher(box: MailboxState, query: str) -> Matcher:
     try:
         node = parse(query, box.store.now_ms()) if query else EVERYTHING
     except QueryError as error:
-        raise invalid(f"Invalid query: {error}") from None
+        raise invalid(f"Invalid query: {error.problem}") from None
     return Matcher(node, box.store.labels.find)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from postroom.gmail.sim.model import MailSummary
-from postroom.gmail.sim.search.nodes import (
+from postroom.mail.query import opens_spam_and_trash, span
+from postroom.mail.query.nodes import (
     And,
     Anywhere,
     HasAttachment,
@@ -44,8 +45,8 @@ class Matcher:
     """A query made ready to be asked of many messages."""
 
     def __init__(self, node: Node, label_id: LabelFinder) -> None:
-        self.start, self.end = _span(node)
-        self.opens_spam_and_trash = _opens(node)
+        self.start, self.end = span(node)
+        self.opens_spam_and_trash = opens_spam_and_trash(node)
         self._test = _compile(node, label_id)
 
     def __call__(self, candidate: Candidate) -> bool:
@@ -55,32 +56,6 @@ class Matcher:
 def normal(text: str) -> str:
     """Words in one case, one space around each: `x in y` then finds whole words next to each other."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
-
-
-def _span(node: Node) -> tuple[int | None, int | None]:
-    """A range of dates outside of which nothing can match."""
-    if isinstance(node, Received):
-        return node.start, node.end
-    if isinstance(node, And):
-        spans = [_span(part) for part in node.parts]
-        starts = [start for start, _ in spans if start is not None]
-        ends = [end for _, end in spans if end is not None]
-        return max(starts, default=None), min(ends, default=None)
-    if isinstance(node, Or):
-        spans = [_span(part) for part in node.parts]
-        starts = [start for start, _ in spans if start is not None]
-        ends = [end for _, end in spans if end is not None]
-        return (
-            min(starts) if len(starts) == len(spans) else None,
-            max(ends) if len(ends) == len(spans) else None,
-        )
-    return None, None
-
-
-def _opens(node: Node) -> bool:
-    if isinstance(node, And | Or):
-        return any(_opens(part) for part in node.parts)
-    return isinstance(node, Anywhere) or (isinstance(node, Labelled) and node.label in ("SPAM", "TRASH"))
 
 
 def _price(node: Node) -> int:
@@ -145,6 +120,8 @@ def _text(node: Text) -> Test:
             return lambda mail: wanted in normal(mail.summary.to)
         case TextField.CC:
             return lambda mail: wanted in normal(mail.summary.cc)
+        case TextField.BCC:
+            return lambda mail: False  # a mailbox's summaries do not tell
         case TextField.SUBJECT:
             return lambda mail: wanted in normal(mail.summary.subject)
         case TextField.LIST:

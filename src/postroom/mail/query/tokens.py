@@ -29,6 +29,10 @@ class Token:
     text: str
     glued: bool
     """No space before it: an operand belongs to its operator only so."""
+    start: int
+    """Where it begins in the query, counted from 0."""
+    is_closed: bool = True
+    """False for a phrase whose second quote is missing."""
 
     @property
     def spelled(self) -> str:
@@ -61,18 +65,21 @@ def tokens(query: str, operators: frozenset[str]) -> Iterator[Token]:
             found, kind = word, "word"
         position = found.end()
         if kind != "space":
-            yield _token(kind, found[kind], glued=before != "space")
+            yield _token(kind, found, glued=before != "space")
         before = kind
-    yield Token(Kind.END, "", False)
+    yield Token(Kind.END, "", False, position)
 
 
-def _token(group: str, text: str, glued: bool) -> Token:
+def _token(group: str, found: re.Match[str], glued: bool) -> Token:
+    text, start = found[group], found.start()
     if group == "bracket":
-        return Token(Kind(text), text, glued)
+        return Token(Kind(text), text, glued, start)
+    if group == "phrase":
+        return Token(Kind.PHRASE, text, glued, start, is_closed=len(found[0]) == len(text) + 2)
     if group == "word" and text in ("OR", "|"):
-        return Token(Kind.OR, text, glued)
+        return Token(Kind.OR, text, glued, start)
     if group == "word" and text == "AND":
-        return Token(Kind.AND, text, glued)
+        return Token(Kind.AND, text, glued, start)
     if group == "operator":
-        return Token(Kind.OPERATOR, text.lower(), glued)
-    return Token(Kind(group) if group != "minus" else Kind.MINUS, text, glued)
+        return Token(Kind.OPERATOR, text.lower(), glued, start)
+    return Token(Kind(group) if group != "minus" else Kind.MINUS, text, glued, start)

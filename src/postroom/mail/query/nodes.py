@@ -13,6 +13,7 @@ class TextField(StrEnum):
     FROM = "from"
     TO = "to"
     CC = "cc"
+    BCC = "bcc"
     SUBJECT = "subject"
     LIST = "list"
     FILENAME = "filename"
@@ -35,7 +36,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Received in `[start, end)`, in milliseconds; None is open."""
+    """Received in `[start, end)`, in milliseconds, whole seconds; None is open."""
 
     start: int | None = None
     end: int | None = None

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from postroom.gmail.sim.search.nodes import (
+from postroom.mail.query.errors import OperandError
+from postroom.mail.query.nodes import (
     EVERYTHING,
     Anywhere,
     HasAttachment,
@@ -26,11 +27,9 @@ _UNIT_DAYS = {"d": 1, "m": 30, "y": 365}
 _UNIT_BYTES = {"": 1, "k": 1024, "m": 1024 * 1024}
 _PLACES = {"draft": "DRAFT", "drafts": "DRAFT", "sent": "SENT", "inbox": "INBOX", "spam": "SPAM", "trash": "TRASH"}
 _STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
+STATES = frozenset({*_STATES, *_PLACES, "read"})
+CATEGORIES = frozenset({"primary", "social", "promotions", "updates", "forums", "reservations", "purchases"})
 _MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
-
-
-class QueryError(Exception):
-    """A query that means nothing; says which part."""
 
 
 Operand = Callable[[str, int], Node]
@@ -40,27 +39,31 @@ def _date_ms(text: str) -> int:
     if text.isascii() and text.isdigit():
         seconds = int(text[:20])
         if seconds > _MAX_EPOCH_S:
-            raise QueryError(f"{text[:40]} is later than any date")
+            raise OperandError(f"{text[:40]} is later than any date", "at most the year 9999")
         return seconds * 1000
     for pattern in ("%Y/%m/%d", "%Y-%m-%d"):
         try:
             return int(datetime.strptime(text, pattern).replace(tzinfo=UTC).timestamp()) * 1000
         except ValueError:
             continue
-    raise QueryError(f"{text[:40]!r} is no date: write YYYY/MM/DD or seconds since 1970")
+    raise OperandError(f"{text[:40]!r} is not a date", "YYYY/MM/DD or seconds since 1970")
 
 
 def _age_ms(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,5})([dmy])", text.lower())
     if not found:
-        raise QueryError(f"{text[:40]!r} is no age: write for example 3d, 2m or 1y")
+        raise OperandError(f"{text[:40]!r} is not an age", "for example 3d, 2m or 1y")
     return int(found[1]) * _UNIT_DAYS[found[2]] * DAY_MS
+
+
+def _ago(now: int, text: str) -> int:
+    return max(now - _age_ms(text), 0)
 
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,12})([km]?)b?", text.lower())
     if not found:
-        raise QueryError(f"{text[:40]!r} is no size: write for example 500000, 200K or 5M")
+        raise OperandError(f"{text[:40]!r} is not a size", "for example 500000, 200K or 5M")
     return int(found[1]) * _UNIT_BYTES[found[2]]
 
 
@@ -96,13 +99,14 @@ def _has(text: str, now: int) -> Node:
         case "nouserlabels":
             return Not(HasUserLabel())
         case other:
-            raise QueryError(f"has:{other[:40]} is not known: attachment, userlabels and nouserlabels are")
+            raise OperandError(f"has:{other[:40]} is not known", "attachment, userlabels or nouserlabels")
 
 
 OPERATORS: Mapping[str, Operand] = {
     "from": _words_in(TextField.FROM),
     "to": _words_in(TextField.TO),
     "cc": _words_in(TextField.CC),
+    "bcc": _words_in(TextField.BCC),
     "subject": _words_in(TextField.SUBJECT),
     "list": _words_in(TextField.LIST),
     "filename": _words_in(TextField.FILENAME),
@@ -115,8 +119,8 @@ OPERATORS: Mapping[str, Operand] = {
     "newer": lambda text, now: Received(start=_date_ms(text)),
     "before": lambda text, now: Received(end=_date_ms(text)),
     "older": lambda text, now: Received(end=_date_ms(text)),
-    "older_than": lambda text, now: Received(end=now - _age_ms(text)),
-    "newer_than": lambda text, now: Received(start=now - _age_ms(text)),
+    "older_than": lambda text, now: Received(end=_ago(now, text)),
+    "newer_than": lambda text, now: Received(start=_ago(now, text)),
     "larger": lambda text, now: Size(over=_bytes(text)),
     "size": lambda text, now: Size(over=_bytes(text)),
     "smaller": lambda text, now: Size(under=_bytes(text)),
