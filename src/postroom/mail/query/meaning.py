@@ -21,8 +21,8 @@ def span(node: Node) -> Span:
         starts = [start for start, _ in spans if start is not None]
         ends = [end for _, end in spans if end is not None]
         return (
-            min(starts) if len(starts) == len(spans) else None,
-            max(ends) if len(ends) == len(spans) else None,
+            min(starts) if starts and len(starts) == len(spans) else None,
+            max(ends) if ends and len(ends) == len(spans) else None,
         )
     return None, None
 

@@ -1,0 +1,130 @@
+"""Everything but text as SQL conditions on a message id, with bound values."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from postroom.archive.rowids import first_id
+from postroom.archive.search.labels import LabelIndex
+from postroom.archive.search.matching import expression, is_text
+from postroom.mail.query.nodes import (
+    And,
+    Anywhere,
+    HasAttachment,
+    HasUserLabel,
+    Labelled,
+    MessageId,
+    Node,
+    Not,
+    Or,
+    Received,
+    Size,
+    Text,
+)
+
+_WORD = re.compile(r"[^\W_]+")
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Conditions on the messages of one statement, whose id is `id`: a column of the table that it calls `driver`."""
+
+    id: str
+    labels: LabelIndex
+    has_message_row: bool
+    """The driver is `messages` itself, so that its columns need no look-up."""
+
+    def of(self, node: Node) -> Condition:
+        """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
+        if is_text(node):
+            found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
+            return Condition(found, (expression(node),))
+        match node:
+            case And(parts):
+                return _joined(" AND ", [self.of(part) for part in parts], empty="TRUE")
+            case Or(parts):
+                return _joined(" OR ", [self.of(part) for part in parts], empty="FALSE")
+            case Not(part):
+                inner = self.of(part)
+                return Condition(f"NOT {inner.sql}", inner.values)
+            case _:
+                return self._leaf(node)
+
+    def _leaf(
+        self, node: Text | Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+    ) -> Condition:
+        match node:
+            case Received(start, end):
+                return _between(self.id, start, end)
+            case Size(over, under):
+                size = self._column("size")
+                bounds = (over if over is not None else -1, under if under is not None else _LARGEST)
+                return Condition(f"({size} > ? AND {size} < ?)", tuple(min(bound, _LARGEST) for bound in bounds))
+            case HasAttachment():
+                return Condition(self._column("has_attachment"))
+            case MessageId(value):
+                return Condition(f"{self._column('message_id')} IN (?, ?)", message_ids(value))
+            case Labelled(name):
+                found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = ? AND id = {self.id})"
+                return Condition(found, (self.labels.id_of(name),))
+            case HasUserLabel():
+                return self._has_one_of(self.labels.user_ids())
+            case Text():
+                return self._copied_to(node.words)
+            case Anywhere():
+                return Condition("TRUE")
+            case _:
+                assert_never(node)
+
+    def _has_one_of(self, labels: Sequence[int]) -> Condition:
+        marks = ", ".join("?" * len(labels))
+        found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({marks}))"
+        return Condition(found, tuple(labels))
+
+    def _copied_to(self, words: str) -> Condition:
+        found = (
+            f"EXISTS (SELECT 1 FROM recipients WHERE id = {self.id} AND kind = 'bcc' "
+            "AND has_words(name || ' ' || address, ?))"
+        )
+        return Condition(found, (words.replace("\0", " "),))
+
+    def _column(self, name: str) -> str:
+        return f"driver.{name}" if self.has_message_row else f"(SELECT {name} FROM messages WHERE id = {self.id})"
+
+
+def message_ids(value: str) -> tuple[str, str]:
+    """As the archive keeps it, with or without its angle brackets."""
+    return f"<{value}>", value
+
+
+def has_words(text: str, words: str) -> bool:
+    """Whether these words stand in the text side by side, in any case and with or without accents."""
+    return _spaced(words) in _spaced(text)
+
+
+def _spaced(text: str) -> str:
+    plain = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
+    return f" {' '.join(_WORD.findall(plain.casefold()))} "
+
+
+def _between(id: str, start: int | None, end: int | None) -> Condition:
+    low = first_id(start) if start is not None else 0
+    high = first_id(end) if end is not None else _LARGEST
+    return Condition(f"({id} >= ? AND {id} < ?)", (low, high))
+
+
+def _joined(word: str, parts: Sequence[Condition], *, empty: str) -> Condition:
+    if not parts:
+        return Condition(empty)
+    return Condition(f"({word.join(part.sql for part in parts)})", tuple(v for part in parts for v in part.values))

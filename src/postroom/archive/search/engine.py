@@ -1,0 +1,88 @@
+"""Search over an archive: reads a query, asks the shards, gives back a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from postroom.archive.search.asking import Question
+from postroom.archive.search.folding import without_spam_and_trash
+from postroom.archive.search.model import Count, Page, Sort, Thread
+from postroom.archive.search.shards import ShardFolder, Shards
+from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.errors import BadInput
+from postroom.mail.query import parse
+from postroom.mail.query.nodes import EVERYTHING
+
+MOST_HITS = 500
+
+
+class Search:
+    """Safe to use from several threads. Readers never wait for writers, nor writers for them.
+
+    A shard that cannot be read is named in the answer's `problems` and does not spoil the rest.
+    """
+
+    def __init__(self, root: Path | Shards, clock: Clock | None = None) -> None:
+        self._shards: Shards = ShardFolder(root) if isinstance(root, Path) else root
+        self._clock = clock or SystemClock()
+        self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
+
+    def search(
+        self,
+        query: str,
+        *,
+        accounts: Sequence[str] | None = None,
+        limit: int = 20,
+        sort: Sort | str = Sort.DATE,
+        after: str | None = None,
+    ) -> Page:
+        """A page of what matches. `after` is the `next` of the page before."""
+        if not 1 <= limit <= MOST_HITS:
+            raise BadInput("limit", f"{limit} is not between 1 and {MOST_HITS}")
+        ask = self._ask(query, accounts)
+        found, following = ask.best(limit, after) if _sort(sort) is Sort.RANK else ask.newest(limit, after)
+        hits = ask.read(found)
+        return Page(hits, following, ask.problems)
+
+    def count(self, query: str, *, accounts: Sequence[str] | None = None, limit: int | None = None) -> Count:
+        """How many messages match; with a limit, counting stops there."""
+        if limit is not None and limit < 1:
+            raise BadInput("limit", f"{limit} is less than 1")
+        ask = self._ask(query, accounts)
+        messages, is_exact = ask.count(limit)
+        return Count(messages, is_exact, ask.problems)
+
+    def thread(self, account: str, thread_id: str) -> Thread:
+        """All messages of a thread, whichever shards they are in, spam and trash too."""
+        ask = Question(self._shards, self._threads, EVERYTHING, [account])
+        messages = ask.thread(thread_id)
+        return Thread(messages, ask.problems)
+
+    def accounts(self) -> list[str]:
+        """Whose mail can be searched."""
+        return sorted({name.account for name in self._shards.names(None)})
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._shards.close()
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _ask(self, query: str, accounts: Sequence[str] | None) -> Question:
+        readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
+        node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
+        return Question(self._shards, self._threads, without_spam_and_trash(node), accounts)
+
+
+def _sort(sort: Sort | str) -> Sort:
+    try:
+        return Sort(sort)
+    except ValueError:
+        raise BadInput("sort", f"{sort!r} is not one of {', '.join(Sort)}") from None

@@ -1,0 +1,40 @@
+"""Labels as people type them: `my-bills` finds `My Bills`, and `category:updates` Takeout's `Category Updates`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from postroom.mail.query.operands import CATEGORIES
+
+_SEPARATOR = re.compile(r"[\s/_-]+")
+_PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
+_STATES = ("unread", "opened", "starred", "important")
+_SYSTEM = frozenset({*_PLACES, *_STATES, *(f"category-{name}" for name in (*CATEGORIES, "personal"))})
+
+
+def normal(name: str) -> str:
+    return _SEPARATOR.sub("-", name.strip().casefold())
+
+
+class LabelIndex:
+    """The labels of one shard, by their normal form."""
+
+    def __init__(self, labels: Iterable[tuple[int, str]]) -> None:
+        self._ids: dict[str, int] = {}
+        self._spellings: Mapping[str, list[str]] = defaultdict(list)
+        for label, name in labels:
+            self._ids[name] = label
+            self._spellings[normal(name)].append(name)
+
+    def spellings(self, name: str) -> list[str]:
+        """The labels of the shard that `name` may mean; none if no message here can have it."""
+        return self._spellings.get(normal(name), [])
+
+    def id_of(self, exact_name: str) -> int:
+        return self._ids[exact_name]
+
+    def user_ids(self) -> list[int]:
+        """The labels that the mailbox's owner made."""
+        return [label for name, label in self._ids.items() if normal(name) not in _SYSTEM]

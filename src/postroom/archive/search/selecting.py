@@ -1,0 +1,150 @@
+"""SQL over one shard: for each alternative the statement that meets its messages newest first, without a sort.
+
+Text drives where there is some, since the index keeps its entries in the order of ids; else a label does; else the
+messages themselves. Everything else is checked by look-ups on the way, so that a page stops as soon as it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postroom.archive.rowids import first_id
+from postroom.archive.search.alternatives import MOST, Alternative, alternatives
+from postroom.archive.search.conditions import Condition, Conditions, message_ids
+from postroom.archive.search.labels import LabelIndex
+from postroom.archive.search.matching import any_of, these_but_not
+from postroom.mail.query import span
+from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Received
+
+_WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    sql: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """A range of row ids, which is a range of dates; None is open."""
+
+    low: int | None = None
+    high: int | None = None
+
+    @classmethod
+    def of(cls, node: Node) -> Ids:
+        start, end = span(node)
+        return cls(None if start is None else first_id(start), None if end is None else first_id(end))
+
+    def below(self, id: int | None) -> Ids:
+        return self if id is None else Ids(self.low, id if self.high is None else min(id, self.high))
+
+    def conditions(self, id: str) -> list[Condition]:
+        low = [Condition(f"{id} >= ?", (self.low,))] if self.low is not None else []
+        return low + ([Condition(f"{id} < ?", (self.high,))] if self.high is not None else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """One alternative: the ids of its messages, from its driver."""
+
+    table: str
+    id: str
+    where: tuple[Condition, ...]
+    ids: Ids
+    unwanted: str | None = None
+    """What the index finds for this is taken away: both sides come in order, so that this stops early too."""
+
+    def newest(self, limit: int, below: int | None = None) -> Statement:
+        """The newest ones, only those with an id below the given one."""
+        found = self.all(below)
+        return Statement(f"{found.sql} ORDER BY 1 DESC LIMIT ?", (*found.values, limit))
+
+    def best(self, limit: int) -> Statement:
+        """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
+        if self.table != "search":
+            newest = self.newest(limit)
+            return Statement(f"SELECT *, 0.0 FROM ({newest.sql})", newest.values)
+        where = _all([*self.where, *self.ids.conditions(self.id)])
+        sql = f"SELECT {self.id}, bm25(search, {_WEIGHTS}) FROM search AS driver WHERE {where.sql}"
+        return Statement(f"{sql} ORDER BY 2, 1 DESC LIMIT ?", (*where.values, limit))
+
+    def all(self, below: int | None = None) -> Statement:
+        ids = self.ids.below(below)
+        where = _all([*self.where, *ids.conditions(self.id)])
+        sql = f"SELECT {self.id} FROM {self.table} AS driver WHERE {where.sql}"
+        if self.unwanted is None:
+            return Statement(sql, where.values)
+        taken = _all([Condition("search MATCH ?", (self.unwanted,)), *ids.conditions("rowid")])
+        return Statement(f"{sql} EXCEPT SELECT rowid FROM search WHERE {taken.sql}", (*where.values, *taken.values))
+
+
+def _all(conditions: Sequence[Condition]) -> Condition:
+    sql = " AND ".join(condition.sql for condition in conditions) or "TRUE"
+    return Condition(sql, tuple(value for condition in conditions for value in condition.values))
+
+
+def selects(node: Node, labels: LabelIndex, most: int = MOST) -> list[Select]:
+    """The statements that together find what a folded query means in its shard."""
+    found = alternatives(node, most)
+    if found is not None:
+        return [_select(alternative, labels) for alternative in found]
+    whole = Conditions("driver.id", labels, has_message_row=True)
+    return [Select("messages", "driver.id", (whole.of(node),), Ids.of(node))]
+
+
+def count(parts: Sequence[Select], limit: int | None) -> Statement:
+    """How many different messages; no more than `limit` are counted."""
+    ids = [part.all() for part in parts]
+    sql = " UNION ".join(f"SELECT * FROM ({one.sql})" for one in ids)
+    values = tuple(value for one in ids for value in one.values)
+    return Statement(f"SELECT count(*) FROM (SELECT * FROM ({sql}) LIMIT ?)", (*values, -1 if limit is None else limit))
+
+
+def _select(alternative: Alternative, labels: LabelIndex) -> Select:
+    """With the driver that meets the fewest messages in vain, as far as that can be told beforehand."""
+    named = next((fact for fact in alternative.facts if isinstance(fact, MessageId)), None)
+    label = next((fact for fact in alternative.facts if isinstance(fact, Labelled)), None)
+    if named is not None:
+        return _by_message_id(alternative, named, labels)
+    if alternative.wanted:
+        return _by_text(alternative, labels)
+    if label is not None:
+        return _by_label(alternative, label, labels)
+    conditions = Conditions("driver.id", labels, has_message_row=True)
+    return _driven("messages", conditions, alternative, ())
+
+
+def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
+    conditions = Conditions("driver.rowid", labels, has_message_row=False)
+    match = Condition("driver.search MATCH ?", (these_but_not(alternative.wanted, alternative.unwanted),))
+    return _driven("search", conditions, alternative, (match,))
+
+
+def _by_label(alternative: Alternative, label: Labelled, labels: LabelIndex) -> Select:
+    conditions = Conditions("driver.id", labels, has_message_row=False)
+    driver = Condition("driver.label = ?", (labels.id_of(label.label),))
+    return _driven("message_labels", conditions, alternative, (driver,), done=label)
+
+
+def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelIndex) -> Select:
+    """At most a handful: text is checked on each."""
+    conditions = Conditions("driver.id", labels, has_message_row=True)
+    driver = Condition("driver.message_id IN (?, ?)", message_ids(named.value))
+    return _driven("messages", conditions, alternative, (driver, *map(conditions.of, alternative.wanted)), done=named)
+
+
+def _driven(
+    table: str,
+    conditions: Conditions,
+    alternative: Alternative,
+    driver: tuple[Condition, ...],
+    done: Node | None = None,
+) -> Select:
+    checked = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
+    unwanted = any_of(alternative.unwanted) if alternative.unwanted and table != "search" else None
+    where = (*driver, *map(conditions.of, checked))
+    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), unwanted)

@@ -1,0 +1,101 @@
+"""The shards that a search may ask, and readers of them that are lent to one thread at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from postroom.archive.layout import ShardName, account_name, path_of
+from postroom.archive.reading import ShardReader, shards_on_disk
+from postroom.archive.search.conditions import has_words
+from postroom.domain.errors import Retryable
+
+_MOST_IDLE = 4
+_CACHE_KIB = 4_096
+
+
+class SearchReader(ShardReader):
+    """A shard as a search reads it."""
+
+    def __init__(self, root: Path, name: ShardName) -> None:
+        super().__init__(root, name)
+        self.file = _identity(self._path)
+        self._connection.create_function("has_words", 2, has_words, deterministic=True)
+        self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+
+class Shards(Protocol):
+    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
+        """The shards of these accounts, or of all."""
+
+    def reader(self, name: ShardName) -> AbstractContextManager[SearchReader]:
+        """A reader for one thread, to be given back soon."""
+
+    def close(self) -> None:
+        """Close every reader."""
+
+
+class ShardFolder:
+    """The shards below the archive's folder. Readers stay open between searches and go from thread to thread."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._idle: defaultdict[ShardName, list[SearchReader]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
+        if accounts is None:
+            return shards_on_disk(self._root)
+        return [name for account in accounts for name in shards_on_disk(self._root, account_name(account))]
+
+    @contextmanager
+    def reader(self, name: ShardName) -> Iterator[SearchReader]:
+        reader = self._take(name)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        self._give_back(reader)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle = [reader for readers in self._idle.values() for reader in readers]
+            self._idle.clear()
+        for reader in idle:
+            reader.close()
+
+    def _take(self, name: ShardName) -> SearchReader:
+        with self._lock:
+            if self._is_closed:
+                raise Retryable("The search is being closed.")
+            reader = self._idle[name].pop() if self._idle[name] else None
+        if reader is not None and reader.file == _identity(path_of(self._root, name)):
+            return reader
+        if reader is not None:
+            reader.close()  # the shard was rebuilt: what it read is another file now
+        return SearchReader(self._root, name)
+
+    def _give_back(self, reader: SearchReader) -> None:
+        with self._lock:
+            is_kept = not self._is_closed and len(self._idle[reader.name]) < _MOST_IDLE
+            if is_kept:
+                self._idle[reader.name].append(reader)
+        if not is_kept:
+            reader.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands under a path; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
