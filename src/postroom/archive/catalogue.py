@@ -47,7 +47,7 @@ class Catalogue:
         )
 
     def counted(self, name: ShardName, messages: int, expected: int = 0) -> None:
-        """Record how many messages a shard holds. Fewer than before, or than expected, is a loss that stays recorded."""
+        """Record how many messages a shard holds. Fewer than before, or than expected, is a loss and stays recorded."""
         self.register(name)
         self._connection.execute(
             "UPDATE shards SET lost = lost + max(max(messages, ?) - ?, 0), messages = ? "

@@ -98,7 +98,7 @@ def is_damaged(root: Path, name: ShardName) -> str | None:
         return error.message
     finally:
         reader.close()
-    return None if complaints == ["ok"] else "; ".join(complaints)
+    return None if complaints == ["ok"] else "; ".join(" ".join(complaints).splitlines()[:3])
 
 
 def _catalogued(root: Path, account: str | None) -> dict[ShardName, ShardRecord]:

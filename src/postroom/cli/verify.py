@@ -14,7 +14,7 @@ from postroom.archive.reading import ArchiveReader, shards_on_disk
 from postroom.archive.salvage import Salvaged, rebuild
 from postroom.archive.verify import Flaw, Report
 from postroom.archive.verify import verify as verify_archive
-from postroom.cli.output import JsonOption, console, errors, print_json, print_table
+from postroom.cli.output import JsonOption, console, errors, print_json
 from postroom.domain.errors import Fatal
 
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
@@ -77,13 +77,10 @@ def _print(report: Report, salvaged: list[Salvaged]) -> None:
         )
     for note in report.notes:
         console.print(note, markup=False)
-    if report.findings:
-        print_table(
-            ["what is wrong", "shard", "message", "detail"],
-            ([finding.flaw, finding.shard, finding.key, finding.detail] for finding in report.findings),
-            empty="",
-        )
-    verdict = "All of it is sound." if report.is_sound else f"{len(report.findings)} findings."
+    for finding in report.findings:
+        where = f"{finding.shard} {finding.key or ''}".rstrip()
+        console.print(f"{finding.flaw}: {where}\n    {finding.detail}", markup=False)
+    verdict = "All of it is sound." if report.is_sound else f"Found wrong: {len(report.findings)}."
     console.print(
         f"{report.messages:,} messages, {report.bytes:,} bytes in {report.shards} shards checked. {verdict}",
         markup=False,
