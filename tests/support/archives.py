@@ -1,45 +1,33 @@
-"""Small archives for tests, written through the same insertion as the real writer's, without its threads."""
+"""Mail for the archive's tests."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 
-from postroom.archive.insertion import Insertion
-from postroom.archive.layout import ShardName, path_of, year_of
 from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.preparing import PreparedMail, prepare
-from postroom.archive.shard import open_for_writing
-from postroom.gmail.sim.model import MailSource
+from postroom.gmail.sim.mailbox import GeneratedMailbox
 
-ACCOUNT = "owner@example.com"
+ME = "me@example.org"
 
 
-def from_source(source: MailSource, indexes: Iterable[int]) -> list[PreparedMail]:
-    """Messages of a generated mailbox, with the names of its labels."""
-    names = source.user_labels()
-    prepared = []
-    for index in indexes:
-        summary = source.summary(index)
-        labels = frozenset(names.get(label, label) for label in summary.label_ids)
-        received = datetime.fromtimestamp(summary.internal_date / 1_000, UTC)
-        mail = IncomingMail(source.raw(index), Provenance.API, summary.id, summary.thread_id, labels, received)
-        prepared.append(prepare(mail))
-    return prepared
+def incoming(box: GeneratedMailbox, index: int, provenance: Provenance = Provenance.API) -> IncomingMail:
+    summary = box.summary(index)
+    return IncomingMail(
+        raw=box.raw(index),
+        provenance=provenance,
+        gmail_id=summary.id,
+        thread_id=summary.thread_id,
+        labels=summary.label_ids,
+        received=datetime.fromtimestamp(summary.internal_date / 1_000, UTC),
+    )
 
 
-def fill(root: Path, mails: Iterable[PreparedMail], account: str = ACCOUNT, part: int = 1) -> None:
-    by_shard: defaultdict[ShardName, list[PreparedMail]] = defaultdict(list)
-    for mail in mails:
-        by_shard[ShardName(account, year_of(mail.date), part)].append(mail)
-    for name, some in by_shard.items():
-        connection = open_for_writing(path_of(root, name), name)
-        connection.execute("PRAGMA synchronous = OFF")
-        insertion = Insertion(connection, str(name))
-        connection.execute("BEGIN IMMEDIATE")
-        for mail in some:
-            insertion.put(mail)
-        connection.execute("COMMIT")
-        connection.close()
+def generated(count: int, seed: int = 1) -> list[IncomingMail]:
+    box = GeneratedMailbox(count, seed, ME)
+    return [incoming(box, index) for index in range(count)]
+
+
+def letter(body: str = "Hello", *, message_id: str | None = "<a@example.org>", date: str = "Thu, 01 Jan 2026") -> bytes:
+    head = f"From: Ann <ann@example.org>\r\nTo: {ME}\r\nSubject: A letter\r\nDate: {date} 12:00:00 +0000\r\n"
+    named = f"Message-ID: {message_id}\r\n" if message_id else ""
+    return f"{head}{named}\r\n{body}\r\n".encode()
