@@ -37,9 +37,9 @@ from postroom.mail.query.nodes import (
     Text,
     TextField,
 )
-from tests.support.searched_shards import ACCOUNT, fill, from_source
 from tests.support.naive_search import find
 from tests.support.queries import trees
+from tests.support.searched_shards import ACCOUNT, fill, from_source
 from tests.support.sim_mail import letter
 
 OTHER = "second@example.com"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from postroom.mail.query.nodes import And, Node, Not, Or, Text, TextField
 
@@ -71,10 +71,6 @@ def wanted_in_body(node: Node) -> Iterator[str]:
             yield words
         case _:
             return
-
-
-def in_body(words: Iterable[str]) -> str:
-    return f"body : ({' OR '.join(map(quoted, words))})"
 
 
 def quoted(words: str) -> str:

@@ -1,61 +1,99 @@
-"""A short piece of text around what was searched for, plain, with the places of the words as offsets."""
+"""A short piece of text around what was searched for, plain, with the places of the words as offsets.
+
+The index has a function for this, but its time grows with the square of a word's occurrences in a message.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from itertools import islice
 
-from postroom.archive.search.matching import in_body, wanted_in_body
+from postroom.archive.search.matching import wanted_in_body
 from postroom.archive.search.model import Snippet
 from postroom.archive.search.shards import SearchReader
 from postroom.mail.query.nodes import Node
 
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # never characters of a text
-_WORDS = 24
 _LONGEST = 240
+_BEFORE = 60
 _BEGINNING = 1_000
-_BODY = 4
-_MARK = re.compile(rf"([{_OPEN}{_CLOSE}])")
+_MOST_PHRASES = 32
+_MOST_PLACES = 64
+_WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s+")
+
+Mark = tuple[int, int]
 
 
 def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[int, Snippet]:
     """For each message the part of its body that has most of the query's words, or else its beginning."""
-    words = list(dict.fromkeys(wanted_in_body(node)))
-    found = _around(reader, words, row_ids) if words else {}
-    missing = [row_id for row_id in row_ids if row_id not in found]
-    return found | _beginnings(reader, missing)
+    phrases = _pattern(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
+    column = "body" if phrases else f"substr(body, 1, {_BEGINNING})"
+    marks = ", ".join("?" * len(row_ids))
+    rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
+    return {row_id: snippet(body, phrases) for row_id, body in rows}
 
 
-def _around(reader: SearchReader, words: Sequence[str], row_ids: Sequence[int]) -> dict[int, Snippet]:
-    rows = reader.query(
-        f"SELECT rowid, snippet(search, {_BODY}, ?, ?, '…', {_WORDS}) FROM search "
-        f"WHERE search MATCH ? AND rowid IN ({_marks(row_ids)})",
-        (_OPEN, _CLOSE, in_body(words), *row_ids),
+def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
+    found = list(islice(phrases.finditer(_folded(body)), _MOST_PLACES)) if phrases else []
+    if not found:
+        return Snippet(_SPACE.sub(" ", body[:_BEGINNING]).strip()[:_LONGEST].rstrip())
+    best = max(found, key=lambda match: (_different(match, found), -match.start()))
+    start = _word_start(body, max(best.start() - _BEFORE, 0))
+    end = start + _LONGEST
+    return _closed_up(
+        body[start:end], [(m.start() - start, m.end() - start) for m in found if start <= m.start() < end]
     )
-    return {row_id: marked(text) for row_id, text in rows}
 
 
-def _beginnings(reader: SearchReader, row_ids: Sequence[int]) -> dict[int, Snippet]:
-    rows = reader.query(
-        f"SELECT id, substr(body, 1, {_BEGINNING}) FROM texts WHERE id IN ({_marks(row_ids)})", tuple(row_ids)
-    )
-    return {row_id: marked(text) for row_id, text in rows}
+def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
+    """Finds any of the phrases in folded text, and tells by its group which one."""
+    words = [_WORD.findall(_folded(phrase)) for phrase in phrases]
+    spelled = [r"[\W_]+".join(map(re.escape, some)) for some in words if some]
+    return re.compile("|".join(rf"(?<![^\W_])({one})(?![^\W_])" for one in spelled)) if spelled else None
 
 
-def marked(text: str) -> Snippet:
-    """Marks turned into offsets, white space into single spaces, and no longer than a person reads."""
-    written, marks, start = "", list[tuple[int, int]](), 0
-    for piece in _MARK.split(_SPACE.sub(" ", text).strip()):
-        if piece == _OPEN:
-            start = len(written)
-        elif piece == _CLOSE:
-            marks.append((start, len(written)))
-        else:
-            written += piece
-    short = written[:_LONGEST].rstrip()
-    return Snippet(short, tuple((start, min(end, len(short))) for start, end in marks if start < len(short)))
+def _different(first: re.Match[str], found: Sequence[re.Match[str]]) -> int:
+    """How many different phrases a snippet that begins with this one would show."""
+    end = first.start() + _LONGEST - _BEFORE
+    return len({match.lastindex for match in found if first.start() <= match.start() < end})
 
 
-def _marks(values: Sequence[int]) -> str:
-    return ", ".join("?" * len(values))
+def _word_start(body: str, place: int) -> int:
+    """A little later, if that does not cut a word in two."""
+    space = body.find(" ", place, place + _BEFORE // 2)
+    return space + 1 if place and space >= 0 else place
+
+
+def _closed_up(text: str, marks: Sequence[Mark]) -> Snippet:
+    """White space as single spaces, and the marks moved accordingly."""
+    written, places, done = "", list[Mark](), 0
+    for start, end in marks:
+        written += _SPACE.sub(" ", text[done:start])
+        marked = _SPACE.sub(" ", text[start:end])
+        places.append((len(written), len(written) + len(marked)))
+        written += marked
+        done = end
+    written += _SPACE.sub(" ", text[done:])
+    blank = len(written) - len(written.lstrip())
+    shown = written.strip()
+    return Snippet(shown, tuple((start - blank, min(end - blank, len(shown))) for start, end in places))
+
+
+class _Fold(dict[int, str]):
+    """Each character in lower case without its accent, always as one character, so that places stay what they are."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        lowered = character.lower()[:1]
+        base = unicodedata.normalize("NFD", lowered)[:1]
+        self[code] = base
+        return base
+
+
+_FOLD = _Fold()
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_FOLD)
