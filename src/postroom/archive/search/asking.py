@@ -112,7 +112,7 @@ class Question:
 
     def _best_in(self, reader: SearchReader, limit: int) -> dict[int, float]:
         scores: dict[int, float] = {}
-        for statement in (select.best(limit) for select in self._selects(reader)):
+        for statement in (select.best(limit) for select in self._selects(reader, by_text=True)):
             for id, score in reader.query(statement.sql, statement.values):
                 scores[id] = min(score, scores.get(id, 0.0))
         return scores
@@ -129,8 +129,9 @@ class Question:
         messages = [reader.read_row(row) for row in rows]
         return {(reader.name, m.row_id): Hit(m, around.get(m.row_id, Snippet(""))) for m in messages}
 
-    def _selects(self, reader: SearchReader) -> list[Select]:
-        labels = LabelIndex((int(label), str(name)) for label, name in reader.query("SELECT label, name FROM labels"))
+    def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
+        """`by_text`: the index drives wherever it can, because only it can tell how well a message matches."""
+        labels = LabelIndex(reader.labels(), None if by_text else reader.is_rare_label)
         return selecting.selects(fold(self._node, labels), labels)
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:

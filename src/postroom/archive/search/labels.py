@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from postroom.mail.query.operands import CATEGORIES
 
@@ -14,6 +15,7 @@ _STATES = ("unread", "opened", "starred", "important")
 _SYSTEM = frozenset({*_PLACES, *_STATES, *(f"category-{name}" for name in (*CATEGORIES, "personal"))})
 
 
+@lru_cache(4_096)
 def normal(name: str) -> str:
     return _SEPARATOR.sub("-", name.strip().casefold())
 
@@ -21,7 +23,8 @@ def normal(name: str) -> str:
 class LabelIndex:
     """The labels of one shard, by their normal form."""
 
-    def __init__(self, labels: Iterable[tuple[int, str]]) -> None:
+    def __init__(self, labels: Iterable[tuple[int, str]], is_rare: Callable[[int], bool] | None = None) -> None:
+        self._is_rare = is_rare
         self._ids: dict[str, int] = {}
         self._spellings: Mapping[str, list[str]] = defaultdict(list)
         for label, name in labels:
@@ -34,6 +37,10 @@ class LabelIndex:
 
     def id_of(self, exact_name: str) -> int:
         return self._ids[exact_name]
+
+    def is_rare(self, exact_name: str) -> bool:
+        """So few messages have it that they can all be looked at."""
+        return self._is_rare is not None and self._is_rare(self._ids[exact_name])
 
     def user_ids(self) -> list[int]:
         """The labels that the mailbox's owner made."""

@@ -1,14 +1,15 @@
 """SQL over one shard: for each alternative the statement that meets its messages newest first, without a sort.
 
-Text drives where there is some, since the index keeps its entries in the order of ids; else a label does; else the
-messages themselves. Everything else is checked by look-ups on the way, so that a page stops as soon as it is full.
+Text drives where there is some, since the index keeps its entries in the order of ids; else a label does, and also if
+it is rare; else the messages themselves. Everything else is checked by look-ups on the way, so that a page stops as
+soon as it is full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from postroom.archive.rowids import first_id
 from postroom.archive.search.alternatives import MOST, Alternative, alternatives
@@ -48,6 +49,14 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """What the index finds, merged with what the driver finds. Both come in order, so that this stops early too."""
+
+    operation: Literal["INTERSECT", "EXCEPT"]
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """One alternative: the ids of its messages, from its driver."""
 
@@ -55,8 +64,7 @@ class Select:
     id: str
     where: tuple[Condition, ...]
     ids: Ids
-    unwanted: str | None = None
-    """What the index finds for this is taken away: both sides come in order, so that this stops early too."""
+    text: Text | None = None
 
     def newest(self, limit: int, below: int | None = None) -> Statement:
         """The newest ones, only those with an id below the given one."""
@@ -76,10 +84,11 @@ class Select:
         ids = self.ids.below(below)
         where = _all([*self.where, *ids.conditions(self.id)])
         sql = f"SELECT {self.id} FROM {self.table} AS driver WHERE {where.sql}"
-        if self.unwanted is None:
+        if self.text is None:
             return Statement(sql, where.values)
-        taken = _all([Condition("search MATCH ?", (self.unwanted,)), *ids.conditions("rowid")])
-        return Statement(f"{sql} EXCEPT SELECT rowid FROM search WHERE {taken.sql}", (*where.values, *taken.values))
+        found = _all([Condition("search MATCH ?", (self.text.match,)), *ids.conditions("rowid")])
+        sql += f" {self.text.operation} SELECT rowid FROM search WHERE {found.sql}"
+        return Statement(sql, (*where.values, *found.values))
 
 
 def _all(conditions: Sequence[Condition]) -> Condition:
@@ -107,15 +116,19 @@ def count(parts: Sequence[Select], limit: int | None) -> Statement:
 def _select(alternative: Alternative, labels: LabelIndex) -> Select:
     """With the driver that meets the fewest messages in vain, as far as that can be told beforehand."""
     named = next((fact for fact in alternative.facts if isinstance(fact, MessageId)), None)
-    label = next((fact for fact in alternative.facts if isinstance(fact, Labelled)), None)
+    label = _narrowest([fact for fact in alternative.facts if isinstance(fact, Labelled)], labels)
     if named is not None:
         return _by_message_id(alternative, named, labels)
+    if label is not None and (not alternative.wanted or labels.is_rare(label.label)):
+        return _by_label(alternative, label, labels)
     if alternative.wanted:
         return _by_text(alternative, labels)
-    if label is not None:
-        return _by_label(alternative, label, labels)
     conditions = Conditions("driver.id", labels, has_message_row=True)
-    return _driven("messages", conditions, alternative, ())
+    return _driven("messages", conditions, alternative, (), text=_text(alternative))
+
+
+def _narrowest(facts: Sequence[Labelled], labels: LabelIndex) -> Labelled | None:
+    return next((fact for fact in facts if labels.is_rare(fact.label)), facts[0] if facts else None)
 
 
 def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
@@ -127,14 +140,19 @@ def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
 def _by_label(alternative: Alternative, label: Labelled, labels: LabelIndex) -> Select:
     conditions = Conditions("driver.id", labels, has_message_row=False)
     driver = Condition("driver.label = ?", (labels.id_of(label.label),))
-    return _driven("message_labels", conditions, alternative, (driver,), done=label)
+    return _driven("message_labels", conditions, alternative, (driver,), done=label, text=_text(alternative))
 
 
 def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelIndex) -> Select:
-    """At most a handful: text is checked on each."""
     conditions = Conditions("driver.id", labels, has_message_row=True)
     driver = Condition("driver.message_id IN (?, ?)", message_ids(named.value))
-    return _driven("messages", conditions, alternative, (driver, *map(conditions.of, alternative.wanted)), done=named)
+    return _driven("messages", conditions, alternative, (driver,), done=named, text=_text(alternative))
+
+
+def _text(alternative: Alternative) -> Text | None:
+    if alternative.wanted:
+        return Text("INTERSECT", these_but_not(alternative.wanted, alternative.unwanted))
+    return Text("EXCEPT", any_of(alternative.unwanted)) if alternative.unwanted else None
 
 
 def _driven(
@@ -143,8 +161,8 @@ def _driven(
     alternative: Alternative,
     driver: tuple[Condition, ...],
     done: Node | None = None,
+    text: Text | None = None,
 ) -> Select:
     checked = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
-    unwanted = any_of(alternative.unwanted) if alternative.unwanted and table != "search" else None
     where = (*driver, *map(conditions.of, checked))
-    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), unwanted)
+    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text)

@@ -17,6 +17,7 @@ from postroom.domain.errors import Retryable
 
 _MOST_IDLE = 4
 _CACHE_KIB = 4_096
+_RARE = 256
 
 
 class SearchReader(ShardReader):
@@ -27,6 +28,20 @@ class SearchReader(ShardReader):
         self.file = _identity(self._path)
         self._connection.create_function("has_words", 2, has_words, deterministic=True)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._labels: list[tuple[int, str]] = []
+        self._version: object = None
+
+    def labels(self) -> list[tuple[int, str]]:
+        """The shard's labels; read again only after somebody has written to the shard."""
+        version = self.query("PRAGMA data_version")
+        if version != self._version:
+            self._labels = [(int(label), str(name)) for label, name in self.query("SELECT label, name FROM labels")]
+            self._version = version
+        return self._labels
+
+    def is_rare_label(self, label: int) -> bool:
+        found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))
+        return len(found) <= _RARE
 
 
 class Shards(Protocol):
