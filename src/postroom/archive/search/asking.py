@@ -38,8 +38,16 @@ Found = tuple[ShardName, int]
 
 
 class Question:
-    def __init__(self, shards: Shards, threads: Executor, node: Node, accounts: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        threads: Executor,
+        node: Node,
+        accounts: Sequence[str] | None,
+        is_late: Callable[[], bool],
+    ) -> None:
         self._shards = shards
+        self._is_late = is_late
         self._threads = threads
         self._node = node
         self._names = _within(node, shards.names(accounts))
@@ -143,6 +151,7 @@ class Question:
         """None if the shard cannot be read: the answer then says so, and is complete but for that shard."""
         try:
             with self._shards.reader(name) as reader:
+                reader.give_up_when(self._is_late)
                 return ask(reader)
         except (Fatal, Retryable) as error:
             with self._lock:

@@ -34,6 +34,8 @@ _LARGEST = (1 << 63) - 1
 class Condition:
     sql: str
     values: tuple[Any, ...] = ()
+    depth: int = 0
+    """How many brackets stand open at its innermost place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,12 @@ class Conditions:
             return Condition(found, (expression(node),))
         match node:
             case And(parts):
-                return _joined(" AND ", [self.of(part) for part in parts], empty="TRUE")
+                return _joined("AND", [self.of(part) for part in parts], empty="TRUE")
             case Or(parts):
-                return _joined(" OR ", [self.of(part) for part in parts], empty="FALSE")
+                return _joined("OR", [self.of(part) for part in _text_as_one(parts)], empty="FALSE")
             case Not(part):
                 inner = self.of(part)
-                return Condition(f"NOT {inner.sql}", inner.values)
+                return Condition(f"NOT {inner.sql}", inner.values, inner.depth + 1)
             case _:
                 return self._leaf(node)
 
@@ -124,7 +126,26 @@ def _between(id: str, start: int | None, end: int | None) -> Condition:
     return Condition(f"({id} >= ? AND {id} < ?)", (low, high))
 
 
+def _text_as_one(parts: Sequence[Node]) -> list[Node]:
+    """One question to the index instead of many."""
+    text = tuple(part for part in parts if is_text(part, depth=1))
+    others = [part for part in parts if not is_text(part, depth=1)]
+    return [*others, Or(text)] if text else others
+
+
 def _joined(word: str, parts: Sequence[Condition], *, empty: str) -> Condition:
+    """The database's parser has a small stack: what is deepest comes first, when the least is on it."""
     if not parts:
         return Condition(empty)
-    return Condition(f"({word.join(part.sql for part in parts)})", tuple(v for part in parts for v in part.values))
+    deepest, *others = sorted(parts, key=lambda part: part.depth, reverse=True)
+    return _pair(word, deepest, _halved(word, others)) if others else deepest
+
+
+def _halved(word: str, parts: Sequence[Condition]) -> Condition:
+    """Halved again and again, because a chain of a thousand would be refused."""
+    middle = len(parts) // 2
+    return parts[0] if len(parts) == 1 else _pair(word, _halved(word, parts[:middle]), _halved(word, parts[middle:]))
+
+
+def _pair(word: str, left: Condition, right: Condition) -> Condition:
+    return Condition(f"({left.sql} {word} {right.sql})", left.values + right.values, max(left.depth, right.depth) + 1)

@@ -14,7 +14,7 @@ from postroom.archive.search.shards import ShardFolder, Shards
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput
 from postroom.mail.query import parse
-from postroom.mail.query.nodes import EVERYTHING
+from postroom.mail.query.nodes import EVERYTHING, Node
 
 MOST_HITS = 500
 
@@ -25,9 +25,11 @@ class Search:
     A shard that cannot be read is named in the answer's `problems` and does not spoil the rest.
     """
 
-    def __init__(self, root: Path | Shards, clock: Clock | None = None) -> None:
+    def __init__(self, root: Path | Shards, clock: Clock | None = None, patience_s: float = 30.0) -> None:
+        """A query that takes longer than `patience_s` is given up."""
         self._shards: Shards = ShardFolder(root) if isinstance(root, Path) else root
         self._clock = clock or SystemClock()
+        self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
 
     def search(
@@ -57,7 +59,7 @@ class Search:
 
     def thread(self, account: str, thread_id: str) -> Thread:
         """All messages of a thread, whichever shards they are in, spam and trash too."""
-        ask = Question(self._shards, self._threads, EVERYTHING, [account])
+        ask = self._question(EVERYTHING, [account])
         messages = ask.thread(thread_id)
         return Thread(messages, ask.problems)
 
@@ -78,7 +80,11 @@ class Search:
     def _ask(self, query: str, accounts: Sequence[str] | None) -> Question:
         readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
         node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
-        return Question(self._shards, self._threads, without_spam_and_trash(node), accounts)
+        return self._question(without_spam_and_trash(node), accounts)
+
+    def _question(self, node: Node, accounts: Sequence[str] | None) -> Question:
+        deadline = self._clock.monotonic() + self._patience_s
+        return Question(self._shards, self._threads, node, accounts, is_late=lambda: self._clock.monotonic() > deadline)
 
 
 def _sort(sort: Sort | str) -> Sort:

@@ -163,6 +163,6 @@ def _driven(
     done: Node | None = None,
     text: Text | None = None,
 ) -> Select:
-    checked = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
-    where = (*driver, *map(conditions.of, checked))
+    checked = tuple(fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received))
+    where = (*driver, conditions.of(And(checked))) if checked else driver
     return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from postroom.archive.layout import ShardName, account_name, path_of
 from postroom.archive.reading import ShardReader, shards_on_disk
 from postroom.archive.search.conditions import has_words
-from postroom.domain.errors import Retryable
+from postroom.domain.errors import BadInput, PostroomError, Retryable
 
 _MOST_IDLE = 4
 _CACHE_KIB = 4_096
 _RARE = 256
+_STEPS = 10_000
+
+
+def _never() -> bool:
+    return False
 
 
 class SearchReader(ShardReader):
@@ -30,6 +36,20 @@ class SearchReader(ShardReader):
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels: list[tuple[int, str]] = []
         self._version: object = None
+        self._is_late: Callable[[], bool] = _never
+        self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
+
+    def give_up_when(self, is_late: Callable[[], bool]) -> None:
+        """Break a query off as soon as this says so."""
+        self._is_late = is_late
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return super().query(sql, parameters)
+        except PostroomError as error:
+            if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise BadInput("query", "this takes too long; narrow it, with dates for example") from None
+            raise
 
     def labels(self) -> list[tuple[int, str]]:
         """The shard's labels; read again only after somebody has written to the shard."""
@@ -65,6 +85,8 @@ class ShardFolder:
         self._is_closed = False
 
     def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
+        if self._is_closed:
+            raise Retryable("The search is being closed.")
         if accounts is None:
             return shards_on_disk(self._root)
         return [name for account in accounts for name in shards_on_disk(self._root, account_name(account))]
@@ -89,8 +111,6 @@ class ShardFolder:
 
     def _take(self, name: ShardName) -> SearchReader:
         with self._lock:
-            if self._is_closed:
-                raise Retryable("The search is being closed.")
             reader = self._idle[name].pop() if self._idle[name] else None
         if reader is not None and reader.file == _identity(path_of(self._root, name)):
             return reader
