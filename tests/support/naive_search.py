@@ -30,15 +30,15 @@ _OWN = re.compile(r"[A-Z_]+")  # the labels of these tests: Gmail's are written 
 
 
 @cache
-def words(text: str) -> list[str]:
-    """Cut and folded as the index does: letters and digits count, accents do not."""
+def words(text: str) -> str:
+    """Cut and folded as the index does, one space around each: letters and digits count, accents do not."""
     folded = ""
     for character in text.lower():
         base = unicodedata.normalize("NFD", character)
         character = base[0] if len(base) > 1 and all(unicodedata.combining(mark) for mark in base[1:]) else character
         is_mark = unicodedata.combining(character)
         folded += "" if is_mark else character if unicodedata.category(character)[0] in "LN" else " "
-    return folded.split()
+    return f" {' '.join(folded.split())} "
 
 
 def find(node: Node, mails: Iterable[PreparedMail]) -> list[PreparedMail]:
@@ -56,7 +56,7 @@ def matches(node: Node, mail: PreparedMail) -> bool:
         case Not(part):
             return not matches(part, mail)
         case Text(field, wanted):
-            return any(_has(words(wanted), words(text)) for text in _texts(field, mail))
+            return any(words(wanted) in words(text) for text in _texts(field, mail))
         case Labelled(label):
             return any(normal(label) == normal(own) for own in labels)
         case HasUserLabel():
@@ -99,7 +99,3 @@ def _texts(field: TextField, mail: PreparedMail) -> Sequence[str]:
             return [texts.list]
         case TextField.FILENAME:
             return [texts.filenames]
-
-
-def _has(wanted: list[str], text: list[str]) -> bool:
-    return bool(wanted) and any(text[at : at + len(wanted)] == wanted for at in range(len(text) - len(wanted) + 1))

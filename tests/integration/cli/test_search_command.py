@@ -1,0 +1,93 @@
+"""`postroom search` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from postroom.archive.layout import ShardName, path_of
+from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.preparing import PreparedMail, prepare
+from postroom.cli.main import app
+from postroom.domain.errors import BadInput
+from tests.integration.cli.test_cli import postroom
+from tests.support.searched_shards import ACCOUNT, fill
+from tests.support.sim_mail import letter
+
+pytestmark = pytest.mark.req("SY-15")
+
+
+def mail(year: int, subject: str, body: str = "Let us meet for lunch.\n", *labels: str) -> PreparedMail:
+    received = datetime(year, 5, 17, 9, 30, tzinfo=UTC)
+    return prepare(
+        IncomingMail(letter(subject, body), Provenance.API, f"{year:016x}", None, frozenset(labels), received)
+    )
+
+
+def printed(*arguments: str) -> str:
+    """The same without a process of its own."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def archive(home: Path) -> Path:
+    root = home / "archive"
+    fill(root, [mail(2024, "An old plan"), mail(2025, "A new \x1b[31mplan"), mail(2023, "Win!", "lunch\n", "SPAM")])
+    return root
+
+
+def test_hits_are_shown_newest_first_and_nothing_in_them_commands_the_terminal(archive: Path) -> None:
+    done = postroom("search", "lunch")
+    assert done.returncode == 0, done.stderr
+    first, snippet, second, _ = done.stdout.splitlines()
+    assert first.startswith("2025-05-17 09:30  00000000000007e9  Ann <ann@friends.example>  A new ")
+    assert "meet for lunch" in snippet
+    assert "An old plan" in second
+    assert "\x1b" not in done.stdout
+
+
+def test_programs_get_json_with_the_places_of_the_words(archive: Path) -> None:
+    page = json.loads(printed("search", "lunch", "--limit", "1", "--json"))
+    [hit] = page["hits"]
+    [[start, end]] = hit["snippet"]["marks"]
+    assert hit["snippet"]["text"][start:end] == "lunch"
+    assert "An old plan" in printed("search", "lunch", "--after", page["next"])
+
+
+def test_counts_accounts_and_queries_that_begin_with_a_minus(archive: Path) -> None:
+    assert printed("search", "lunch", "--count") == "2\n"
+    assert printed("search", "--count", "-new") == "1\n"
+    assert printed("search", "lunch in:anywhere", "--count", "--account", ACCOUNT) == "3\n"
+    assert json.loads(printed("search", "lunch", "--count", "--json"))["messages"] == 2
+    with pytest.raises(BadInput, match=ACCOUNT):
+        printed("search", "lunch", "--account", "nobody@example.com")
+    with pytest.raises(BadInput, match="--sotr"):
+        printed("search", "--sotr")
+
+
+def test_a_mistake_is_pointed_at(archive: Path) -> None:
+    done = postroom("search", "lunch form:alice")
+    assert done.returncode == 2
+    query, caret, message = done.stderr.splitlines()
+    assert query.index("form:") == caret.index("^")
+    assert "from:" in message
+
+
+def test_nothing_found_and_nothing_there_are_told_apart(home: Path) -> None:
+    assert "archive is empty" in printed("search", "lunch")
+    fill(home / "archive", [mail(2024, "A plan")])
+    assert "No mail matches" in printed("search", "dinner")
+
+
+def test_an_answer_with_a_gap_says_so(archive: Path) -> None:
+    path_of(archive, ShardName(ACCOUNT, 2025)).write_bytes(b"not a shard" * 1_000)
+    done = postroom("search", "lunch")
+    assert done.returncode == 1
+    assert "An old plan" in done.stdout
+    assert f"not searched: {ACCOUNT}/2025.db" in done.stderr
