@@ -70,9 +70,9 @@ class Conditions:
             case Received(start, end):
                 return _between(self.id, start, end)
             case Size(over, under):
-                size = self._column("size")
-                bounds = (over if over is not None else -1, under if under is not None else _LARGEST)
-                return Condition(f"({size} > ? AND {size} < ?)", tuple(min(bound, _LARGEST) for bound in bounds))
+                bounds = [("> ?", over), ("< ?", under)]
+                sizes = [self._size(sign, value) for sign, value in bounds if value is not None]
+                return _joined("AND", sizes, empty="TRUE")
             case HasAttachment():
                 return Condition(self._column("has_attachment"))
             case MessageId(value):
@@ -100,6 +100,9 @@ class Conditions:
             "AND has_words(name || ' ' || address, ?))"
         )
         return Condition(found, (words.replace("\0", " "),))
+
+    def _size(self, sign: str, value: int) -> Condition:
+        return Condition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
 
     def _column(self, name: str) -> str:
         return f"driver.{name}" if self.has_message_row else f"(SELECT {name} FROM messages WHERE id = {self.id})"

@@ -49,7 +49,7 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class MergedText:
     """What the index finds, merged with what the driver finds. Both come in order, so that this stops early too."""
 
     operation: Literal["INTERSECT", "EXCEPT"]
@@ -64,7 +64,7 @@ class Select:
     id: str
     where: tuple[Condition, ...]
     ids: Ids
-    text: Text | None = None
+    text: MergedText | None = None
 
     def newest(self, limit: int, below: int | None = None) -> Statement:
         """The newest ones, only those with an id below the given one."""
@@ -149,10 +149,10 @@ def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelInde
     return _driven("messages", conditions, alternative, (driver,), done=named, text=_text(alternative))
 
 
-def _text(alternative: Alternative) -> Text | None:
+def _text(alternative: Alternative) -> MergedText | None:
     if alternative.wanted:
-        return Text("INTERSECT", these_but_not(alternative.wanted, alternative.unwanted))
-    return Text("EXCEPT", any_of(alternative.unwanted)) if alternative.unwanted else None
+        return MergedText("INTERSECT", these_but_not(alternative.wanted, alternative.unwanted))
+    return MergedText("EXCEPT", any_of(alternative.unwanted)) if alternative.unwanted else None
 
 
 def _driven(
@@ -161,7 +161,7 @@ def _driven(
     alternative: Alternative,
     driver: tuple[Condition, ...],
     done: Node | None = None,
-    text: Text | None = None,
+    text: MergedText | None = None,
 ) -> Select:
     checked = tuple(fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received))
     where = (*driver, conditions.of(And(checked))) if checked else driver

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from postroom.archive.reading import ShardReader, shards_on_disk
 from postroom.archive.search.conditions import has_words
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 
-_MOST_IDLE = 4
+_MOST_IDLE = 128  # each holds a few open files
 _CACHE_KIB = 4_096
 _RARE = 256
 _STEPS = 10_000
@@ -80,7 +79,7 @@ class ShardFolder:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._idle: defaultdict[ShardName, list[SearchReader]] = defaultdict(list)
+        self._idle: list[SearchReader] = []  # the one used last is last
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -89,7 +88,8 @@ class ShardFolder:
             raise Retryable("The search is being closed.")
         if accounts is None:
             return shards_on_disk(self._root)
-        return [name for account in accounts for name in shards_on_disk(self._root, account_name(account))]
+        wanted = {account_name(account) for account in accounts}
+        return [name for account in sorted(wanted) for name in shards_on_disk(self._root, account)]
 
     @contextmanager
     def reader(self, name: ShardName) -> Iterator[SearchReader]:
@@ -104,27 +104,33 @@ class ShardFolder:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            idle = [reader for readers in self._idle.values() for reader in readers]
-            self._idle.clear()
+            idle, self._idle = self._idle, []
         for reader in idle:
             reader.close()
 
     def _take(self, name: ShardName) -> SearchReader:
-        with self._lock:
-            reader = self._idle[name].pop() if self._idle[name] else None
+        reader = self._idle_one(name)
         if reader is not None and reader.file == _identity(path_of(self._root, name)):
             return reader
         if reader is not None:
             reader.close()  # the shard was rebuilt: what it read is another file now
         return SearchReader(self._root, name)
 
-    def _give_back(self, reader: SearchReader) -> None:
+    def _idle_one(self, name: ShardName) -> SearchReader | None:
         with self._lock:
-            is_kept = not self._is_closed and len(self._idle[reader.name]) < _MOST_IDLE
-            if is_kept:
-                self._idle[reader.name].append(reader)
-        if not is_kept:
-            reader.close()
+            reader = next((idle for idle in reversed(self._idle) if idle.name == name), None)
+            if reader is not None:
+                self._idle.remove(reader)
+            return reader
+
+    def _give_back(self, reader: SearchReader) -> None:
+        """Keep it for the next search, and let go of what has been idle for the longest time."""
+        with self._lock:
+            self._idle.append(reader)
+            surplus = len(self._idle) if self._is_closed else max(len(self._idle) - _MOST_IDLE, 0)
+            oldest, self._idle = self._idle[:surplus], self._idle[surplus:]
+        for old in oldest:
+            old.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
