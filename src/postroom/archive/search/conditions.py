@@ -28,6 +28,7 @@ from postroom.mail.query.nodes import (
 
 _WORD = re.compile(r"[^\W_]+")
 _LARGEST = (1 << 63) - 1
+_SHALLOW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,10 @@ def _text_as_one(parts: Sequence[Node]) -> list[Node]:
 
 
 def _joined(word: str, parts: Sequence[Condition], *, empty: str) -> Condition:
-    """The database's parser has a small stack: what is deepest comes first, when the least is on it."""
+    """The database's parser has a small stack: what is truly deep comes first, when the least is on it."""
     if not parts:
         return Condition(empty)
-    deepest, *others = sorted(parts, key=lambda part: part.depth, reverse=True)
+    deepest, *others = sorted(parts, key=lambda part: part.depth if part.depth > _SHALLOW else 0, reverse=True)
     return _pair(word, deepest, _halved(word, others)) if others else deepest
 
 

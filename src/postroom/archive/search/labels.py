@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -17,7 +18,7 @@ _SYSTEM = frozenset({*_PLACES, *_STATES, *(f"category-{name}" for name in (*CATE
 
 @lru_cache(4_096)
 def normal(name: str) -> str:
-    return _SEPARATOR.sub("-", name.strip().casefold())
+    return _SEPARATOR.sub("-", unicodedata.normalize("NFC", name.strip().casefold()))
 
 
 class LabelIndex:

@@ -20,6 +20,7 @@ _BEFORE = 60
 _BEGINNING = 1_000
 _MOST_PHRASES = 32
 _MOST_PLACES = 64
+_MOST_WORDS = 12  # of a phrase; so that looking for it takes no longer than reading
 _WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s+")
 
@@ -49,7 +50,7 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
     """Finds any of the phrases in folded text, and tells by its group which one."""
-    words = [_WORD.findall(_folded(phrase)) for phrase in phrases]
+    words = [_WORD.findall(_folded(phrase))[:_MOST_WORDS] for phrase in phrases]
     spelled = [r"[\W_]+".join(map(re.escape, some)) for some in words if some]
     return re.compile("|".join(rf"(?<![^\W_])({one})(?![^\W_])" for one in spelled)) if spelled else None
 

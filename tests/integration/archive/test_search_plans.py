@@ -1,0 +1,68 @@
+"""Newest first without a sort: the promise that keeps a first page quick in an archive of any size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postroom.archive.layout import ShardName
+from postroom.archive.search.folding import fold, without_spam_and_trash
+from postroom.archive.search.labels import LabelIndex
+from postroom.archive.search.selecting import selects
+from postroom.archive.search.shards import SearchReader
+from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.mail.query import parse
+from tests.support.searched_shards import ACCOUNT, fill, from_source
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("archive")
+    fill(root, from_source(GeneratedMailbox(400, seed=2, email=ACCOUNT), range(320, 400)))
+    return root
+
+
+def plans(root: Path, query: str, *, rare: bool) -> list[str]:
+    """How the database would find the first page of a query."""
+    reader = SearchReader(root, ShardName(ACCOUNT, 2026))
+    try:
+        labels = LabelIndex(reader.labels(), (lambda label: True) if rare else None)
+        node = fold(without_spam_and_trash(parse(query, 20_000 * DAY_MS, strict=True)), labels)
+        statements = [select.newest(21, below=1 << 60) for select in selects(node, labels)]
+        return [step for one in statements for *_, step in reader.query(f"EXPLAIN QUERY PLAN {one.sql}", one.values)]
+    finally:
+        reader.close()
+
+
+@pytest.mark.req("SY-15")
+@pytest.mark.parametrize("rare", [False, True])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "invoice",
+        "invoice lunch -friday",
+        '"thank you for" from:ann',
+        "invoice OR subject:lunch",
+        "-invoice",
+        "in:inbox",
+        "in:inbox invoice",
+        "in:inbox -invoice is:unread",
+        "invoice OR in:inbox OR has:attachment",
+        "invoice has:attachment larger:2K",
+        "has:attachment after:2020/01/01 before:2030/01/01",
+        "(invoice OR in:inbox) -(lunch in:sent)",
+        "in:anywhere invoice before:2030/01/01",
+    ],
+)
+def test_the_newest_are_found_without_a_sort(root: Path, query: str, rare: bool) -> None:
+    steps = plans(root, query, rare=rare)
+    assert steps
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+def test_a_message_id_is_found_by_its_index(root: Path) -> None:
+    assert any("messages_message_id" in step for step in plans(root, "rfc822msgid:a@b invoice", rare=False))
