@@ -17,7 +17,6 @@ from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.reading import shards_on_disk
 from postroom.archive.search import Search
 from postroom.archive.search.folding import fold, without_spam_and_trash
-from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.selecting import count, selects
 from postroom.archive.search.shards import SearchReader
 from postroom.gmail.sim.mailbox import GeneratedMailbox
@@ -194,7 +193,7 @@ def test_a_query_of_too_many_alternatives_means_the_same(scene: Scene, node: Nod
 def _plainly(root: Path, name: ShardName, node: Node) -> list[str]:
     reader = SearchReader(root, name)
     try:
-        labels = LabelIndex(reader.query("SELECT label, name FROM labels"))
+        labels = reader.labels()
         parts = selects(fold(without_spam_and_trash(node), labels), labels, most=-1)
         statement = parts[0].newest(1_000)
         ids = [id for (id,) in reader.query(statement.sql, statement.values)]

@@ -29,7 +29,7 @@ def plans(root: Path, query: str, *, rare: bool) -> list[str]:
     """How the database would find the first page of a query."""
     reader = SearchReader(root, ShardName(ACCOUNT, 2026))
     try:
-        labels = LabelIndex(reader.labels(), (lambda label: True) if rare else None)
+        labels = LabelIndex(reader.query("SELECT label, name FROM labels"), lambda label: rare)
         node = fold(without_spam_and_trash(parse(query, 20_000 * DAY_MS, strict=True)), labels)
         statements = [select.newest(21, below=1 << 60) for select in selects(node, labels)]
         return [step for one in statements for *_, step in reader.query(f"EXPLAIN QUERY PLAN {one.sql}", one.values)]

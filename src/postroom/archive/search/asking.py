@@ -19,7 +19,6 @@ from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import MESSAGE_COLUMNS
 from postroom.archive.search import selecting
 from postroom.archive.search.folding import fold
-from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.model import Hit, ShardProblem, Snippet
 from postroom.archive.search.paging import MOST_RANKED, AfterMessage, AfterRank, after_message, after_rank
 from postroom.archive.search.selecting import Select
@@ -138,9 +137,8 @@ class Question:
         return {(reader.name, m.row_id): Hit(m, around.get(m.row_id, Snippet(""))) for m in messages}
 
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
-        """`by_text`: the index drives wherever it can, because only it can tell how well a message matches."""
-        labels = LabelIndex(reader.labels(), None if by_text else reader.is_rare_label)
-        return selecting.selects(fold(self._node, labels), labels)
+        labels = reader.labels()
+        return selecting.selects(fold(self._node, labels), labels, by_text=by_text)
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:
         """All shards at once, each on a thread of its own."""

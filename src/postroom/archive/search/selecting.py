@@ -96,11 +96,14 @@ def _all(conditions: Sequence[Condition]) -> Condition:
     return Condition(sql, tuple(value for condition in conditions for value in condition.values))
 
 
-def selects(node: Node, labels: LabelIndex, most: int = MOST) -> list[Select]:
-    """The statements that together find what a folded query means in its shard."""
+def selects(node: Node, labels: LabelIndex, *, by_text: bool = False, most: int = MOST) -> list[Select]:
+    """The statements that together find what a folded query means in its shard.
+
+    `by_text`: text drives wherever there is some, because only the index can tell how well a message matches.
+    """
     found = alternatives(node, most)
     if found is not None:
-        return [_select(alternative, labels) for alternative in found]
+        return [_select(alternative, labels, by_text=by_text) for alternative in found]
     whole = Conditions("driver.id", labels, has_message_row=True)
     return [Select("messages", "driver.id", (whole.of(node),), Ids.of(node))]
 
@@ -113,8 +116,10 @@ def count(parts: Sequence[Select], limit: int | None) -> Statement:
     return Statement(f"SELECT count(*) FROM (SELECT * FROM ({sql}) LIMIT ?)", (*values, -1 if limit is None else limit))
 
 
-def _select(alternative: Alternative, labels: LabelIndex) -> Select:
+def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> Select:
     """With the driver that meets the fewest messages in vain, as far as that can be told beforehand."""
+    if alternative.wanted and by_text:
+        return _by_text(alternative, labels)
     named = next((fact for fact in alternative.facts if isinstance(fact, MessageId)), None)
     label = _narrowest([fact for fact in alternative.facts if isinstance(fact, Labelled)], labels)
     if named is not None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from postroom.archive.layout import ShardName, account_name, path_of
 from postroom.archive.reading import ShardReader, shards_on_disk
 from postroom.archive.search.conditions import has_words
+from postroom.archive.search.labels import LabelIndex
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 
 _MOST_IDLE = 128  # each holds a few open files
@@ -33,7 +34,7 @@ class SearchReader(ShardReader):
         self.file = _identity(self._path)
         self._connection.create_function("has_words", 2, has_words, deterministic=True)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._labels: list[tuple[int, str]] = []
+        self._labels = LabelIndex(())
         self._version: object = None
         self._is_late: Callable[[], bool] = _never
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
@@ -50,15 +51,15 @@ class SearchReader(ShardReader):
                 raise BadInput("query", "this takes too long; narrow it, with dates for example") from None
             raise
 
-    def labels(self) -> list[tuple[int, str]]:
+    def labels(self) -> LabelIndex:
         """The shard's labels; read again only after somebody has written to the shard."""
         version = self.query("PRAGMA data_version")
         if version != self._version:
-            self._labels = [(int(label), str(name)) for label, name in self.query("SELECT label, name FROM labels")]
+            self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
             self._version = version
         return self._labels
 
-    def is_rare_label(self, label: int) -> bool:
+    def _is_rare(self, label: int) -> bool:
         found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))
         return len(found) <= _RARE
 
