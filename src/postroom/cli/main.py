@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import jobs
+from postroom.cli import account, jobs
 from postroom.cli.demo import demo
+from postroom.cli.doctor import doctor
 from postroom.cli.output import errors
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(worker)
+app.command()(doctor)
+app.add_typer(account.app, name="account")
 app.add_typer(jobs.app, name="jobs")
 
 
