@@ -1,0 +1,34 @@
+"""`postroom sim`: stand-ins for the services that Postroom talks to, for trying things out and for tests."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from postroom.gmail.sim.command import serve
+
+app = typer.Typer(help="Stand-ins for outside services, on this machine only.", no_args_is_help=True)
+
+
+class Quota(StrEnum):
+    LEGACY = "legacy"
+    MAY_2026 = "2026"
+    NONE = "none"
+
+
+@app.callback()
+def main() -> None:
+    """Stand-ins for outside services, on this machine only."""
+
+
+@app.command()
+def gmail(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
+    messages: Annotated[int, typer.Option(min=0, help="How many messages the mailbox starts with.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same mailbox.")] = 0,
+    quota: Annotated[Quota, typer.Option(help="Which of Gmail's limits to enforce.")] = Quota.NONE,
+) -> None:
+    """Serve a generated mailbox as Gmail would, and print one line of JSON when ready."""
+    serve(port=port, messages=messages, seed=seed, quota=quota)

@@ -1,0 +1,184 @@
+"""The stand-in as an ASGI application: reads requests, meets the faults that concern connections, writes answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from email.utils import format_datetime
+from typing import cast
+
+from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+
+from postroom.domain.clock import Clock
+from postroom.gmail.sim.batch import run_batch
+from postroom.gmail.sim.control import Control, ControlEndpoint
+from postroom.gmail.sim.errors import ApiError
+from postroom.gmail.sim.faults import Fault, refuse_at_once, spoiled
+from postroom.gmail.sim.gateway import Gateway, refusal
+from postroom.gmail.sim.http import Reply, Request
+from postroom.gmail.sim.oauth import OAuth
+
+ABORT = "postroom.abort"
+"""The ASGI extension by which the server lets the application cut a connection."""
+
+MAX_BODY = 64 * 1024 * 1024
+_BATCH = ("/batch", "/batch/gmail/v1")
+
+
+class _Dropped(Exception):
+    """The connection is to be cut without an answer."""
+
+
+class SimApp:
+    def __init__(self, gateway: Gateway, oauth: OAuth, control: Control, control_token: str, clock: Clock) -> None:
+        self._gateway = gateway
+        self._oauth = oauth
+        self._control = control
+        self._control_endpoint = ControlEndpoint(control, control_token)
+        self._clock = clock
+        self._released = asyncio.Event()
+        self._date_second = -1
+        self._date = b""
+        control.on_release = self.release
+
+    def release(self) -> None:
+        """Let go of every call that hangs; later ones hang again."""
+        self._released.set()
+        self._released = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"the stand-in serves http only, not {scope['type']}")
+        is_control = scope["path"].startswith("/_sim/")
+        if not is_control:
+            self._gateway.meter.enter()
+        try:
+            reply = await self._reply(scope, receive, is_control)
+            await self._write(reply, send)
+            if reply.announced_length is not None:
+                raise _Dropped
+        except _Dropped:
+            _abort(scope)()
+            await _gone(receive)
+        finally:
+            if not is_control:
+                self._gateway.meter.leave()
+
+    async def _reply(self, scope: HTTPScope, receive: ASGIReceiveCallable, is_control: bool) -> Reply:
+        try:
+            request = await _read(scope, receive)
+            if is_control:
+                return self._control_endpoint.answer(request, scope["client"][0] if scope["client"] else "")
+            if self._oauth.serves(request):
+                return await self._login(request, receive)
+            if request.path in _BATCH and request.verb == "POST":
+                return await self._batch(request, receive)
+            return await self._call(request, receive)
+        except ApiError as error:
+            return refusal(error) if is_control else self._gateway.refuse(error)
+
+    async def _call(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
+        call = self._gateway.admit(request)
+        self._gateway.meter.check_in_flight()
+        fault = self._gateway.fault_for(call)
+        return await self._under(fault, receive, lambda: self._gateway.carry_out(call, fault))
+
+    async def _batch(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
+        self._gateway.authenticate(request)
+        self._gateway.meter.check_in_flight()
+        self._gateway.meter.tally.calls["batch"] += 1
+        fault = self._gateway.faults.next_for("batch")
+        return await self._under(fault, receive, lambda: run_batch(self._gateway, request))
+
+    async def _login(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
+        if request.path != "/token":
+            return self._oauth.answer(request)
+        self._gateway.meter.tally.calls["token"] += 1
+        fault = self._gateway.faults.next_for("token")
+        return await self._under(fault, receive, lambda: self._oauth.answer(request))
+
+    async def _under(self, fault: Fault | None, receive: ASGIReceiveCallable, act: Callable[[], Reply]) -> Reply:
+        """Do what was asked, with the fault before it or after it."""
+        if fault is None:
+            return act()
+        refuse_at_once(fault)
+        if fault.after_effect:
+            reply = act()
+            await self._disturb(fault, receive)
+        else:
+            await self._disturb(fault, receive)
+            reply = act()
+        return spoiled(reply, fault)
+
+    async def _disturb(self, fault: Fault, receive: ASGIReceiveCallable) -> None:
+        if fault.kind == "latency":
+            await self._clock.sleep(fault.seconds)
+        if fault.kind == "hang":
+            await self._hang(receive)
+        if fault.kind in ("hang", "drop"):
+            raise _Dropped
+
+    async def _hang(self, receive: ASGIReceiveCallable) -> None:
+        """Until released, or until the caller has gone."""
+        waits = [asyncio.ensure_future(self._released.wait()), asyncio.ensure_future(_gone(receive))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _write(self, reply: Reply, send: ASGISendCallable) -> None:
+        length = len(reply.body) if reply.announced_length is None else reply.announced_length
+        headers = [(b"date", self._date_header())]
+        if reply.status != 204:
+            headers.append((b"content-length", b"%d" % length))
+        if reply.body:
+            headers.append((b"content-type", reply.content_type.encode("latin-1")))
+        headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers, "trailers": False})
+        more = reply.announced_length is not None
+        await send({"type": "http.response.body", "body": reply.body, "more_body": more})
+
+    def _date_header(self) -> bytes:
+        now = self._clock.now() + self._control.skew
+        if int(now.timestamp()) != self._date_second:
+            self._date_second = int(now.timestamp())
+            self._date = format_datetime(now, usegmt=True).encode()
+        return self._date
+
+
+async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> Request:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    body = b""
+    if scope["method"] != "GET":
+        body = await _body(receive)
+    path = scope["raw_path"].decode("latin-1")
+    return Request(scope["method"], path, scope["query_string"].decode("latin-1"), headers, body)
+
+
+async def _body(receive: ASGIReceiveCallable) -> bytes:
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise _Dropped
+        if event["type"] == "http.request":
+            pieces.append(event["body"])
+            size += len(event["body"])
+            more = event["more_body"]
+        if size > MAX_BODY:
+            raise ApiError(413, "uploadTooLarge", f"A request may have {MAX_BODY} bytes.")
+    return b"".join(pieces)
+
+
+async def _gone(receive: ASGIReceiveCallable) -> None:
+    """Until the connection is no more; to return earlier from a dropped call would pass for an error of ours."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _abort(scope: HTTPScope) -> Callable[[], None]:
+    extensions = cast("dict[str, dict[object, object]]", scope.get("extensions") or {})
+    return cast("Callable[[], None]", extensions[ABORT]["abort"])

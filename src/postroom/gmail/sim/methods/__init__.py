@@ -1,0 +1,1 @@
+"""What the methods of the API do, one module for each of its collections."""

@@ -1,0 +1,124 @@
+"""What each operator makes of its operand: dates, ages, sizes, places, and words in a header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from postroom.gmail.sim.search.nodes import (
+    EVERYTHING,
+    Anywhere,
+    HasAttachment,
+    HasUserLabel,
+    Labelled,
+    MessageId,
+    Node,
+    Not,
+    Received,
+    Size,
+    Text,
+    TextField,
+)
+
+DAY_MS = 86_400_000
+_UNIT_DAYS = {"d": 1, "m": 30, "y": 365}
+_UNIT_BYTES = {"": 1, "k": 1024, "m": 1024 * 1024}
+_PLACES = {"draft": "DRAFT", "drafts": "DRAFT", "sent": "SENT", "inbox": "INBOX", "spam": "SPAM", "trash": "TRASH"}
+_STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
+_MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
+
+
+class QueryError(Exception):
+    """A query that means nothing; says which part."""
+
+
+Operand = Callable[[str, int], Node]
+
+
+def _date_ms(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        seconds = int(text[:20])
+        if seconds > _MAX_EPOCH_S:
+            raise QueryError(f"{text[:40]} is later than any date")
+        return seconds * 1000
+    for pattern in ("%Y/%m/%d", "%Y-%m-%d"):
+        try:
+            return int(datetime.strptime(text, pattern).replace(tzinfo=UTC).timestamp()) * 1000
+        except ValueError:
+            continue
+    raise QueryError(f"{text[:40]!r} is no date: write YYYY/MM/DD or seconds since 1970")
+
+
+def _age_ms(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,5})([dmy])", text.lower())
+    if not found:
+        raise QueryError(f"{text[:40]!r} is no age: write for example 3d, 2m or 1y")
+    return int(found[1]) * _UNIT_DAYS[found[2]] * DAY_MS
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,12})([km]?)b?", text.lower())
+    if not found:
+        raise QueryError(f"{text[:40]!r} is no size: write for example 500000, 200K or 5M")
+    return int(found[1]) * _UNIT_BYTES[found[2]]
+
+
+def _words_in(field: TextField) -> Operand:
+    return lambda text, now: Text(field, text) if text else EVERYTHING
+
+
+def _place(text: str, now: int) -> Node:
+    name = text.lower()
+    if name in ("anywhere", "all"):
+        return Anywhere()
+    return _state(text, now) if name in _STATES or name == "read" else Labelled(_PLACES.get(name, text))
+
+
+def _state(text: str, now: int) -> Node:
+    name = text.lower()
+    if name == "read":
+        return Not(Labelled("UNREAD"))
+    return Labelled(_STATES.get(name) or _PLACES.get(name, text))
+
+
+def _category(text: str, now: int) -> Node:
+    name = text.lower()
+    return Labelled("CATEGORY_" + ("PERSONAL" if name == "primary" else name.upper()))
+
+
+def _has(text: str, now: int) -> Node:
+    match text.lower():
+        case "attachment":
+            return HasAttachment()
+        case "userlabels":
+            return HasUserLabel()
+        case "nouserlabels":
+            return Not(HasUserLabel())
+        case other:
+            raise QueryError(f"has:{other[:40]} is not known: attachment, userlabels and nouserlabels are")
+
+
+OPERATORS: Mapping[str, Operand] = {
+    "from": _words_in(TextField.FROM),
+    "to": _words_in(TextField.TO),
+    "cc": _words_in(TextField.CC),
+    "subject": _words_in(TextField.SUBJECT),
+    "list": _words_in(TextField.LIST),
+    "filename": _words_in(TextField.FILENAME),
+    "in": _place,
+    "is": _state,
+    "label": _place,
+    "category": _category,
+    "has": _has,
+    "after": lambda text, now: Received(start=_date_ms(text)),
+    "newer": lambda text, now: Received(start=_date_ms(text)),
+    "before": lambda text, now: Received(end=_date_ms(text)),
+    "older": lambda text, now: Received(end=_date_ms(text)),
+    "older_than": lambda text, now: Received(end=now - _age_ms(text)),
+    "newer_than": lambda text, now: Received(start=now - _age_ms(text)),
+    "larger": lambda text, now: Size(over=_bytes(text)),
+    "size": lambda text, now: Size(over=_bytes(text)),
+    "smaller": lambda text, now: Size(under=_bytes(text)),
+    "rfc822msgid": lambda text, now: MessageId(text.strip("<>")),
+}

@@ -1,0 +1,194 @@
+"""The mailbox as it stands: a fixed source below, and everything that callers changed in dictionaries above it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from postroom.domain.clock import Clock
+from postroom.gmail.sim import order
+from postroom.gmail.sim.errors import not_found
+from postroom.gmail.sim.history import FIRST_ID, HistoryLog, Kind
+from postroom.gmail.sim.labels import LabelBook
+from postroom.gmail.sim.mime import headers_of
+from postroom.gmail.sim.model import MailSource, MailSummary
+from postroom.gmail.sim.order import Place
+from postroom.gmail.sim.summaries import summarise
+
+
+class Store:
+    def __init__(self, source: MailSource, clock: Clock) -> None:
+        self._source = source
+        self._clock = clock
+        self._base_count = source.count()
+        self.labels = LabelBook(source.user_labels())
+        self.history = HistoryLog(self._base_count)
+        self._relabelled: dict[str, frozenset[str]] = {}
+        self._gone_labels: set[str] = set()
+        self._deleted: set[str] = set()
+        self._arrived: dict[str, tuple[MailSummary, bytes, Place]] = {}
+        self._arrived_in_block: defaultdict[int, list[str]] = defaultdict(list)
+        self._arrived_in_thread: defaultdict[str, list[str]] = defaultdict(list)
+        self._thread_of_message_id: dict[str, str] = {}
+        self._history_ids: dict[str, int] = {}
+        self._thread_count = source.thread_count()
+
+    @property
+    def email(self) -> str:
+        return self._source.email
+
+    @property
+    def count(self) -> int:
+        return self._base_count + len(self._arrived) - len(self._deleted)
+
+    @property
+    def thread_count(self) -> int:
+        return self._thread_count
+
+    def now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+    def find(self, message_id: str) -> MailSummary | None:
+        if message_id in self._deleted:
+            return None
+        if arrived := self._arrived.get(message_id):
+            return self._current(arrived[0])
+        index = self._source.index_of(message_id)
+        return None if index is None else self._current(self._source.summary(index))
+
+    def get(self, message_id: str) -> MailSummary:
+        mail = self.find(message_id)
+        if mail is None:
+            raise not_found()
+        return mail
+
+    def raw(self, message_id: str) -> bytes:
+        if arrived := self._arrived.get(message_id):
+            return arrived[1]
+        index = self._source.index_of(message_id)
+        if index is None:
+            raise not_found()
+        return self._source.raw(index)
+
+    def history_id(self, message_id: str) -> int:
+        """The id of the last change to a message."""
+        known = self._history_ids.get(message_id)
+        index = self._source.index_of(message_id) if known is None else None
+        return known or FIRST_ID + 1 + (index or 0)
+
+    def thread(self, thread_id: str) -> list[MailSummary]:
+        base = (self._source.summary(index) for index in self._source.thread(thread_id))
+        arrived = (self._arrived[key][0] for key in self._arrived_in_thread.get(thread_id, ()))
+        alive = [self._current(mail) for mail in (*base, *arrived) if mail.id not in self._deleted]
+        return sorted(alive, key=lambda mail: mail.internal_date)
+
+    def relabel(self, mail: MailSummary, add: frozenset[str], remove: frozenset[str]) -> MailSummary:
+        """Give and take labels; what a message has already, or lacks already, is no change."""
+        gained = tuple(sorted(add - mail.label_ids))
+        lost = tuple(sorted((remove - add) & mail.label_ids))
+        if not gained and not lost:
+            return mail
+        changed = replace(mail, label_ids=mail.label_ids.union(gained).difference(lost))
+        self._relabelled[mail.id] = changed.label_ids
+        if gained:
+            self._history_ids[mail.id] = self.history.record(Kind.LABELS_ADDED, changed, gained)
+        if lost:
+            self._history_ids[mail.id] = self.history.record(Kind.LABELS_REMOVED, changed, lost)
+        return changed
+
+    def delete_label(self, label_id: str) -> None:
+        self.labels.delete(label_id)
+        self._gone_labels.add(label_id)
+
+    def delete(self, mail: MailSummary) -> None:
+        self._deleted.add(mail.id)
+        if not self.thread(mail.thread_id):
+            self._thread_count -= 1
+        self.history.record(Kind.DELETED, mail)
+
+    def insert(
+        self,
+        raw: bytes,
+        label_ids: frozenset[str],
+        *,
+        internal_date: int | None = None,
+        thread_id: str | None = None,
+        category: str = "",
+    ) -> MailSummary:
+        """A new message, as if it had just arrived."""
+        message_id = self._fresh_id()
+        date = self.now_ms() if internal_date is None else internal_date
+        mail = summarise(
+            raw, message_id=message_id, thread_id="", label_ids=label_ids, internal_date=date, category=category
+        )
+        mail = replace(mail, thread_id=thread_id or self._thread_for(mail, raw))
+        if not self.thread(mail.thread_id):
+            self._thread_count += 1
+        place = order.of_arrival(message_id, date, self._base_index(date), self._base_count)
+        self._arrived[message_id] = (mail, raw, place)
+        self._arrived_in_block[place.block].append(message_id)
+        self._arrived_in_thread[mail.thread_id].append(message_id)
+        if mail.message_id:
+            self._thread_of_message_id.setdefault(mail.message_id, mail.thread_id)
+        self._history_ids[message_id] = self.history.record(Kind.ADDED, mail)
+        return mail
+
+    def walk(self, start: int | None, end: int | None, after: Place | None) -> Iterator[tuple[Place, MailSummary]]:
+        """The messages received in `[start, end)`, in listing order, from just behind a place on."""
+        low = 0 if start is None else self._base_index(start)
+        high = self._base_count if end is None else self._base_index(end)
+        for block in self._blocks(low, high, after):
+            for place, key in self._block(block, low, high):
+                if after is not None and place <= after:
+                    continue
+                mail = self._member(key)
+                if mail is not None and (start or 0) <= mail.internal_date < (end if end is not None else 1 << 62):
+                    yield place, mail
+
+    def _blocks(self, low: int, high: int, after: Place | None) -> Iterator[int]:
+        newest = order.newest_block(self._base_count)
+        first, last = -(high // order.BLOCK), -(low // order.BLOCK)
+        if after is None or after.block == newest:
+            yield newest
+        yield from range(first if after is None else max(first, after.block), last + 1)
+
+    def _block(self, block: int, low: int, high: int) -> list[tuple[Place, int | str]]:
+        first = -block * order.BLOCK
+        members: list[tuple[Place, int | str]] = [
+            (order.of_base(index), index) for index in range(max(low, first), min(high, first + order.BLOCK))
+        ]
+        members += [(self._arrived[key][2], key) for key in self._arrived_in_block.get(block, ())]
+        return sorted(members, key=lambda member: member[0])
+
+    def _member(self, key: int | str) -> MailSummary | None:
+        mail = self._source.summary(key) if isinstance(key, int) else self._arrived[key][0]
+        return None if mail.id in self._deleted else self._current(mail)
+
+    def _current(self, mail: MailSummary) -> MailSummary:
+        label_ids = self._relabelled.get(mail.id, mail.label_ids)
+        if label_ids is mail.label_ids and not self._gone_labels:
+            return mail
+        return replace(mail, label_ids=label_ids - self._gone_labels)
+
+    def _base_index(self, date: int) -> int:
+        return bisect_left(range(self._base_count), date, key=self._source.internal_date)
+
+    def _fresh_id(self) -> str:
+        number = (self.now_ms() << 20) + len(self._arrived)
+        while self._source.index_of(f"{number:016x}") is not None or f"{number:016x}" in self._arrived:
+            number += 1
+        return f"{number:016x}"
+
+    def _thread_for(self, mail: MailSummary, raw: bytes) -> str:
+        for reference in reversed(references(raw)):
+            if thread_id := self._thread_of_message_id.get(reference):
+                return thread_id
+        return mail.id
+
+
+def references(raw: bytes) -> list[str]:
+    """The Message-IDs that a message answers, the nearest last."""
+    found = {key.lower(): value for key, value in headers_of(raw)}
+    return f"{found.get('references', '')} {found.get('in-reply-to', '')}".split()
