@@ -1,1 +1,1 @@
-"""Measurements beside the peers, never timed tests. `make bench` runs them all."""
+"""Measurements beside the peers, started with `make bench`. None of this is part of the product."""

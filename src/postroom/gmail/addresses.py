@@ -1,0 +1,157 @@
+"""Mail addresses as people write them, and the one form in which they are compared (PQ-2). Pure functions.
+
+Everything a header may hold is understood: display names, comments, groups, routes, quoted local parts, encoded words,
+several addresses in one header, international domains. What cannot be an address is left out, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from postroom.gmail.encoded_words import decode_words
+
+MAX_ADDRESSES = 2_000
+MAX_HEADER_CHARS = 64 << 10
+_MAX_ADDRESS_CHARS = 320
+_GMAIL_DOMAINS = frozenset({"gmail.com", "googlemail.com"})
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|<[^<>"]*(?:"[^"]*"[^<>"]*)?>?|[(),;:]|[^\s"<(),;:]+|\s+|.', re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ATEXT = re.compile(r"[^\s\"(),:;<>@\[\]\\]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One mailbox: what to show, and what to send to."""
+
+    address: str
+    display_name: str = ""
+
+    @property
+    def canonical(self) -> str:
+        return canonical_address(self.address)
+
+    @property
+    def domain(self) -> str:
+        """The domain in its compared form; empty where the address has none."""
+        return self.canonical.rpartition("@")[2] if "@" in self.address else ""
+
+    def __str__(self) -> str:
+        return f"{self.display_name} <{self.address}>" if self.display_name else self.address
+
+
+def canonical_address(address: str, *, fold_gmail: bool = False) -> str:
+    """The form in which addresses are compared: lowercase, domain in its ASCII form, quotes only where needed.
+
+    Gmail delivers `a.b+c@gmail.com` to `ab@gmail.com`; that is folded only if asked for, since no other host does so.
+    """
+    local, at, domain = unicodedata.normalize("NFC", address.strip()).rpartition("@")
+    if not at:
+        return domain.lower()
+    local, domain = _plain_local(local).lower(), _ascii_domain(domain)
+    if fold_gmail and domain in _GMAIL_DOMAINS:
+        local, domain = local.partition("+")[0].replace(".", ""), "gmail.com"
+    return f"{local}@{domain}"
+
+
+def _plain_local(local: str) -> str:
+    if len(local) > 1 and local[0] == local[-1] == '"':
+        inner = _ESCAPE.sub(r"\1", local[1:-1])
+        return inner if _ATEXT.fullmatch(inner) else local
+    return local
+
+
+def _ascii_domain(domain: str) -> str:
+    domain = domain.strip().lower().rstrip(".")
+    if domain.isascii() or len(domain) > 253:
+        return domain
+    try:
+        return domain.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return domain
+
+
+def parse_addresses(*values: str) -> tuple[Address, ...]:
+    """All mailboxes of one or more header values, in order; members of groups included, repetitions kept."""
+    found: list[Address] = []
+    for value in values:
+        reader = _Reader()
+        for piece in _PIECE.findall(value[:MAX_HEADER_CHARS]):
+            reader.feed(piece)
+        reader.finish()
+        found += reader.found
+        if len(found) >= MAX_ADDRESSES:
+            break
+    return tuple(found[:MAX_ADDRESSES])
+
+
+def canonical_set(addresses: Iterable[Address]) -> frozenset[str]:
+    return frozenset(address.canonical for address in addresses)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Collects the tokens of one mailbox until a separator ends it."""
+
+    found: list[Address] = field(default_factory=list)
+    _words: list[str] = field(default_factory=list)
+    _comment: list[str] = field(default_factory=list)
+    _angle: str | None = None
+    _depth: int = 0
+
+    def feed(self, piece: str) -> None:
+        if piece in "()":
+            self._parenthesis(piece)
+        elif self._depth:
+            self._comment.append(piece)
+        elif piece in ",;":
+            self.finish()
+        elif piece == ":" and self._angle is None and not any("@" in word for word in self._words):
+            self._words.clear()  # the name of a group; its members follow
+        elif piece[0] == "<" and len(piece) > 1:
+            self._angle = piece if self._angle is None else self._angle
+        else:
+            self._words.append(piece)
+
+    def _parenthesis(self, piece: str) -> None:
+        if piece == "(":
+            self._depth += 1
+        elif self._depth:
+            self._depth -= 1
+            if not self._depth:
+                self._comment.append(" ")
+
+    def finish(self) -> None:
+        words, comment, angle = "".join(self._words), "".join(self._comment), self._angle
+        self._words.clear()
+        self._comment.clear()
+        self._angle = None
+        address = _address_in(words if angle is None else angle.strip("<>"))
+        if address:
+            self.found.append(Address(address, _shown_name(comment if angle is None else words or comment)))
+
+
+def _address_in(text: str) -> str:
+    """The address itself, without the route and the white space that old programs put in; empty if it is none."""
+    text = text.strip()
+    if text.startswith("@") and ":" in text:
+        text = text.rpartition(":")[2]
+    if text.lower().startswith("mailto:"):
+        text = text[7:]
+    local, at, domain = text.rpartition("@")
+    if not local.startswith('"'):
+        local = "".join(local.split())
+    address = local + at + "".join(domain.split())
+    if len(address) > _MAX_ADDRESS_CHARS or address == "@" or (not at and " " in text):
+        return ""
+    return "".join(char for char in address if char.isprintable())
+
+
+def _shown_name(words: str) -> str:
+    name = words.strip()
+    if len(name) > 1 and name[0] == name[-1] == '"' and '"' not in _ESCAPE.sub("", name[1:-1]):
+        name = _ESCAPE.sub(r"\1", name[1:-1])
+    name = decode_words(name)
+    return " ".join("".join(char if char.isprintable() else " " for char in name).split())

@@ -1,0 +1,77 @@
+"""Several calls in one request: the multipart body that asks, and the one that answers. Pure.
+
+Answers are matched by their content id, never by their order; a call without a readable answer has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from postroom.gmail.refusals import Answer, not_gmail
+
+PATH = "/batch/gmail/v1"
+MOST_PARTS = 50
+"""The documented maximum is 100, but the service has refused more than 50."""
+_BOUNDARY = "postroom_batch"
+CONTENT_TYPE = f"multipart/mixed; boundary={_BOUNDARY}"
+_PARAMETER = re.compile(r'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
+_CONTENT_ID = re.compile(r"<?response-(?:[^<>]*[^0-9<>])?([0-9]{1,4})>?\s*")
+_STATUS_LINE = re.compile(rb"HTTP/[0-9.]+ ([0-9]{3})")
+_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
+
+
+def question(targets: Sequence[str]) -> bytes:
+    """The body that asks for these paths; each is known by its place."""
+    parts = [
+        f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n"
+        f"GET {target} HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n"
+        for number, target in enumerate(targets)
+    ]
+    return ("".join(parts) + f"--{_BOUNDARY}--\r\n").encode("ascii")
+
+
+def answers(answer: Answer, count: int) -> list[Answer | None]:
+    """What came back for each place; None where nothing whole did."""
+    content_type = answer.headers.get("content-type", "")
+    boundary = _PARAMETER.search(content_type)
+    if boundary is None or not content_type.lower().startswith("multipart/"):
+        raise not_gmail(f"a batch was answered with {content_type[:60] or 'no content type'}")
+    found: list[Answer | None] = [None] * count
+    for piece in _pieces(answer.body, (boundary[1] or boundary[2]).encode("latin-1")):
+        number, part = _part(piece)
+        if part is not None and number is not None and number < count:
+            found[number] = part
+    return found
+
+
+def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
+    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off."""
+    return re.split(rb"(?:\A|\r?\n)--" + re.escape(boundary) + rb"(?:--)?[ \t]*(?=\r?\n|\Z)", body)[1:-1]
+
+
+def _part(piece: bytes) -> tuple[int | None, Answer | None]:
+    outer, _, inner = _cut(piece.lstrip(b"\r\n"))
+    content_id = _CONTENT_ID.fullmatch(_headers(outer).get("content-id", ""))
+    head, has_end, body = _cut(inner.lstrip(b"\r\n"))
+    status = _STATUS_LINE.match(head)
+    if content_id is None or status is None or not has_end:
+        return None, None
+    headers = _headers(head)
+    return int(content_id[1]), _whole(Answer(int(status[1]), headers, body))
+
+
+def _whole(part: Answer) -> Answer | None:
+    """A part that is shorter than it says was cut off on its way."""
+    announced = part.headers.get("content-length", "")
+    return None if announced.isdecimal() and len(part.body) < int(announced) else part
+
+
+def _cut(text: bytes) -> tuple[bytes, bytes, bytes]:
+    blank = _BLANK_LINE.search(text)
+    return (text, b"", b"") if blank is None else (text[: blank.start()], blank[0], text[blank.end() :])
+
+
+def _headers(head: bytes) -> Mapping[str, str]:
+    pairs = (line.partition(":") for line in head.decode("latin-1").splitlines())
+    return {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}

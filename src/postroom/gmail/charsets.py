@@ -1,0 +1,140 @@
+"""Bytes of mail to text, whatever the sender claims about them. Never raises, never yields NULs or surrogates.
+
+Charset names come from strangers, so they are looked up in a fixed table: Python's own registry would import modules,
+remember every unknown name for ever, and offer codecs (`unicode_escape`, `idna`) that no mail should reach.
+"""
+
+from __future__ import annotations
+
+import re
+from encodings.aliases import aliases
+
+_SINGLE_BYTE = (
+    *(f"iso8859_{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)),
+    *(f"cp{n}" for n in (1250, 1251, 1252, 1253, 1254, 1255, 1256, 1257, 1258, 437, 850, 852, 855, 858, 866, 874)),
+    *("koi8_r", "koi8_u", "koi8_t", "kz1048", "tis_620", "mac_roman", "mac_cyrillic", "mac_latin2", "hp_roman8"),
+)
+_MULTI_BYTE = (
+    *("utf_8", "utf_8_sig", "utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le"),
+    *("gbk", "gb18030", "hz", "big5", "big5hkscs", "cp950", "cp932", "cp949", "johab", "euc_jp", "euc_jis_2004"),
+    *("euc_jisx0213", "iso2022_jp", "iso2022_jp_1", "iso2022_jp_2", "iso2022_jp_2004", "iso2022_jp_3"),
+    *("iso2022_jp_ext", "iso2022_kr", "shift_jisx0213", "shift_jis_2004"),
+)
+# The older name is what senders write, the wider set is what they mean (the practice of browsers and mail programs).
+_MEANT = {
+    "ascii": "cp1252",
+    "latin_1": "cp1252",
+    "iso8859_1": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "shift_jis": "cp932",
+    "utf_8_sig": "utf_8",
+}
+_NOT_A_NAME = re.compile(r"[^a-z0-9]+")
+_NAME = re.compile(r"[A-Za-z0-9._:+\- ]{1,40}")
+_UTF_8 = "utf_8"
+_WESTERN = "cp1252"
+
+
+def _codec_table() -> dict[str, str]:
+    safe = {*_SINGLE_BYTE, *_MULTI_BYTE, *_MEANT}
+    names = {alias: codec for alias, codec in aliases.items() if codec in safe} | {codec: codec for codec in safe}
+    names |= {
+        "utf8": _UTF_8,
+        "unicode_1_1_utf_7": "utf_7",
+        "ks_c_5601": "euc_kr",
+        "x_sjis": "shift_jis",
+        "x_gbk": "gbk",
+    }
+    return {_NOT_A_NAME.sub("", alias): _MEANT.get(codec, codec) for alias, codec in names.items()}
+
+
+_CODECS = _codec_table()
+
+
+def codec_for(charset: str) -> str | None:
+    """The codec that decodes this charset, or None where we know of none."""
+    return _CODECS.get(_NOT_A_NAME.sub("", charset[:40].lower()))
+
+
+def decode_text(data: bytes, charset: str | None) -> tuple[str, str | None]:
+    """The text, and what was wrong with it (None when it was as declared)."""
+    if data.isascii() and (charset is None or codec_for(charset) in (_UTF_8, _WESTERN)):
+        return _clean(data.decode("ascii"))
+    if charset is None:
+        return _with_clean(*_undeclared(data))
+    codec = codec_for(charset)
+    if codec is None:
+        text, _ = _undeclared(data)
+        return _with_clean(text, f"charset {_shown(charset)} is unknown")
+    return _with_clean(*_declared(data, codec, charset))
+
+
+def guess_text(data: bytes) -> str:
+    """Text of undeclared 8-bit data: UTF-8 where it is valid, Western otherwise."""
+    return _clean(_undeclared(data)[0])[0]
+
+
+def _undeclared(data: bytes) -> tuple[str, str | None]:
+    try:
+        return data.decode(_UTF_8), None
+    except UnicodeDecodeError:
+        return _western(data), "8-bit text without a charset that is not UTF-8"
+
+
+def _declared(data: bytes, codec: str, charset: str) -> tuple[str, str | None]:
+    problem = f"text is not in its declared charset {_shown(charset)}"
+    if codec == _WESTERN:
+        # Western codecs accept nearly anything; valid UTF-8 with a multi-byte sequence is hardly ever an accident.
+        try:
+            return data.decode(_UTF_8), problem
+        except UnicodeDecodeError:
+            return _western(data), None
+    try:
+        return _without_surrogates(data.decode(codec)), None
+    except (UnicodeError, ValueError):
+        pass
+    try:
+        return data.decode(_UTF_8), problem
+    except UnicodeDecodeError:
+        return _mostly(data, codec), problem
+
+
+def _mostly(data: bytes, codec: str) -> str:
+    """What the declared codec can read of it, unless it reads less than it loses."""
+    try:
+        text = _without_surrogates(data.decode(codec, "replace"))
+    except (UnicodeError, ValueError):
+        return _western(data)
+    lost = text.count("\N{REPLACEMENT CHARACTER}")
+    read = sum(1 for char in text if char > "\x7f") - lost
+    return text if read >= lost else _western(data)
+
+
+def _western(data: bytes) -> str:
+    try:
+        return data.decode(_WESTERN)
+    except UnicodeDecodeError:
+        return data.decode("latin_1")
+
+
+def _without_surrogates(text: str) -> str:
+    """Some codecs (UTF-7) let lone surrogates through, which nothing after us could store."""
+    return text.encode("utf_16_le", "surrogatepass").decode("utf_16_le", "replace")
+
+
+def _clean(text: str) -> tuple[str, str | None]:
+    if "\0" not in text:
+        return text, None
+    return text.replace("\0", ""), "NUL characters were left out"
+
+
+def _with_clean(text: str, problem: str | None) -> tuple[str, str | None]:
+    cleaned, nul_problem = _clean(text)
+    return cleaned, problem or nul_problem
+
+
+def _shown(charset: str) -> str:
+    """A charset name fit for a report: strangers wrote it."""
+    return charset if _NAME.fullmatch(charset) else "with an impossible name"

@@ -1,0 +1,277 @@
+"""Mail to be sent: replies and forwards as RFC 5322 bytes, the same bytes each time.
+
+No value can add a header or a recipient: line breaks and other control characters are refused, addresses are checked,
+and every header is written here; only the body's structure is left to the standard library.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from email import policy
+from email.message import EmailMessage
+from email.utils import format_datetime
+
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput
+from postroom.gmail.addresses import Address, canonical_set
+from postroom.gmail.header_writing import (
+    MESSAGE_ID,
+    address_problem,
+    address_words,
+    check_address,
+    check_encodable,
+    check_line,
+    check_message_id,
+    folded,
+    text_words,
+)
+from postroom.gmail.parsing import ParsedMail
+
+MAX_REFERENCES = 50
+_EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+_REPLY_MARK = re.compile(r"(?i)^\s*(re|aw|sv|antw)(\[\d+\])?\s*:")
+_FORWARD_MARK = re.compile(r"(?i)^\s*(fwd?|wg|tr)\s*:")
+
+
+@dataclass(frozen=True)
+class OutgoingAttachment:
+    filename: str
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class OutgoingMail:
+    """A message that has not been sent. Whatever cannot be sent safely is refused when it is made."""
+
+    from_: Address
+    to: tuple[Address, ...]
+    subject: str
+    text: str | None = None
+    html: str | None = None
+    cc: tuple[Address, ...] = ()
+    bcc: tuple[Address, ...] = ()
+    in_reply_to: str | None = None
+    references: tuple[str, ...] = ()
+    attachments: tuple[OutgoingAttachment, ...] = ()
+    extra_headers: tuple[tuple[str, str], ...] = ()
+    message_id: str | None = None
+    date: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.to or self.cc or self.bcc):
+            raise BadInput("to", "nobody to send to; name at least one recipient")
+        if self.text is None and self.html is None:
+            raise BadInput("text", "the message has neither a text nor an HTML body")
+        for field_name, addresses in self._address_fields():
+            for address in addresses:
+                check_address(field_name, address)
+        check_line("subject", self.subject)
+        for field_name, value in (("in_reply_to", self.in_reply_to), ("message_id", self.message_id)):
+            if value is not None:
+                check_message_id(field_name, value)
+        for value in self.references:
+            check_message_id("references", value)
+        _check_extra(self.extra_headers)
+        for attachment in self.attachments:
+            _check_attachment(attachment)
+        for field_name, body in (("text", self.text), ("html", self.html)):
+            check_encodable(field_name, body or "")
+
+    def _address_fields(self) -> tuple[tuple[str, tuple[Address, ...]], ...]:
+        return ("from", (self.from_,)), ("to", self.to), ("cc", self.cc), ("bcc", self.bcc)
+
+    def to_bytes(self) -> bytes:
+        """The message with CRLF line ends, ready for `messages.send` or a draft."""
+        head = "".join(f"{line}\r\n" for line in self._header_lines())
+        return head.encode("ascii") + self._body().as_bytes(policy=policy.SMTP)
+
+    def to_base64url(self) -> str:
+        """The form in which Gmail takes a message (`raw`)."""
+        return base64.urlsafe_b64encode(self.to_bytes()).decode("ascii")
+
+    def _header_lines(self) -> list[str]:
+        lines = [
+            folded(name.capitalize(), address_words(addresses))
+            for name, addresses in self._address_fields()
+            if addresses
+        ]
+        lines.append(folded("Subject", text_words(self.subject, len("Subject: "))))
+        if self.date is not None:
+            lines.append(f"Date: {format_datetime(require_utc(self.date, 'date'))}")
+        for name, ids in (
+            ("Message-ID", (self.message_id,)),
+            ("In-Reply-To", (self.in_reply_to,)),
+            ("References", bounded_references(self.references)),
+        ):
+            words = [value for value in ids if value]
+            if words:
+                lines.append(folded(name, words))
+        return lines + [folded(name, text_words(value, len(name) + 2)) for name, value in self.extra_headers]
+
+    def _body(self) -> EmailMessage:
+        message = EmailMessage(policy=policy.SMTP)
+        if self.text is not None:
+            message.set_content(_with_final_line_end(self.text), cte=_transfer_encoding(self.text))
+        if self.html is not None:
+            html, cte = _with_final_line_end(self.html), _transfer_encoding(self.html)
+            if self.text is None:
+                message.set_content(html, subtype="html", cte=cte)
+            else:
+                message.add_alternative(html, subtype="html", cte=cte)
+        for attachment in self.attachments:
+            maintype, _, subtype = attachment.content_type.partition("/")
+            message.add_attachment(attachment.content, maintype=maintype, subtype=subtype, filename=attachment.filename)
+        self._name_boundaries(message)
+        return message
+
+    def _name_boundaries(self, message: EmailMessage) -> None:
+        """Boundaries made from the content: a retry sends the same bytes, and no content can hold its own."""
+        digest = hashlib.sha256(repr((self.text, self.html)).encode("utf-8"))
+        for attachment in self.attachments:
+            digest.update(hashlib.sha256(attachment.content).digest())
+        for number, part in enumerate(part for part in message.walk() if part.is_multipart()):
+            part.set_boundary(f"=_{digest.hexdigest()[:40]}_{number}")
+
+
+def reply_to(
+    original: ParsedMail,
+    *,
+    from_: Address,
+    text: str | None = None,
+    html: str | None = None,
+    to: tuple[Address, ...] | None = None,
+    reply_all: bool = False,
+    attachments: tuple[OutgoingAttachment, ...] = (),
+    extra_headers: tuple[tuple[str, str], ...] = (),
+) -> OutgoingMail:
+    """An answer in the same conversation, to whom the original asks (Reply-To, else From; one's own mail: its To)."""
+    own = from_.canonical
+    answered = original.reply_to or original.from_
+    if all(address.canonical == own for address in answered):
+        answered = original.to
+    recipients = to if to is not None else _sendable(answered)
+    cc = _others((*original.to, *original.cc), {own} | canonical_set(recipients)) if reply_all else ()
+    return OutgoingMail(
+        from_=from_,
+        to=recipients,
+        cc=cc,
+        subject=_marked("Re:", original.subject, _REPLY_MARK),
+        text=text,
+        html=html,
+        in_reply_to=_usable_id(original.message_id),
+        references=_chain(original),
+        attachments=attachments,
+        extra_headers=extra_headers,
+    )
+
+
+def forward_of(
+    original: ParsedMail,
+    *,
+    from_: Address,
+    to: tuple[Address, ...],
+    text: str = "",
+    cc: tuple[Address, ...] = (),
+    with_attachments: bool = True,
+    attachments: tuple[OutgoingAttachment, ...] = (),
+    extra_headers: tuple[tuple[str, str], ...] = (),
+) -> OutgoingMail:
+    """The original passed on as a new conversation: a note, who wrote what and when, its text and its attachments."""
+    carried = tuple(_carried(original)) if with_attachments else ()
+    return OutgoingMail(
+        from_=from_,
+        to=to,
+        cc=cc,
+        subject=_marked("Fwd:", original.subject, _FORWARD_MARK),
+        text=f"{text}\n\n{_introduction(original)}\n\n{original.best_text}".lstrip("\n"),
+        attachments=(*carried, *attachments),
+        extra_headers=extra_headers,
+    )
+
+
+def bounded_references(references: tuple[str, ...]) -> tuple[str, ...]:
+    """The first id, which names the conversation, and the latest ones."""
+    if len(references) <= MAX_REFERENCES:
+        return references
+    return (references[0], *references[1 - MAX_REFERENCES :])
+
+
+def _chain(original: ParsedMail) -> tuple[str, ...]:
+    parents = original.references or ((original.in_reply_to,) if original.in_reply_to else ())
+    ids = [usable for value in (*parents, original.message_id) if (usable := _usable_id(value))]
+    return bounded_references(tuple(dict.fromkeys(ids)))
+
+
+def _usable_id(value: str | None) -> str | None:
+    return value if value and MESSAGE_ID.fullmatch(value) else None
+
+
+def _sendable(addresses: Iterable[Address]) -> tuple[Address, ...]:
+    """Those of a stranger's addresses that can be written to, each once."""
+    unique = {address.canonical: address for address in addresses if address_problem(address.address) is None}
+    return tuple(unique.values())
+
+
+def _others(addresses: Iterable[Address], known: set[str]) -> tuple[Address, ...]:
+    return tuple(address for address in _sendable(addresses) if address.canonical not in known)
+
+
+def _marked(mark: str, subject: str, present: re.Pattern[str]) -> str:
+    return subject if present.match(subject) else f"{mark} {subject}".strip()
+
+
+def _carried(original: ParsedMail) -> Iterable[OutgoingAttachment]:
+    for number, attachment in enumerate(original.attachments, 1):
+        known = _MEDIA_TYPE.fullmatch(attachment.content_type) and not attachment.content_type.startswith("message/")
+        content_type = attachment.content_type if known else "application/octet-stream"
+        yield OutgoingAttachment(attachment.filename or f"attachment-{number}", content_type, attachment.content())
+
+
+def _introduction(original: ParsedMail) -> str:
+    lines = ["---------- Forwarded message ---------", f"From: {_listed(original.from_)}"]
+    if original.date is not None:
+        lines.append(f"Date: {original.date:%Y-%m-%d %H:%M} UTC")
+    lines += [f"Subject: {original.subject}", f"To: {_listed(original.to)}"]
+    return "\n".join(lines + ([f"Cc: {_listed(original.cc)}"] if original.cc else []))
+
+
+def _listed(addresses: tuple[Address, ...]) -> str:
+    return ", ".join(str(address) for address in addresses)
+
+
+def _transfer_encoding(text: str) -> str:
+    """ASCII of moderate lines goes as it is, mostly-ASCII stays readable, anything else travels as base64."""
+    if text.isascii() and "\r" not in text.replace("\r\n", "") and all(len(line) < 900 for line in text.split("\n")):
+        return "7bit"
+    non_ascii = sum(1 for char in text if char > "\x7f")
+    return "quoted-printable" if non_ascii * 6 < len(text) else "base64"
+
+
+def _with_final_line_end(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _check_extra(extra_headers: tuple[tuple[str, str], ...]) -> None:
+    for name, value in extra_headers:
+        if not _EXTRA_NAME.fullmatch(name):
+            raise BadInput("extra_headers", f"{name[:100]!r} is not allowed; only X- headers can be added")
+        check_line("extra_headers", value)
+
+
+def _check_attachment(attachment: OutgoingAttachment) -> None:
+    check_line("attachments", attachment.filename)
+    if not attachment.filename:
+        raise BadInput("attachments", "an attachment needs a file name")
+    if not _MEDIA_TYPE.fullmatch(attachment.content_type) or attachment.content_type.lower().startswith(
+        ("multipart/", "message/")
+    ):
+        raise BadInput(
+            "attachments", f"{attachment.content_type[:100]!r} is not a type of content that can be attached"
+        )

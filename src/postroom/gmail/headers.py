@@ -1,0 +1,157 @@
+"""The header block of a message: ordered pairs with case-insensitive look-up, and parameters (RFC 2231).
+
+Values are kept as they were written, unfolded; encoded words are read by whoever knows what the field means, because
+reading them before splitting addresses would let a display name smuggle in a second address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from postroom.gmail.charsets import decode_text, guess_text
+from postroom.gmail.encoded_words import decode_words
+
+MAX_BLOCK_BYTES = 1 << 20
+MAX_HEADERS = 2_000
+MAX_VALUE_CHARS = 64 << 10
+MAX_PARAMETER_CHARS = 8 << 10
+
+_FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
+_END = re.compile(rb"(?:\A|\n)\r?\n")
+_PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_ESCAPE = re.compile(r'\\(["\\])')
+_SECTION = re.compile(r"(.+?)(?:\*([0-9]{1,3}))?(\*)?")
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True)
+class Headers:
+    """Headers in the order in which they stand. A header that is missing matches nothing."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name, value in self.pairs:
+            key = name.lower()
+            found[key] = (*found.get(key, ()), value) if len(found.get(key, ())) < 100 else found[key]
+        return found
+
+    def get(self, name: str) -> str | None:
+        """The first value of this header, or None."""
+        values = self._by_name.get(name.lower())
+        return values[0] if values else None
+
+    def get_all(self, name: str) -> tuple[str, ...]:
+        """All its values, topmost first (at most 100)."""
+        return self._by_name.get(name.lower(), ())
+
+    def text(self, name: str) -> str | None:
+        """The first value with its encoded words read and its white space tidied."""
+        value = self.get(name)
+        return None if value is None else " ".join(decode_words(value).split())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._by_name
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:
+    """The headers at the top of the data, and where the body starts."""
+    end = _END.search(data, 0, MAX_BLOCK_BYTES)
+    block_end, body = (end.start(), end.end()) if end else (min(len(data), MAX_BLOCK_BYTES), len(data))
+    if end is None and len(data) > MAX_BLOCK_BYTES:
+        problems.append("the headers do not end within 1 MiB; the rest was not read")
+    pairs, headers_end = _pairs(data[:block_end], problems)
+    if headers_end < block_end:
+        problems.append("no blank line between headers and body")
+        body = headers_end
+    return Headers(tuple(pairs)), body
+
+
+def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], int]:
+    """Name and value of each field, and where the last one ends (text after it belongs to the body)."""
+    start = block.find(b"\n") + 1 if block.startswith((b"From ", b">From ")) else 0
+    # One byte stays one character, so that a position in the text is a position in the data.
+    text = block.decode("latin-1")
+    pairs: list[tuple[str, str]] = []
+    position = start
+    for match in _FIELD.finditer(text, start):
+        if match.start() != position:
+            _once(problems, "a header line is malformed and was skipped")
+        position = match.end()
+        if len(pairs) == MAX_HEADERS:
+            _once(problems, f"more than {MAX_HEADERS} headers; the rest was not read")
+            position = len(block)
+            break
+        pairs.append((match[1], _value(match[2], problems)))
+    if not pairs and start == 0:
+        return [], 0
+    return pairs, len(block) if not text[position:].strip() else position
+
+
+def _value(raw: str, problems: list[str]) -> str:
+    if len(raw) > MAX_VALUE_CHARS:
+        _once(problems, "a header is longer than 64 KiB and was cut")
+        raw = raw[:MAX_VALUE_CHARS]
+    if "\n" in raw or "\r" in raw:
+        raw = raw.replace("\n", "").replace("\r", "")
+    if not raw.isascii():
+        _once(problems, "8-bit characters in a header")
+        raw = guess_text(raw.encode("latin-1"))
+    if "\0" in raw:
+        _once(problems, "NUL characters in a header were left out")
+        raw = raw.replace("\0", "")
+    return raw.strip(" \t")
+
+
+def _once(problems: list[str], problem: str) -> None:
+    if problem not in problems:
+        problems.append(problem)
+
+
+def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
+    """`text/plain; charset=utf-8` as its lowercase value and its parameters, RFC 2231 pieces put together."""
+    if ";" not in value:
+        return value.strip().lower(), {}
+    value = value[:MAX_PARAMETER_CHARS]
+    main = value.partition(";")[0].strip().lower()
+    plain: dict[str, str] = {}
+    pieces: dict[str, dict[int, tuple[bool, str]]] = {}
+    for match in _PARAMETER.finditer(value):
+        name, content = match[1].lower(), _unquoted(match[2])
+        section = _SECTION.fullmatch(name)
+        if "*" not in name or section is None:
+            plain.setdefault(name, content)
+        else:
+            pieces.setdefault(section[1], {}).setdefault(int(section[2] or 0), (bool(section[3]), content))
+    return main, plain | {name: _assembled(parts) for name, parts in pieces.items()}
+
+
+def _unquoted(content: str) -> str:
+    content = content.strip()
+    if content.startswith('"'):
+        return _ESCAPE.sub(r"\1", content[1:-1] if len(content) > 1 and content.endswith('"') else content[1:])
+    return content
+
+
+def _assembled(parts: dict[int, tuple[bool, str]]) -> str:
+    """The pieces in order; the first encoded one names the charset (`utf-8'en'...`)."""
+    charset: str | None = None
+    data = b""
+    for number, (_, (encoded, content)) in enumerate(sorted(parts.items())):
+        raw = content.encode("utf-8", "replace")
+        if encoded and number == 0 and content.count("'") >= 2:
+            charset, _, rest = content.split("'", 2)
+            raw = rest.encode("utf-8", "replace")
+        data += _PERCENT.sub(lambda m: bytes([int(m[1], 16)]), raw) if encoded else raw
+    return decode_text(data, charset or None)[0]

@@ -1,0 +1,204 @@
+"""Raw bytes in, a typed message out, never an exception: what cannot be read is reported in `problems`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+
+from postroom.gmail.addresses import Address, parse_addresses
+from postroom.gmail.bodies import (
+    Attachment,
+    attachment_of,
+    decode_transfer,
+    disposition_of,
+    filename_of,
+    transfer_encoding_of,
+)
+from postroom.gmail.charsets import decode_text
+from postroom.gmail.headers import Headers, split_headers
+from postroom.gmail.html_text import html_to_text
+from postroom.gmail.mime import Part, parts_of
+
+MAX_REFERENCES = 100
+MAX_PROBLEMS = 50
+_ID = re.compile(r"<([^<>\s]{1,996})>")
+_BARE_ID = re.compile(r"[^<>\s@,]{1,500}@[^<>\s@,]{1,490}")
+_CALENDAR_TYPES = frozenset({"text/calendar", "application/ics"})
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarPart:
+    """An invitation, reply or cancellation as iCalendar text."""
+
+    method: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ParsedMail:
+    """A message, read. Ids keep their angle brackets; header names are looked up without regard to case."""
+
+    headers: Headers
+    message_id: str | None
+    in_reply_to: str | None
+    references: tuple[str, ...]
+    from_: tuple[Address, ...]
+    sender: tuple[Address, ...]
+    reply_to: tuple[Address, ...]
+    to: tuple[Address, ...]
+    cc: tuple[Address, ...]
+    bcc: tuple[Address, ...]
+    subject: str
+    date: datetime | None
+    """When the sender says it was sent, in UTC; None where that cannot be read."""
+    text: str | None
+    html: str | None
+    attachments: tuple[Attachment, ...]
+    calendars: tuple[CalendarPart, ...]
+    problems: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def html_as_text(self) -> str | None:
+        """The readable text of the HTML body."""
+        return None if self.html is None else html_to_text(self.html)
+
+    @property
+    def best_text(self) -> str:
+        """What a person would read: the plain body, or the HTML body's text where there is none."""
+        return self.text if self.text and not self.text.isspace() else self.html_as_text or self.text or ""
+
+    @property
+    def list_id(self) -> str | None:
+        """The list's identifier without its description, in lowercase."""
+        value = self.headers.text("List-ID")
+        if value is None:
+            return None
+        found = _ID.search(value)
+        return (found[1] if found else value).lower() or None
+
+    @property
+    def has_list_unsubscribe(self) -> bool:
+        return "List-Unsubscribe" in self.headers
+
+    @property
+    def precedence(self) -> str | None:
+        return _token(self.headers.get("Precedence"))
+
+    @property
+    def auto_submitted(self) -> str | None:
+        return _token(self.headers.get("Auto-Submitted"))
+
+    @property
+    def authentication_results(self) -> tuple[str, ...]:
+        """As they stand, topmost (added last, by the server nearest to us) first."""
+        return self.headers.get_all("Authentication-Results")
+
+
+def parse_mail(raw: bytes) -> ParsedMail:
+    """Read a whole message. Anything at all may come in; the caller keeps the raw bytes."""
+    problems: list[str] = []
+    if b"\n" not in raw and b"\r" in raw:
+        raw = raw.replace(b"\r", b"\n")
+    headers, body_start = split_headers(raw, problems)
+    content = _Content()
+    for part in parts_of(headers, raw, body_start, problems):
+        content.add(part, problems)
+    return _assemble(headers, content, problems)
+
+
+def parse_headers(raw: bytes) -> ParsedMail:
+    """The same for a message whose body is not wanted, or was never fetched (`format=metadata`)."""
+    problems: list[str] = []
+    headers, _ = split_headers(raw, problems)
+    return _assemble(headers, _Content(), problems)
+
+
+@dataclass(slots=True)
+class _Content:
+    text: list[str] = field(default_factory=list)
+    html: list[str] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    calendars: list[CalendarPart] = field(default_factory=list)
+
+    def add(self, part: Part, problems: list[str]) -> None:
+        is_body = part.content_type in ("text/plain", "text/html") and disposition_of(part) != "attachment"
+        if is_body and not filename_of(part):
+            (self.text if part.content_type == "text/plain" else self.html).append(_text_of(part, problems))
+            return
+        if part.content_type in _CALENDAR_TYPES:
+            method = part.parameters.get("method", "").upper()[:20]
+            self.calendars.append(CalendarPart(method, _text_of(part, problems)))
+            if not filename_of(part):
+                return
+        self.attachments.append(attachment_of(part, problems))
+
+
+def _text_of(part: Part, problems: list[str]) -> str:
+    data, transfer_problem = decode_transfer(part.body, transfer_encoding_of(part))
+    text, charset_problem = decode_text(data, part.parameters.get("charset") or None)
+    problems += [f"part {part.number}: {problem}" for problem in (transfer_problem, charset_problem) if problem]
+    return text.replace("\r\n", "\n")
+
+
+def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
+    message_id = _first_id(headers.get("Message-ID"))
+    date = _date(headers.get("Date"))
+    if message_id is None:
+        problems.append("Message-ID is missing" if "Message-ID" not in headers else "Message-ID cannot be read")
+    if date is None:
+        problems.append("Date is missing" if "Date" not in headers else "Date cannot be read")
+    return ParsedMail(
+        headers=headers,
+        message_id=message_id,
+        in_reply_to=_first_id(headers.get("In-Reply-To")),
+        references=_ids(headers.get("References")),
+        from_=parse_addresses(*headers.get_all("From")),
+        sender=parse_addresses(*headers.get_all("Sender")),
+        reply_to=parse_addresses(*headers.get_all("Reply-To")),
+        to=parse_addresses(*headers.get_all("To")),
+        cc=parse_addresses(*headers.get_all("Cc")),
+        bcc=parse_addresses(*headers.get_all("Bcc")),
+        subject=headers.text("Subject") or "",
+        date=date,
+        text="\n".join(content.text) if content.text else None,
+        html="\n".join(content.html) if content.html else None,
+        attachments=tuple(content.attachments),
+        calendars=tuple(content.calendars),
+        problems=tuple(problems[:MAX_PROBLEMS]),
+    )
+
+
+def _first_id(value: str | None) -> str | None:
+    """An id in angle brackets; a bare `left@right` gets the brackets that its sender forgot."""
+    if value is None:
+        return None
+    found = _ID.search(value)
+    if found:
+        return found[0]
+    bare = _BARE_ID.fullmatch(value.strip("<> \t"))
+    return f"<{bare[0]}>" if bare else None
+
+
+def _ids(value: str | None) -> tuple[str, ...]:
+    """The ids of a chain; of an endless one the first, which names the conversation, and the latest."""
+    ids = [f"<{found}>" for found in _ID.findall(value or "")]
+    return tuple(ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]])
+
+
+def _date(value: str | None) -> datetime | None:
+    if value is None or len(value) > 200:
+        return None
+    try:
+        parsed = parsedate_to_datetime(value)
+        # "-0000" means that the sender's zone is unknown but the time is UTC (RFC 5322 3.3).
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, TypeError, OverflowError, IndexError, AttributeError):
+        return None
+
+
+def _token(value: str | None) -> str | None:
+    """The keyword of a header such as `auto-replied; owner=...`, in lowercase."""
+    return None if value is None else value.partition(";")[0].strip().lower()

@@ -1,0 +1,84 @@
+"""On well-formed mail our parts are the standard library's parts, byte for byte."""
+
+from __future__ import annotations
+
+import base64
+import quopri
+from email import message_from_bytes
+from email.message import Message
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postroom.gmail.bodies import decode_transfer, transfer_encoding_of
+from postroom.gmail.headers import split_headers
+from postroom.gmail.mime import parts_of
+
+Parts = list[tuple[str, bytes]]
+KINDS = ("mixed", "alternative", "related", "report", "digest")
+TYPES = ("text/plain", "text/html; charset=utf-8", "application/pdf", "image/png", "")
+
+
+def ours(raw: bytes) -> Parts:
+    problems: list[str] = []
+    headers, start = split_headers(raw, problems)
+    parts = parts_of(headers, raw, start, problems)
+    assert problems == []
+    return [(part.content_type, decode_transfer(part.body, transfer_encoding_of(part))[0]) for part in parts]
+
+
+def theirs(message: Message) -> Parts:
+    if message.get_content_maintype() == "multipart":
+        children = message.get_payload()
+        assert isinstance(children, list)
+        return [part for child in children if isinstance(child, Message) for part in theirs(child)]
+    if message.get_content_maintype() == "message":
+        inner = message.get_payload()
+        assert isinstance(inner, list)
+        assert isinstance(inner[0], Message)
+        return [(message.get_content_type(), inner[0].as_bytes())]
+    content = message.get_payload(decode=True)
+    assert isinstance(content, bytes)
+    return [(message.get_content_type(), content)]
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> bytes:
+    content = draw(st.binary(max_size=200))
+    kind = draw(st.sampled_from(TYPES))
+    head = f"Content-Type: {kind}\r\n".encode() if kind else b""
+    match draw(st.sampled_from(("base64", "quoted-printable", "8bit"))):
+        case "base64":
+            return head + b"Content-Transfer-Encoding: base64\r\n\r\n" + base64.encodebytes(content)
+        case "quoted-printable":
+            return head + b"Content-Transfer-Encoding: Quoted-Printable\r\n\r\n" + quopri.encodestring(content)
+        case _:
+            return head + b"\r\n" + content.replace(b"\r", b"").replace(b"-", b"").replace(b"\0", b"")
+
+
+@st.composite
+def containers(draw: st.DrawFn, children: st.SearchStrategy[bytes]) -> bytes:
+    # No boundary here is the beginning of another one; the contents hold no "--".
+    boundary = draw(st.text("abc'()+_,./:=?", min_size=5, max_size=20)) + draw(st.uuids()).hex
+    kind = draw(st.sampled_from(KINDS[:-1]))
+    parts = draw(st.lists(children, min_size=1, max_size=4))
+    eol = draw(st.sampled_from((b"\r\n", b"\n")))
+    line = b"--" + boundary.encode()
+    body = eol.join(line + eol + part for part in parts)
+    head = f'Content-Type: multipart/{kind}; boundary="{boundary}"'.encode() + eol + eol
+    return head + b"preamble" + eol + body + eol + line + b"--" + eol + b"epilogue"
+
+
+messages = st.recursive(leaves(), containers, max_leaves=12)
+
+
+@given(messages)
+def test_the_parts_of_well_formed_mail_are_those_of_the_standard_library(raw: bytes) -> None:
+    raw = b"Subject: x\r\nMIME-Version: 1.0\r\n" + raw
+    assert ours(raw) == theirs(message_from_bytes(raw))
+
+
+def test_the_parts_of_a_digest_are_messages() -> None:
+    raw = b"Content-Type: multipart/digest; boundary=b\n\n--b\n\nSubject: one\n\n1\n--b\n\nSubject: two\n\n2\n--b--\n"
+    assert ours(raw) == theirs(message_from_bytes(raw))
+    assert [kind for kind, _ in ours(raw)] == ["message/rfc822", "message/rfc822"]
