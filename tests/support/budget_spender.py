@@ -22,7 +22,7 @@ async def spend(url: str, account_id: str) -> int:
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     spent = 0
-    while granted := (await budget.lease(7, Lane.SYNC)).units:
+    while granted := (await budget.lease(5, Lane.USER_ACTION)).units:
         spent += granted
     await database.close()
     return spent

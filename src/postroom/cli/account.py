@@ -20,10 +20,11 @@ from postroom.cli.session import with_app
 from postroom.domain.errors import BadInput
 from postroom.domain.findings import Finding, first_failure
 from postroom.gmail.client_secrets import read_client_secrets
-from postroom.gmail.grants import GMAIL_API, StaticGrant, StoredGrant, normal_email
+from postroom.gmail.grants import StaticGrant, StoredGrant, normal_email
 from postroom.gmail.oauth import LOGIN_TIMEOUT_S, log_in
 from postroom.gmail.quota import ProfileName
 from postroom.gmail.reach import require_safe_url
+from postroom.gmail.transport import GOOGLE
 from postroom.settings import ACCESS_TOKEN_VARIABLE
 from postroom.telemetry import logs
 
@@ -44,7 +45,7 @@ def add(
         bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
     ] = False,
     api_base: Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")] = (
-        GMAIL_API
+        GOOGLE
     ),
     access_token: Annotated[
         str | None,
@@ -62,7 +63,7 @@ def add(
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
-    if client_secrets is None and api_base == GMAIL_API and access_token is None:
+    if client_secrets is None and api_base == GOOGLE and access_token is None:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
     async def run(app: App) -> None:

@@ -1,12 +1,11 @@
 """A close look at one account: name, network, certificate, clock, service, login, scope and quota, told apart.
 
-The Gmail client repeats and hides what goes wrong now and then; a check-up asks once and says what it saw.
+The client waits its turn and its callers repeat what fails; a check-up asks once, at once, and says what it saw.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -16,28 +15,26 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError
 from postroom.domain.findings import Check, Finding, Verdict, first_failure
+from postroom.gmail.errors import LoginNeeded, NotGmail, PermissionMissing, Throttled
 from postroom.gmail.grants import OAuthGrant, StoredGrant
 from postroom.gmail.ports import Credentials
+from postroom.gmail.quota import Method
 from postroom.gmail.reach import check_reach, explain, http_client
+from postroom.gmail.refusals import Answer, Asked, error_of, not_gmail
 from postroom.gmail.scope import shortage
 from postroom.gmail.skew import complaint, skew_of
 
 _PROFILE = "/gmail/v1/users/me/profile"
-_RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded", "dailyLimitExceeded"})
-_SCOPE_REASONS = frozenset({"insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"})
+_ASKED = Asked(Method.GET_PROFILE)
 
 
 @dataclass(frozen=True)
-class ProfileAnswer:
-    """What the server said to a call for the profile, taken apart and not yet judged."""
+class Seen:
+    """What a call for the profile brought: the address or the refusal, and the server's idea of time."""
 
-    status: int
-    content_type: str
-    email: str | None = None
-    reason: str = ""
-    message: str = ""
-    retry_after: str = ""
-    skew: timedelta | None = None
+    email: str | None
+    refusal: PostroomError | None
+    skew: timedelta | None
 
 
 async def examine(grant: StoredGrant, credentials: Credentials, clock: Clock) -> list[Finding]:
@@ -48,15 +45,15 @@ async def examine(grant: StoredGrant, credentials: Credentials, clock: Clock) ->
         if first_failure(findings):
             return findings
     try:
-        answer = await _ask(grant, credentials, clock)
+        seen = await _look(grant, credentials, clock)
     except (Fatal, NotAllowed) as error:
         return [*findings, Finding(Check.AUTH, Verdict.FAILED, grant.email, error.message)]
     except PostroomError as error:
         return [*findings, Finding(Check.NETWORK, Verdict.FAILED, grant.email, error.message, "Try again.")]
     except httpx2.TransportError as error:
-        kind, message, remedy = explain(error, urlsplit(grant.api_base).hostname or grant.api_base)
+        kind, message, remedy = explain(error, _host(grant))
         return [*findings, Finding(kind, Verdict.FAILED, grant.api_base, message, remedy)]
-    return [*findings, *judge(answer, grant)]
+    return [*findings, *judge(seen, grant)]
 
 
 def _servers(grant: StoredGrant) -> list[str]:
@@ -65,116 +62,101 @@ def _servers(grant: StoredGrant) -> list[str]:
     return list({urlsplit(url).netloc: url for url in urls}.values())
 
 
-async def _ask(grant: StoredGrant, credentials: Credentials, clock: Clock) -> ProfileAnswer:
+def _host(grant: StoredGrant) -> str:
+    return urlsplit(grant.api_base).hostname or grant.api_base
+
+
+async def _look(grant: StoredGrant, credentials: Credentials, clock: Clock) -> Seen:
     token = await credentials.access_token()
-    answer = await ask_profile(grant.api_base, token, clock)
-    if answer.status == 401 and _is_googles(answer):
+    seen = await ask_profile(grant.api_base, token, clock)
+    if isinstance(seen.refusal, LoginNeeded):
         token = await credentials.access_token(rejected=token)
-        answer = await ask_profile(grant.api_base, token, clock)
-    return answer
+        seen = await ask_profile(grant.api_base, token, clock)
+    return seen
 
 
-async def ask_profile(api_base: str, token: str, clock: Clock) -> ProfileAnswer:
+async def ask_profile(api_base: str, token: str, clock: Clock) -> Seen:
     async with http_client() as http:
         response = await http.get(api_base + _PROFILE, headers={"Authorization": f"Bearer {token}"})
-    content = _object(response.content)
-    error = content.get("error")
-    details = error if isinstance(error, dict) else {}
-    email = content.get("emailAddress")
-    return ProfileAnswer(
-        status=response.status_code,
-        content_type=response.headers.get("content-type", "no content type").split(";")[0],
-        email=email if isinstance(email, str) else None,
-        reason=_reason(details),
-        message=str(details.get("message", ""))[:300],
-        retry_after=response.headers.get("retry-after", ""),
-        skew=skew_of(response.headers, clock.now()),
-    )
+    answer, now = Answer(response.status_code, response.headers, response.content), clock.now()
+    skew = skew_of(response.headers, now)
+    if not answer.is_success:
+        return Seen(None, error_of(answer, _ASKED, now), skew)
+    email = _email(answer)
+    kind = response.headers.get("content-type", "no content type").partition(";")[0][:60]
+    return Seen(email, not_gmail(f"status {answer.status}, {kind}") if email is None else None, skew)
 
 
-def judge(answer: ProfileAnswer, grant: StoredGrant) -> list[Finding]:
-    """What the answer means, one finding each for clock, service, login, scope and quota."""
-    host, email = urlsplit(grant.api_base).hostname or grant.api_base, grant.email
-    findings = [_judge_clock(answer, host)]
-    if answer.email is None and not _is_googles(answer):
-        return [*findings, _not_gmail(answer, grant.api_base)]
-    findings.append(Finding(Check.SERVICE, Verdict.OK, host, f"{host} answers like Gmail."))
-    if answer.status == 401:
-        message = f"Gmail refuses even a fresh token of {email}: access was withdrawn, or the app was disabled."
-        remedy = f"Log in again with `postroom account add gmail --email {email} --client-secrets FILE`."
-        return [*findings, Finding(Check.AUTH, Verdict.FAILED, email, message, remedy)]
-    if answer.email is not None and answer.email.lower() != email:
-        message = f"The login of {email} opens the mailbox of {answer.email} instead."
-        remedy = f"Log in as {email}, or add the account with --email {answer.email}."
-        return [*findings, Finding(Check.AUTH, Verdict.FAILED, email, message, remedy)]
-    findings.append(Finding(Check.AUTH, Verdict.OK, email, f"The login of {email} is accepted."))
-    findings.append(_judge_scope(answer, grant))
-    if findings[-1].verdict is Verdict.OK:
-        findings.append(_judge_quota(answer, email))
-    return findings
+def judge(seen: Seen, grant: StoredGrant) -> list[Finding]:
+    """What was seen means, one finding each for clock, service, login, scope and quota."""
+    findings = [_judge_clock(seen, _host(grant))]
+    if (service := _judge_service(seen, grant)).verdict is Verdict.FAILED:
+        return [*findings, service]
+    if (auth := _judge_login(seen, grant)).verdict is Verdict.FAILED:
+        return [*findings, service, auth]
+    if (scope := _judge_scope(seen, grant)).verdict is Verdict.FAILED:
+        return [*findings, service, auth, scope]
+    return [*findings, service, auth, scope, _judge_quota(seen, grant.email)]
 
 
-def _judge_clock(answer: ProfileAnswer, host: str) -> Finding:
-    if problem := complaint(answer.skew, host):
+def _judge_clock(seen: Seen, host: str) -> Finding:
+    if problem := complaint(seen.skew, host):
         return Finding(Check.CLOCK, Verdict.FAILED, "this machine", problem)
-    if answer.skew is None:
+    if seen.skew is None:
         return Finding(Check.CLOCK, Verdict.WARNING, "this machine", f"{host} does not say what time it is.")
     return Finding(Check.CLOCK, Verdict.OK, "this machine", f"The clock agrees with that of {host}.")
 
 
-def _judge_scope(answer: ProfileAnswer, grant: StoredGrant) -> Finding:
-    if isinstance(grant, OAuthGrant) and (missing := shortage(grant.scopes, grant.email)):
+def _judge_service(seen: Seen, grant: StoredGrant) -> Finding:
+    match seen.refusal:
+        case NotGmail():
+            return Finding(Check.SERVICE, Verdict.FAILED, grant.api_base, seen.refusal.message)
+        case PermissionMissing(scope=None):
+            return Finding(Check.SERVICE, Verdict.FAILED, grant.email, seen.refusal.message)
+        case None | Throttled() | LoginNeeded() | PermissionMissing():
+            return Finding(Check.SERVICE, Verdict.OK, grant.api_base, f"{_host(grant)} answers like Gmail.")
+        case refusal:
+            remedy = "Try again in a few minutes."
+            return Finding(Check.SERVICE, Verdict.FAILED, grant.api_base, f"{refusal.message}.", remedy)
+
+
+def _judge_login(seen: Seen, grant: StoredGrant) -> Finding:
+    email = grant.email
+    if isinstance(seen.refusal, LoginNeeded):
+        message = f"Gmail refuses even a fresh token of {email}: access was withdrawn, or the app was disabled."
+        remedy = f"Log in again with `postroom account add gmail --email {email} --client-secrets FILE`."
+        return Finding(Check.AUTH, Verdict.FAILED, email, message, remedy)
+    if seen.email is not None and seen.email.lower() != email:
+        message = f"The login of {email} opens the mailbox of {seen.email} instead."
+        remedy = f"Log in as {email}, or add the account with --email {seen.email}."
+        return Finding(Check.AUTH, Verdict.FAILED, email, message, remedy)
+    return Finding(Check.AUTH, Verdict.OK, email, f"The login of {email} is accepted.")
+
+
+def _judge_scope(seen: Seen, grant: StoredGrant) -> Finding:
+    granted = grant.scopes if isinstance(grant, OAuthGrant) else None
+    if isinstance(seen.refusal, PermissionMissing):
+        granted = granted or frozenset()
+    missing = None if granted is None else shortage(granted, grant.email)
+    if missing is None and isinstance(seen.refusal, PermissionMissing):
+        missing = seen.refusal.message
+    if missing is not None:
         return Finding(Check.SCOPE, Verdict.FAILED, grant.email, missing)
-    if answer.status == 403 and answer.reason in _SCOPE_REASONS:
-        message = shortage(frozenset(), grant.email) or answer.message
-        return Finding(Check.SCOPE, Verdict.FAILED, grant.email, message)
     return Finding(Check.SCOPE, Verdict.OK, grant.email, "The granted scope is enough.")
 
 
-def _judge_quota(answer: ProfileAnswer, email: str) -> Finding:
-    if answer.status == 200:
-        return Finding(Check.QUOTA, Verdict.OK, email, "Gmail's quota has room.")
-    if answer.status == 429 or answer.reason in _RATE_REASONS:
-        wait = f" Gmail says to wait {answer.retry_after} seconds." if answer.retry_after else ""
-        return Finding(
-            Check.QUOTA,
-            Verdict.FAILED,
-            email,
-            f"The quota of {email} is used up for now ({answer.reason or answer.status}: {answer.message}).{wait}",
-            "Work goes on by itself when there is room. If this lasts, another program uses the same Google project.",
-        )
-    message = f"Gmail answers {answer.status} ({answer.reason}: {answer.message})."
-    remedy = "Check that the Gmail API is enabled for the project in Google's console." if answer.status == 403 else ""
-    return Finding(Check.SERVICE, Verdict.FAILED, email, message, remedy or "Try again in a few minutes.")
+def _judge_quota(seen: Seen, email: str) -> Finding:
+    if isinstance(seen.refusal, Throttled):
+        message = f"The quota of {email} is used up for now. {seen.refusal.message}."
+        remedy = "Work goes on by itself when there is room; if this lasts, another program uses the same project."
+        return Finding(Check.QUOTA, Verdict.FAILED, email, message, remedy)
+    return Finding(Check.QUOTA, Verdict.OK, email, "Gmail's quota has room.")
 
 
-def _not_gmail(answer: ProfileAnswer, api_base: str) -> Finding:
-    if answer.status >= 500:
-        message, remedy = f"{api_base} is not able to answer now ({answer.status}).", "Try again in a few minutes."
-    else:
-        message = f"{api_base} is not Gmail's API: it answers {answer.status} with {answer.content_type[:60]}."
-        remedy = "Leave --api-base out for Gmail itself; a proxy or captive portal can also be in the way."
-    return Finding(Check.SERVICE, Verdict.FAILED, api_base, message, remedy)
-
-
-def _is_googles(answer: ProfileAnswer) -> bool:
-    """Google's refusals name a reason in a form that hardly anything else on the web uses."""
-    return bool(answer.reason)
-
-
-def _reason(details: dict[str, object]) -> str:
-    match details.get("errors"):
-        case [{"reason": str(reason)}, *_]:
-            return reason[:60]
-    match details.get("status"):
-        case str(status) if re.fullmatch("[A-Z_]{2,40}", status):
-            return status
-    return ""
-
-
-def _object(body: bytes) -> dict[str, object]:
+def _email(answer: Answer) -> str | None:
     try:
-        value = json.loads(body)
+        value = json.loads(answer.body)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    email = value.get("emailAddress") if isinstance(value, dict) else None
+    return email if isinstance(email, str) else None

@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotFound, Retryable
 from postroom.gmail.client_secrets import ClientSecrets
+from postroom.gmail.transport import GOOGLE
 from postroom.telemetry import logs
 from postroom.vault import Lock, Vault
-
-GMAIL_API = "https://gmail.googleapis.com"
 
 _LOCK_POLL_S = 0.02
 _LOCK_PATIENCE_S = 60.0
@@ -27,7 +26,7 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     email: str
-    api_base: str = GMAIL_API
+    api_base: str = GOOGLE
     access_token: str = Field(repr=False)
 
 

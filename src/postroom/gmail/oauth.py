@@ -9,11 +9,13 @@ from datetime import timedelta
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed
 from postroom.gmail.client_secrets import ClientSecrets
-from postroom.gmail.grants import GMAIL_API, GrantStore, OAuthGrant, StaticGrant
+from postroom.gmail.errors import LoginNeeded
+from postroom.gmail.grants import GrantStore, OAuthGrant, StaticGrant
 from postroom.gmail.loopback import visit
 from postroom.gmail.ports import Credentials
 from postroom.gmail.scope import shortage, wanted
 from postroom.gmail.token_endpoint import TokenEndpoint, Tokens
+from postroom.gmail.transport import GOOGLE
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -35,7 +37,7 @@ class StaticCredentials:
 
     async def access_token(self, *, rejected: str | None = None) -> str:
         if rejected == self._token:
-            raise Fatal(
+            raise LoginNeeded(
                 f"The access token of {self._email} was refused: it has expired or was withdrawn, and a bare token "
                 f"cannot be renewed. Run `postroom account add gmail --email {self._email}` again with a new one, or "
                 "with --client-secrets to log in for good."
@@ -112,7 +114,7 @@ async def log_in(
     clock: Clock,
     *,
     show: Callable[[str], None],
-    api_base: str = GMAIL_API,
+    api_base: str = GOOGLE,
     full_access: bool = False,
     timeout_s: float = LOGIN_TIMEOUT_S,
 ) -> tuple[OAuthGrant, str | None]:

@@ -12,9 +12,11 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
+from postroom.gmail.client import GmailClient
 from postroom.gmail.grants import normal_email
 from postroom.gmail.id_token import Forged, IdTokenVerifier
 from postroom.telemetry import logs
@@ -34,6 +36,13 @@ class Watch:
     history_id: str
     renewed_at: datetime
     expires_at: datetime
+
+
+async def renew(client: GmailClient, topic: str, clock: Clock) -> Watch:
+    """Order notifications for the client's mailbox anew; doing it twice does no harm."""
+    answer = await client.watch(topic)
+    expires_at = datetime.fromtimestamp(answer.expires_ms / 1_000, UTC)
+    return Watch(answer.history_id, clock.now(), expires_at)
 
 
 def renewal_due(watch: Watch | None, now: datetime) -> bool:

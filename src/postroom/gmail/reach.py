@@ -8,9 +8,9 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
@@ -26,7 +26,7 @@ _OF_TIME = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 def http_client() -> httpx2.AsyncClient:
     """For the few calls outside the Gmail client: tokens, check-ups, keys."""
-    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
+    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), trust_env=False)
 
 
 def require_safe_url(url: str, field: str) -> str:
@@ -65,7 +65,7 @@ def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
             return _explain_tls(cause, host)
-    if any(isinstance(cause, TimeoutError | httpx2.TimeoutException) for cause in causes):
+    if any(isinstance(cause, (TimeoutError, httpx2.TimeoutException)) for cause in causes):
         return Check.NETWORK, f"{host} did not answer in time.", "Check the network and any firewall or proxy."
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return (
@@ -90,7 +90,7 @@ def _explain_tls(error: ssl.SSLError, host: str) -> tuple[Check, str, str]:
         return (
             Check.TLS,
             f"The certificate of {host} is not trusted ({error.verify_message}).",
-            "A proxy or virus scanner may be reading the connection; add its certificate with SSL_CERT_FILE.",
+            "A proxy or virus scanner may be reading the connection; add its certificate to those this system trusts.",
         )
     return (
         Check.TLS,
@@ -114,7 +114,6 @@ class _Target:
     host: str
     port: int
     secure: bool
-    proxied: bool
 
 
 async def check_reach(url: str) -> list[Finding]:
@@ -134,21 +133,14 @@ async def check_reach(url: str) -> list[Finding]:
         except OSError as error:  # also timeouts, TLS and name errors
             kind, message, remedy = explain(error, target.host)
             return [*findings, Finding(kind, Verdict.FAILED, target.host, message, remedy)]
-        role = " (the proxy)" if target.proxied else ""
-        findings.append(Finding(check, Verdict.OK, target.host, f"{target.host}{role} {success}."))
+        findings.append(Finding(check, Verdict.OK, target.host, f"{target.host} {success}."))
     return findings
 
 
 def _target(url: str) -> _Target:
-    """Where the first connection goes: behind a proxy, that is all that this machine can see."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-    if proxy:
-        via = urlsplit(proxy)
-        return _Target(via.hostname or "", via.port or 8080, secure=False, proxied=True)
     secure = parts.scheme == "https"
-    return _Target(host, parts.port or (443 if secure else 80), secure, proxied=False)
+    return _Target(parts.hostname or "", parts.port or (443 if secure else 80), secure)
 
 
 async def _resolve(target: _Target) -> None:
@@ -157,10 +149,16 @@ async def _resolve(target: _Target) -> None:
 
 async def _connect(target: _Target) -> None:
     _, writer = await asyncio.open_connection(target.host, target.port)
-    writer.close()
+    await _hang_up(writer)
 
 
 async def _handshake(target: _Target) -> None:
-    context = httpx2.create_ssl_context()
+    context = httpx2.create_ssl_context(trust_env=False)
     _, writer = await asyncio.open_connection(target.host, target.port, ssl=context)
+    await _hang_up(writer)
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
     writer.close()
+    with suppress(OSError):  # how the other side takes the end is not what was asked
+        await writer.wait_closed()

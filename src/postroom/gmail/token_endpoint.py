@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,11 +12,12 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.gmail.client_secrets import ClientSecrets
+from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.reach import http_client, unreachable
+from postroom.gmail.retry_after import retry_after
 from postroom.gmail.skew import complaint, skew_of
 
 _LONGEST_LIFETIME_S = 7 * 86_400
-_LONGEST_WAIT_S = 3_600
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,18 @@ class TokenEndpoint:
     def _refusal(self, response: httpx2.Response, answer: Mapping[str, object], skew: str | None) -> PostroomError:
         name, status = answer.get("error"), response.status_code
         if status == 429 or status >= 500:
-            return Retryable(f"{self._host} is not able to answer now ({status}).", retry_after=_retry_after(response))
+            wait = retry_after(response.headers, "", self._clock.now())
+            return Retryable(f"{self._host} is not able to answer now ({status}).", retry_after=wait)
         again = f"`postroom account add gmail --email {self._email} --client-secrets FILE`"
         suffix = f" {skew}" if skew else ""
         if name == "invalid_grant":
-            return Fatal(
+            return LoginNeeded(
                 f"Google no longer accepts the login of {self._email}: access was withdrawn, the password was changed, "
                 'it was unused for six months, or the app is in "Testing", where a login ends after seven days '
                 f"(publish it in Google's console under OAuth consent screen). Log in again with {again}.{suffix}"
             )
         if name in ("invalid_client", "unauthorized_client"):
-            return Fatal(
+            return LoginNeeded(
                 f"{self._host} does not know the app of {self._email} ({name}): its client secrets are wrong, or it "
                 f"was deleted in Google's console. Download the file again and log in with {again}.{suffix}"
             )
@@ -117,10 +118,3 @@ def _json(response: httpx2.Response) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
-
-
-def _retry_after(response: httpx2.Response) -> timedelta | None:
-    text = response.headers.get("retry-after", "")
-    if not re.fullmatch("[0-9]{1,9}", text):
-        return None
-    return timedelta(seconds=min(int(text), _LONGEST_WAIT_S))

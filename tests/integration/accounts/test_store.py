@@ -17,19 +17,19 @@ from postroom.accounts.store import (
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.gmail.permissions import CHANGE
 from postroom.gmail.quota import ProfileName
-from postroom.gmail.scope import MODIFY
 
 BASE = "https://gmail.googleapis.com"
 
 
 async def test_an_address_is_one_account_however_it_is_written(database: Database, clock: ManualClock) -> None:
-    first = NewAccount(" Me@Example.com ", BASE, ProfileName.LEGACY, frozenset({MODIFY}))
+    first = NewAccount(" Me@Example.com ", BASE, ProfileName.LEGACY, frozenset({CHANGE}))
     added = await database.write(lambda tx: add_account(tx, first, clock.now()))
     clock.advance(60)
     again = await database.write(lambda tx: add_account(tx, NewAccount("me@example.com", BASE), clock.now()))
     assert (again.id, again.email, again.quota) == (added.id, "me@example.com", ProfileName.LEGACY)
-    assert (added.scopes, again.scopes) == (frozenset({MODIFY}), frozenset[str]())
+    assert (added.scopes, again.scopes) == (frozenset({CHANGE}), frozenset[str]())
     assert again.created_at < again.updated_at
     assert await database.read(list_accounts) == [again]
 

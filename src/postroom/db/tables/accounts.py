@@ -34,7 +34,9 @@ quota_grants = Table(
     metadata,
     Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
     Column("total", BigInteger, primary_key=True, autoincrement=False, comment="units granted so far, this included"),
+    Column("urgent_total", BigInteger, nullable=False, comment="the same, of urgent lanes only"),
     Column("granted_at", Instant, nullable=False),
     Column("units", Integer, nullable=False),
+    Column("lane", Integer, nullable=False),
     Index("quota_grants_granted_at_idx", "account_id", "granted_at"),
 )

@@ -36,8 +36,10 @@ def upgrade() -> None:
         sa.Column(
             "total", sa.BigInteger, nullable=False, autoincrement=False, comment="units granted so far, this included"
         ),
+        sa.Column("urgent_total", sa.BigInteger, nullable=False, comment="the same, of urgent lanes only"),
         sa.Column("granted_at", Instant, nullable=False),
         sa.Column("units", sa.Integer, nullable=False),
+        sa.Column("lane", sa.Integer, nullable=False),
         sa.PrimaryKeyConstraint("account_id", "total", name="quota_grants_pkey"),
         sa.ForeignKeyConstraint(
             ["account_id"], ["accounts.id"], name="quota_grants_account_id_fkey", ondelete="CASCADE"
