@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -179,6 +180,11 @@ def _show_quietly(url: str) -> None:
 
 
 def _show_in_browser(url: str) -> None:
+    """In a thread: a browser in a terminal returns only when it is closed, and the answer must be served meanwhile."""
     _show_quietly(url)
+    threading.Thread(target=_open_browser, args=(url,), daemon=True).start()
+
+
+def _open_browser(url: str) -> None:
     if not webbrowser.open(url):
         errors.print("No browser could be opened here; open the address yourself.", markup=False)

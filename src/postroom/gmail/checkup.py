@@ -15,7 +15,7 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError
 from postroom.domain.findings import Check, Finding, Verdict, first_failure
-from postroom.gmail.errors import LoginNeeded, NotGmail, PermissionMissing, Throttled
+from postroom.gmail.errors import Gone, LoginNeeded, NotGmail, PermissionMissing, Throttled
 from postroom.gmail.grants import OAuthGrant, StoredGrant
 from postroom.gmail.ports import Credentials
 from postroom.gmail.quota import Method
@@ -111,6 +111,9 @@ def _judge_service(seen: Seen, grant: StoredGrant) -> Finding:
     match seen.refusal:
         case NotGmail():
             return Finding(Check.SERVICE, Verdict.FAILED, grant.api_base, seen.refusal.message)
+        case Gone():
+            problem = not_gmail("status 404 for the profile, which every mailbox has").message
+            return Finding(Check.SERVICE, Verdict.FAILED, grant.api_base, problem)
         case PermissionMissing(scope=None):
             return Finding(Check.SERVICE, Verdict.FAILED, grant.email, seen.refusal.message)
         case None | Throttled() | LoginNeeded() | PermissionMissing():

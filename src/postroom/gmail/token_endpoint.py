@@ -57,7 +57,8 @@ class TokenEndpoint:
             async with http_client() as http:
                 response = await http.post(self._client.token_uri, data={**form, **identity})
         except httpx2.TransportError as error:
-            raise unreachable(error, self._client.token_uri) from error
+            # Without the chain: the request in it holds the secrets.
+            raise unreachable(error, self._client.token_uri) from None
         answer = _json(response)
         skew = complaint(skew_of(response.headers, self._clock.now()), self._host)
         if response.status_code != 200:
@@ -107,7 +108,7 @@ class TokenEndpoint:
                 f"{self._client.token_uri} does not answer like a login server ({status}). "
                 f"Check `token_uri` in the client-secrets file.{suffix}"
             )
-        return Fatal(
+        return LoginNeeded(
             f"{self._host} refused the login of {self._email} ({name[:60]}). Log in again with {again}.{suffix}"
         )
 
