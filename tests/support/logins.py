@@ -40,7 +40,7 @@ async def consent(url: str) -> httpx2.Response:
 async def logged_in(sim: Sim, home: Path, clock: Clock, *, full_access: bool = False) -> tuple[GrantStore, OAuthGrant]:
     """A home folder whose vault holds a fresh login at the stand-in."""
     browsers: list[asyncio.Task[httpx2.Response]] = []
-    grant, _ = await log_in(
+    grant = await log_in(
         app_at(sim.url),
         sim.email,
         clock,

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
 from postroom.accounts.store import Account, list_accounts
-from postroom.db import Dialect, schema
+from postroom.db import Database, Dialect, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
@@ -81,20 +82,26 @@ def judge_revision(revision: str | None) -> Finding:
 
 
 async def _look_at_database(settings: Settings) -> tuple[Finding, list[Account]]:
-    url = make_url(settings.database_url)
-    if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
-        return judge_revision(None), []
+    remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
     try:
-        database = unmigrated(url, settings.database)
-        try:
-            revision = await database.read(lambda tx: schema.revision(tx.connection))
-            accounts = await database.read(list_accounts) if revision == schema.HEAD else []
-        finally:
-            await database.close()
+        url = make_url(settings.database_url)
+        if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
+            return judge_revision(None), []
+        revision, accounts = await _read_database(unmigrated(url, settings.database))
+    except ArgumentError:
+        message = "database.url is not a database address such as postgresql://user@host/name."
+        return Finding(Check.DATABASE, Verdict.FAILED, "database", message, remedy), []
     except PostroomError as error:
-        remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
         return Finding(Check.DATABASE, Verdict.FAILED, "database", error.message, remedy), []
     return judge_revision(revision), accounts
+
+
+async def _read_database(database: Database) -> tuple[str | None, list[Account]]:
+    try:
+        revision = await database.read(lambda tx: schema.revision(tx.connection))
+        return revision, await database.read(list_accounts) if revision == schema.HEAD else []
+    finally:
+        await database.close()
 
 
 def _look_at_vault(vault: Vault) -> Finding:

@@ -83,7 +83,9 @@ def refuse_other_base(known: Account, api_base: str) -> None:
     """An account's mail comes from one place; the same address elsewhere is another mailbox."""
     if known.api_base != api_base:
         raise BadInput(
-            "api-base", f"{known.email} is known with {known.api_base}; mail of two servers is not mixed in one account"
+            "api-base",
+            f"{known.email} is known with {known.api_base}, and mail of two servers is not mixed; "
+            "use another home folder (POSTROOM_HOME) for the other server",
         )
 
 

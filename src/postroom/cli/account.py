@@ -18,6 +18,7 @@ from postroom.app import App
 from postroom.cli.doctor import print_finding
 from postroom.cli.output import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import with_app
+from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.findings import Finding, first_failure
 from postroom.gmail.client_secrets import read_client_secrets
@@ -32,33 +33,40 @@ from postroom.telemetry import logs
 app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove.")
 
 EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account's address.")]
+ProviderArgument = Annotated[Provider, typer.Argument(help="Where the mailbox is.")]
+EmailOption = Annotated[str, typer.Option(help="The mailbox's address; the login must be for this one.")]
+SecretsOption = Annotated[
+    Path | None, typer.Option(help="The JSON of a Desktop app from Google's console: log in by browser.")
+]
+NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")]
+FullAccessOption = Annotated[
+    bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
+]
+BaseOption = Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A bare token in place of a login. Shells keep a history of what is typed, so better leave this out: "
+        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for unseen."
+    ),
+]
+QuotaOption = Annotated[
+    ProfileName | None, typer.Option(help="Which of Gmail's limits the Google project has, if you know.")
+]
+TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds to wait for the login.")]
 
 
 @app.command()
 def add(
-    provider: Annotated[Provider, typer.Argument(help="Where the mailbox is.")],
-    email: Annotated[str, typer.Option(help="The mailbox's address; the login must be for this one.")],
-    client_secrets: Annotated[
-        Path | None, typer.Option(help="The JSON of a Desktop app from Google's console: log in by browser.")
-    ] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")] = False,
-    full_access: Annotated[
-        bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
-    ] = False,
-    api_base: Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")] = (
-        GOOGLE
-    ),
-    access_token: Annotated[
-        str | None,
-        typer.Option(
-            help="A bare token in place of a login. Shells keep a history of what is typed, so better leave this out: "
-            f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for unseen."
-        ),
-    ] = None,
-    quota: Annotated[
-        ProfileName | None, typer.Option(help="Which of Gmail's limits the Google project has, if you know.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the login.")] = LOGIN_TIMEOUT_S,
+    provider: ProviderArgument,
+    email: EmailOption,
+    client_secrets: SecretsOption = None,
+    no_browser: NoBrowserOption = False,
+    full_access: FullAccessOption = False,
+    api_base: BaseOption = GOOGLE,
+    access_token: TokenOption = None,
+    quota: QuotaOption = None,
+    timeout: TimeoutOption = LOGIN_TIMEOUT_S,
 ) -> None:
     """Log in to a mailbox, or renew a login. The login is verified first; nothing is stored if it is for another."""
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
@@ -67,19 +75,21 @@ def add(
     if client_secrets is None and api_base == GOOGLE and access_token is None:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
+    async def obtain(clock: Clock) -> StoredGrant:
+        if client_secrets is None:
+            token = await asyncio.to_thread(_ask_for_token) if access_token is None else access_token
+            logs.learn_secrets([token])
+            return StaticGrant(email=email, api_base=api_base, access_token=token)
+        client = read_client_secrets(client_secrets)
+        show = _show_quietly if no_browser else _show_in_browser
+        return await log_in(
+            client, email, clock, show=show, api_base=api_base, full_access=full_access, timeout_s=timeout
+        )
+
     async def run(app: App) -> None:
         enrolment = _enrolment(app)
         await enrolment.refuse_known_elsewhere(email, api_base)
-        if client_secrets is None:
-            token = access_token or await asyncio.to_thread(_ask_for_token)
-            grant: StoredGrant = StaticGrant(email=email, api_base=api_base, access_token=token)
-        else:
-            client = read_client_secrets(client_secrets)
-            show = _show_quietly if no_browser else _show_in_browser
-            grant, _ = await log_in(
-                client, email, app.clock, show=show, api_base=api_base, full_access=full_access, timeout_s=timeout
-            )
-        account, oddities = await enrolment.add(grant, quota)
+        account, oddities = await enrolment.add(await obtain(app.clock), quota)
         for oddity in oddities:
             errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
         console.print(f"Added {account.email}.", markup=False)

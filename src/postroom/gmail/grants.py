@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Fatal, NotFound, Retryable
+from postroom.domain.errors import BadInput, Retryable
 from postroom.gmail.client_secrets import ClientSecrets
+from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.transport import GOOGLE
 from postroom.telemetry import logs
 from postroom.vault import Lock, Vault
@@ -79,7 +80,7 @@ class GrantStore:
         try:
             grant = _format.validate_json(sealed)
         except ValidationError:
-            raise Fatal(
+            raise LoginNeeded(
                 f"The stored login of {email} cannot be read by this version of Postroom. Log in again with "
                 f"`postroom account add gmail --email {email} --client-secrets FILE`."
             ) from None
@@ -89,10 +90,9 @@ class GrantStore:
     def load(self, email: str) -> StoredGrant:
         grant = self.find(email)
         if grant is None:
-            raise NotFound(
-                "account",
-                f"nobody is logged in as {email} here; run `postroom account add gmail --email {email} "
-                "--client-secrets FILE`",
+            raise LoginNeeded(
+                f"Nobody is logged in as {email} here. Run `postroom account add gmail --email {email} "
+                "--client-secrets FILE`."
             )
         return grant
 

@@ -101,7 +101,7 @@ class OAuthCredentials:
 
 
 def credentials_for(grants: GrantStore, email: str, clock: Clock) -> Credentials:
-    """How to speak for this account; NotFound with the command to run if nobody has logged in."""
+    """How to speak for this account; LoginNeeded with the command to run if nobody has logged in."""
     grant = grants.load(email)
     if isinstance(grant, StaticGrant):
         return StaticCredentials(grant.access_token, email)
@@ -117,18 +117,15 @@ async def log_in(
     api_base: str = GOOGLE,
     full_access: bool = False,
     timeout_s: float = LOGIN_TIMEOUT_S,
-) -> tuple[OAuthGrant, str | None]:
-    """Let the owner log in by browser; `show` gets the address to open. Nothing is stored.
-
-    The second value is what is wrong with this machine's clock, if anything.
-    """
+) -> OAuthGrant:
+    """Let the owner log in by browser; `show` gets the address to open. Nothing is stored."""
     async with visit(client, wanted(full_access=full_access), email) as login:
         show(login.url)
         code = await login.code(timeout_s)
-    logs.learn_secrets([code, client.client_secret])
+    logs.learn_secrets([code, client.client_secret])  # tokens are learnt where they arrive
     endpoint = TokenEndpoint(client, email, clock)
     tokens = await endpoint.redeem(code, login.pkce.verifier, login.redirect_uri)
-    return _first_grant(tokens, client, email, api_base, full_access), tokens.clock_complaint
+    return _first_grant(tokens, client, email, api_base, full_access)
 
 
 def _first_grant(tokens: Tokens, client: ClientSecrets, email: str, api_base: str, full_access: bool) -> OAuthGrant:

@@ -16,6 +16,7 @@ from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.reach import http_client, unreachable
 from postroom.gmail.retry_after import retry_after
 from postroom.gmail.skew import complaint, skew_of
+from postroom.telemetry import logs
 
 _LONGEST_LIFETIME_S = 7 * 86_400
 
@@ -77,6 +78,7 @@ class TokenEndpoint:
                 "way; open a web page in a browser on this machine and see."
             )
         refresh, scope = answer.get("refresh_token"), answer.get("scope")
+        logs.learn_secrets([token, refresh if isinstance(refresh, str) else ""])
         return Tokens(
             access_token=token,
             expires_at=self._clock.now() + timedelta(seconds=min(max(lifetime, 0), _LONGEST_LIFETIME_S)),

@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import SecretStr
 from sqlalchemy import text
 
 from postroom.accounts.doctor import MIB, examine_installation, judge_home
@@ -118,14 +119,22 @@ async def test_a_nearly_full_disk_is_found_before_it_is_full(patient: Patient) -
     assert full.text.startswith("10 MiB are free")
 
 
-async def test_a_database_that_is_not_there_is_found_and_its_password_is_not_told(patient: Patient) -> None:
-    url = "postgresql://me:hunter2hunter2@127.0.0.1:1/postroom"
-    settings = Settings(home=patient.home, database=DatabaseSettings(url=url))
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hunter2hunter2@127.0.0.1:1/postroom", "mysql://me:hunter2hunter2@x/y", "hunter2hunter2"]
+)
+async def test_a_database_that_cannot_be_used_is_found_and_its_password_is_not_told(patient: Patient, url: str) -> None:
+    settings = Settings(home=patient.home, database=DatabaseSettings(url=SecretStr(url)))
     found = [x async for x in examine_installation(settings, Vault(patient.home), CLOCK, free=lambda folder: PLENTY)]
     (finding,) = [x for x in found if x.verdict is not Verdict.OK]
     assert finding.check is Check.DATABASE
     assert "POSTROOM_DATABASE__URL" in finding.remedy
     assert "hunter2" not in finding.text
+
+
+async def test_a_damaged_database_file_is_found(patient: Patient) -> None:
+    (patient.home / "postroom.db").write_bytes(b"this is not a database" * 100)
+    finding = await patient.complaint()
+    assert (finding.check, "damaged" in finding.message) == (Check.DATABASE, True)
 
 
 @pytest.mark.parametrize(("version", "check"), [("9999", Check.DATABASE), ("0001", None)])

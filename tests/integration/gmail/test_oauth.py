@@ -14,17 +14,21 @@ import httpx2
 import pytest
 
 from postroom.domain.clock import SystemClock
-from postroom.domain.errors import Fatal, NotAllowed, NotFound, Retryable
+from postroom.domain.errors import Fatal, NotAllowed, Retryable
+from postroom.gmail.client import connected
 from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.grants import GrantStore, StaticGrant
+from postroom.gmail.limiter import limiter_for
 from postroom.gmail.loopback import visit
 from postroom.gmail.oauth import OAuthCredentials, StaticCredentials, credentials_for, log_in
 from postroom.gmail.permissions import CHANGE, EVERYTHING
 from postroom.gmail.scope import shortage, wanted
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
+from postroom.gmail.transport import TransportConfig
 from postroom.telemetry import logs
 from postroom.vault import Vault
+from tests.support.gmail_client import UNHURRIED
 from tests.support.logins import SECRET, app_at, consent, logged_in, stored
 from tests.support.sim_mail import OWNER, mailbox
 from tests.support.web import answering, page
@@ -213,6 +217,20 @@ async def test_processes_that_were_refused_cause_one_refresh(sim: Sim, tmp_path:
     assert token_calls(sim) == asked + 1
 
 
+async def test_the_client_stays_logged_in_when_its_token_runs_out_under_it(sim: Sim, tmp_path: Path) -> None:
+    grants, _ = await logged_in(sim, tmp_path, CLOCK)
+    asked = token_calls(sim)
+    limiter = limiter_for(None, CLOCK, tuning=UNHURRIED)
+    config = TransportConfig(api_base=sim.url)
+    async with connected(credentials_for(grants, OWNER, CLOCK), limiter, CLOCK, config=config) as client:
+        for _ in range(2):
+            profiles = await asyncio.gather(*(client.get_profile() for _ in range(20)))
+            assert {profile.email for profile in profiles} == {OWNER}
+            sim.control.expire_tokens()
+        await client.get_profile()
+    assert token_calls(sim) == asked + 2
+
+
 async def test_a_caller_that_gives_up_leaves_the_lock_free(sim: Sim, tmp_path: Path) -> None:
     grants, grant = await logged_in(sim, tmp_path, CLOCK)
     sim.control.add_fault(Rule(fault=Fault(kind="hang"), method="token", times=1))
@@ -331,8 +349,16 @@ async def test_a_bare_token_is_shown_until_it_is_refused(tmp_path: Path) -> None
 
 
 async def test_an_account_nobody_logged_in_to_is_named_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"nobody is logged in as owner@example\.com here; run `postroom account add"):
+    with pytest.raises(LoginNeeded, match=r"Nobody is logged in as owner@example\.com here. Run `postroom account add"):
         credentials_for(GrantStore(Vault(tmp_path)), OWNER, CLOCK)
+
+
+async def test_an_account_that_is_removed_under_a_running_process_needs_a_login(sim: Sim, tmp_path: Path) -> None:
+    grants, grant = await logged_in(sim, tmp_path, CLOCK)
+    credentials = credentials_for(grants, OWNER, CLOCK)
+    grants.remove(OWNER)
+    with pytest.raises(LoginNeeded, match="Nobody is logged in"):
+        await credentials.access_token(rejected=grant.access_token)
 
 
 @pytest.mark.req("PL-6")
