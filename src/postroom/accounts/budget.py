@@ -15,13 +15,13 @@ from postroom.db import Database, Tx
 from postroom.db.tables.accounts import accounts, quota_grants
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
-from postroom.gmail.budget import SLACK_S
 from postroom.gmail.gate import Reserve
 from postroom.gmail.ports import Grant, Lane
 from postroom.gmail.quota import MINUTE_S, QuotaProfile
 
-WINDOW = timedelta(seconds=MINUTE_S + SLACK_S)
-"""Units may reach the service somewhat later than they were granted, so they count for somewhat more than a minute."""
+WINDOW = timedelta(seconds=MINUTE_S + 1)
+"""Units reach the service a little later than they were granted, and not always equally late, so they count for a
+second beyond the minute. A longer guard would cost more of the allowance than the rare refusal that it prevents."""
 _SECOND = timedelta(seconds=1)
 
 
