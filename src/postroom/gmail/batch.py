@@ -46,8 +46,12 @@ def answers(answer: Answer, count: int) -> list[Answer | None]:
 
 
 def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
-    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off."""
-    return re.split(rb"(?:\A|\r?\n)--" + re.escape(boundary) + rb"(?:--)?[ \t]*(?=\r?\n|\Z)", body)[1:-1]
+    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off.
+
+    A delimiter counts at the start of a line only: within a line, a message could hold a copy of it.
+    """
+    pieces = (b"\n" + body).split(b"\n--" + boundary)[1:-1]
+    return [piece for piece in pieces if piece.startswith((b"\r", b"\n"))]
 
 
 def _part(piece: bytes) -> tuple[int | None, Answer | None]:
