@@ -14,8 +14,6 @@ from base64 import urlsafe_b64decode
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import uvloop
-
 from postroom.domain.clock import SystemClock
 from postroom.gmail.client import connected
 from postroom.gmail.fetching import Got
@@ -24,7 +22,8 @@ from postroom.gmail.transport import TransportConfig
 from postroom.gmail.tuner import TunerLimits
 
 _PEER_BATCH = 50
-_OURS_AT_ONCE = 300
+_JOB = 300
+_WORKERS = 4
 _NO_LIMIT = TunerLimits(start_workers=32, start_rps=1e6, max_rps=1e6, p95_limit_s=3_600)
 
 
@@ -63,13 +62,18 @@ async def fetch_with_postroom(url: str, token: str, ids: list[str], batch_size: 
     config = TransportConfig(api_base=url)
     async with connected(FixedToken(token), limiter, clock, config=config, batch_size=batch_size) as client:
         await client.get_profile()
-        started, cpu_before, size, count = time.perf_counter(), _cpu(), 0, 0
-        for start in range(0, len(ids), _OURS_AT_ONCE):
-            for each in await client.get_messages(ids[start : start + _OURS_AT_ONCE]):
-                assert isinstance(each, Got), each
-                size += len(each.message.raw or b"")
-                count += 1
-        return _measured(count, size, started, cpu_before)
+        started, cpu_before = time.perf_counter(), _cpu()
+        jobs = iter([ids[start : start + _JOB] for start in range(0, len(ids), _JOB)])
+        sizes: list[int] = []
+
+        async def work() -> None:
+            for job in jobs:
+                for each in await client.get_messages(job):
+                    assert isinstance(each, Got), each
+                    sizes.append(len(each.message.raw or b""))
+
+        await asyncio.gather(*(work() for _ in range(_WORKERS)))
+        return _measured(len(sizes), sum(sizes), started, cpu_before)
 
 
 def fetch_with_google(url: str, token: str, ids: list[str]) -> Fetch:
@@ -99,8 +103,7 @@ def main(task_json: str) -> None:
     if task["client"] == "google":
         fetch = fetch_with_google(url, token, ids)
     else:
-        runner = uvloop.run if task["uvloop"] else asyncio.run
-        fetch = runner(fetch_with_postroom(url, token, ids, task["batch_size"]))
+        fetch = asyncio.run(fetch_with_postroom(url, token, ids, task["batch_size"]))
     print(json.dumps(asdict(fetch)))
 
 

@@ -32,7 +32,7 @@ def mails(count: int, seed: int) -> Iterator[ListedMail]:
 
 
 def _announce(sim: Sim) -> None:
-    print(json.dumps({"url": sim.url, "token": sim.token}), flush=True)
+    print(json.dumps({"url": sim.url, "token": sim.token, "control_token": sim.control_token}), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ MOST_PARTS = 50
 _BOUNDARY = "postroom_batch"
 CONTENT_TYPE = f"multipart/mixed; boundary={_BOUNDARY}"
 _PARAMETER = re.compile(r'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
-_CONTENT_ID = re.compile(r"<?response-(?:[^<>]*[^0-9<>])?([0-9]{1,4})>?\s*")
+_CONTENT_ID = re.compile(rb"^content-id:[ \t]*<?response-(?:[^<>\r\n]*[^0-9<>\r\n])?([0-9]{1,4})>?\s*$", re.I | re.M)
 _STATUS_LINE = re.compile(rb"HTTP/[0-9.]+ ([0-9]{3})")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 
@@ -56,7 +56,7 @@ def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
 
 def _part(piece: bytes) -> tuple[int | None, Answer | None]:
     outer, _, inner = _cut(piece.lstrip(b"\r\n"))
-    content_id = _CONTENT_ID.fullmatch(_headers(outer).get("content-id", ""))
+    content_id = _CONTENT_ID.search(outer)
     head, has_end, body = _cut(inner.lstrip(b"\r\n"))
     status = _STATUS_LINE.match(head)
     if content_id is None or status is None or not has_end:

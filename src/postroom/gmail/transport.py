@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -69,7 +70,12 @@ class Call:
 
     @property
     def target(self) -> str:
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{_query_string(self.query)}" if self.query else self.path
+
+
+@lru_cache(maxsize=64)  # a sync asks for a million messages with the same few words
+def _query_string(query: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(query)
 
 
 @dataclass(frozen=True, slots=True)
