@@ -44,7 +44,7 @@ class DatabaseSettings(Group):
         description="SQLite: `full` survives power loss to the last commit, `normal` to the last checkpoint",
     )
     busy_timeout_s: float = Field(30.0, gt=0, description="SQLite: how long to wait for another process's write")
-    pool_size: int = Field(5, ge=1, le=100, description="PostgreSQL: connections kept open by one process")
+    pool_size: int = Field(10, ge=1, le=100, description="PostgreSQL: connections that one process may open")
 
 
 class QueueSettings(Group):

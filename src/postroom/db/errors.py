@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
 
 from postroom.domain.errors import Fatal, PostroomError, Retryable
@@ -20,17 +22,27 @@ def translate(error: DBAPIError | TimeoutError) -> PostroomError | None:
     """What to raise instead, or None where the error is a bug of ours and should be seen as it is."""
     if isinstance(error, TimeoutError):
         return Retryable("The database has no free connection; all are busy.")
-    cause = clean(str(error.orig))
-    if "database is locked" in cause:
-        return Retryable("The database is busy: another process holds its write lock.")
-    if "disk is full" in cause or "No space left" in cause:
-        return Retryable("The disk that holds the database is full. Free some space; work goes on by itself.")
-    if "readonly database" in cause:
-        return Fatal("The database cannot be written: check who owns its file and folder.")
-    if "malformed" in cause or "not a database" in cause:
-        return Fatal(f"The database file is damaged ({cause}). Restore it from a backup.")
+    cause = clean(str(error.orig).strip())
+    if isinstance(error.orig, sqlite3.Error):
+        return _of_sqlite(error.orig, cause)
     if error.connection_invalidated or can_run_again(error):
         return Retryable(f"The database went away: {cause}")
     if isinstance(error, OperationalError | InterfaceError):
         return Retryable(f"The database cannot be used now: {cause}")
     return None
+
+
+def _of_sqlite(error: sqlite3.Error, cause: str) -> PostroomError | None:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the primary code, without its details
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Retryable("The database is busy: another process holds its write lock.")
+        case sqlite3.SQLITE_FULL:
+            return Retryable("The disk that holds the database is full. Free some space; work goes on by itself.")
+        case sqlite3.SQLITE_IOERR:
+            return Retryable(f"The disk that holds the database does not answer as it should: {cause}")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return Fatal(f"The database cannot be opened for writing ({cause}): check who owns its file and folder.")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return Fatal(f"The database file is damaged ({cause}). Restore it from a backup.")
+        case _:
+            return None

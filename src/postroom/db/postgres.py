@@ -15,15 +15,13 @@ from postroom.settings import DatabaseSettings
 
 T = TypeVar("T")
 
-_OVERFLOW = 5
-
 
 class PostgresDatabase(Database):
     dialect = Dialect.POSTGRESQL
 
     def __init__(self, url: URL, settings: DatabaseSettings) -> None:
         url = url.set(drivername="postgresql+psycopg")
-        self._engine: AsyncEngine = create_async_engine(url, pool_size=settings.pool_size, max_overflow=_OVERFLOW)
+        self._engine: AsyncEngine = create_async_engine(url, pool_size=settings.pool_size, max_overflow=0)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:

@@ -17,7 +17,11 @@ MAX_ADDRESSES = 2_000
 MAX_HEADER_CHARS = 64 << 10
 _MAX_ADDRESS_CHARS = 320
 _GMAIL_DOMAINS = frozenset({"gmail.com", "googlemail.com"})
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|<[^<>"]*(?:"[^"]*"[^<>"]*)?>?|[(),;:]|[^\s"<(),;:]+|\s+|.', re.DOTALL)
+# An encoded word is one piece: the commas and brackets that careless senders leave in it separate nothing.
+_PIECE = re.compile(
+    r'=\?[^?\s]{1,40}\?[bBqQ]\?[^?\s]{0,1000}\?=|"(?:[^"\\]|\\.)*"?|<[^<>"]*(?:"[^"]*"[^<>"]*)?>?|[(),;:]|[^\s"<(),;:]+|\s+|.',
+    re.DOTALL,
+)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ATEXT = re.compile(r"[^\s\"(),:;<>@\[\]\\]+")
 
@@ -93,7 +97,7 @@ def canonical_set(addresses: Iterable[Address]) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects the tokens of one mailbox until a separator ends it."""
+    """Collects the pieces of one mailbox until a separator ends it."""
 
     found: list[Address] = field(default_factory=list)
     _words: list[str] = field(default_factory=list)
@@ -146,7 +150,7 @@ def _address_in(text: str) -> str:
     address = local + at + "".join(domain.split())
     if len(address) > _MAX_ADDRESS_CHARS or address == "@" or (not at and " " in text):
         return ""
-    return "".join(char for char in address if char.isprintable())
+    return address if address.isprintable() else "".join(char for char in address if char.isprintable())
 
 
 def _shown_name(words: str) -> str:
@@ -154,4 +158,6 @@ def _shown_name(words: str) -> str:
     if len(name) > 1 and name[0] == name[-1] == '"' and '"' not in _ESCAPE.sub("", name[1:-1]):
         name = _ESCAPE.sub(r"\1", name[1:-1])
     name = decode_words(name)
-    return " ".join("".join(char if char.isprintable() else " " for char in name).split())
+    if not name.isprintable():
+        name = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(name.split())

@@ -17,11 +17,12 @@ from postroom.gmail.encoded_words import decode_words
 MAX_BLOCK_BYTES = 1 << 20
 MAX_HEADERS = 2_000
 MAX_VALUE_CHARS = 64 << 10
+MAX_REPETITIONS = 100
 MAX_PARAMETER_CHARS = 8 << 10
 
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
-_END = re.compile(rb"(?:\A|\n)\r?\n")
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _ESCAPE = re.compile(r'\\(["\\])')
 _SECTION = re.compile(r"(.+?)(?:\*([0-9]{1,3}))?(\*)?")
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -37,8 +38,9 @@ class Headers:
     def _by_name(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for name, value in self.pairs:
-            key = name.lower()
-            found[key] = (*found.get(key, ()), value) if len(found.get(key, ())) < 100 else found[key]
+            earlier = found.get(name.lower(), ())
+            if len(earlier) < MAX_REPETITIONS:
+                found[name.lower()] = (*earlier, value)
         return found
 
     def get(self, name: str) -> str | None:
@@ -47,13 +49,13 @@ class Headers:
         return values[0] if values else None
 
     def get_all(self, name: str) -> tuple[str, ...]:
-        """All its values, topmost first (at most 100)."""
+        """All its values, topmost first; at most `MAX_REPETITIONS` of them."""
         return self._by_name.get(name.lower(), ())
 
     def text(self, name: str) -> str | None:
-        """The first value with its encoded words read and its white space tidied."""
+        """The first value as one line for people: encoded words read, control characters and extra space gone."""
         value = self.get(name)
-        return None if value is None else " ".join(decode_words(value).split())
+        return None if value is None else " ".join(_CONTROL.sub(" ", decode_words(value)).split())
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
@@ -67,15 +69,27 @@ class Headers:
 
 def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:
     """The headers at the top of the data, and where the body starts."""
-    end = _END.search(data, 0, MAX_BLOCK_BYTES)
-    block_end, body = (end.start(), end.end()) if end else (min(len(data), MAX_BLOCK_BYTES), len(data))
-    if end is None and len(data) > MAX_BLOCK_BYTES:
-        problems.append("the headers do not end within 1 MiB; the rest was not read")
+    block_end, body = _blank_line(data)
+    if block_end == MAX_BLOCK_BYTES:
+        _once(problems, "the headers do not end within 1 MiB; the rest was not read")
     pairs, headers_end = _pairs(data[:block_end], problems)
     if headers_end < block_end:
         problems.append("no blank line between headers and body")
         body = headers_end
     return Headers(tuple(pairs)), body
+
+
+def _blank_line(data: bytes) -> tuple[int, int]:
+    """Where the blank line after the headers starts and ends; without one, all of the data are headers."""
+    if data.startswith((b"\n", b"\r\n")):
+        return 0, data.index(b"\n") + 1
+    with_return = data.find(b"\n\r\n", 0, MAX_BLOCK_BYTES)
+    without = data.find(b"\n\n", 0, with_return if with_return >= 0 else MAX_BLOCK_BYTES)
+    if without >= 0:
+        return without, without + 2
+    if with_return >= 0:
+        return with_return, with_return + 3
+    return min(len(data), MAX_BLOCK_BYTES), len(data)
 
 
 def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], int]:

@@ -26,6 +26,7 @@ MAX_REFERENCES = 100
 MAX_PROBLEMS = 50
 _ID = re.compile(r"<([^<>\s]{1,996})>")
 _BARE_ID = re.compile(r"[^<>\s@,]{1,500}@[^<>\s@,]{1,490}")
+_META = re.compile(rb"(?i)<meta\s[^>]{0,200}?charset=[\"']?([a-z0-9_:-]{1,40})")
 _CALENDAR_TYPES = frozenset({"text/calendar", "application/ics"})
 
 
@@ -138,18 +139,23 @@ class _Content:
 
 def _text_of(part: Part, problems: list[str]) -> str:
     data, transfer_problem = decode_transfer(part.body, transfer_encoding_of(part))
-    text, charset_problem = decode_text(data, part.parameters.get("charset") or None)
+    text, charset_problem = decode_text(data, part.parameters.get("charset") or _meta_charset(part, data))
     problems += [f"part {part.number}: {problem}" for problem in (transfer_problem, charset_problem) if problem]
     return text.replace("\r\n", "\n")
+
+
+def _meta_charset(part: Part, data: bytes) -> str | None:
+    """Pages sent as mail name their charset only in themselves."""
+    found = _META.search(data, 0, 2_000) if part.content_type == "text/html" else None
+    return found[1].decode("ascii") if found else None
 
 
 def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
     message_id = _first_id(headers.get("Message-ID"))
     date = _date(headers.get("Date"))
-    if message_id is None:
-        problems.append("Message-ID is missing" if "Message-ID" not in headers else "Message-ID cannot be read")
-    if date is None:
-        problems.append("Date is missing" if "Date" not in headers else "Date cannot be read")
+    for name, value in (("Message-ID", message_id), ("Date", date)):
+        if value is None:
+            problems.insert(0, f"{name} cannot be read" if name in headers else f"{name} is missing")
     return ParsedMail(
         headers=headers,
         message_id=message_id,

@@ -22,8 +22,11 @@ class Lane(IntEnum):
 
 class Credentials(Protocol):
     async def access_token(self, *, rejected: str | None = None) -> str:
-        """A token to present. `rejected` is one that the server just refused: a different one is returned, or NotAllowed
-        or Fatal is raised with what the person has to do. Many callers at once cause one refresh."""
+        """A token to present; many callers at once cause one refresh.
+
+        `rejected` is one that the server just refused: a different one is returned, or Fatal is raised with what the
+        person has to do.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +39,7 @@ class Grant:
 
 class UnitBudget(Protocol):
     async def lease(self, units: int, lane: Lane) -> Grant:
-        """Up to so many units of the account's allowance, which all processes share. Granted units count as spent from
-        now on; what is not used is given up, never saved."""
+        """Up to so many units of the account's allowance, which all processes share.
+
+        Granted units count as spent from now on; what is not used is given up, never saved.
+        """

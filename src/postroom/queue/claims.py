@@ -117,7 +117,7 @@ def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
         type=job_type,
         queue=pick.queue,
         tier=pick.tier,
-        payload=json.loads(payload),
+        payload_json=payload,
         attempt=attempt,
         max_attempts=max_attempts,
         fence=fence,

@@ -158,4 +158,8 @@ def _record(row: Row[Any]) -> JobRecord:
 
 
 def _decode(text: str | None) -> Json:
-    return None if text is None else json.loads(text)
+    """What was stored; damaged JSON is shown as the text that it is."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -65,11 +66,17 @@ class ClaimedJob:
     type: str
     queue: QueueName
     tier: Tier
-    payload: dict[str, Json]
+    payload_json: str
     attempt: int
     max_attempts: int
     fence: int
     waited_s: float
+
+    @property
+    def payload(self) -> dict[str, Json]:
+        """A fresh copy. Decoded here and not on claiming, so that one damaged row fails alone."""
+        decoded: dict[str, Json] = json.loads(self.payload_json)
+        return decoded
 
     @property
     def is_last_attempt(self) -> bool:

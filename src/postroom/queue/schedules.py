@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import Select, delete, select, update
 
 from postroom.db import Dialect, Tx
 from postroom.db.tables.queue import schedules
@@ -16,6 +16,7 @@ from postroom.domain.errors import BadInput
 from postroom.queue import cadence, enqueue
 from postroom.queue.catalogue import Catalogue, KeyUse
 from postroom.queue.model import NewJob, Payload
+from postroom.queue.sql import statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,15 @@ def declare(tx: Tx, catalogue: Catalogue, wanted: Iterable[Schedule], now: datet
     for schedule in wanted:
         if catalogue[schedule.job_type].key_use is not KeyUse.REPEATABLE:
             raise BadInput("job_type", f"{schedule.job_type} runs once a key, so it cannot recur")
-        rhythm = cadence.parse(schedule.cadence)
         values = {
+            "name": schedule.name,
             "job_type": schedule.job_type,
             "payload_json": enqueue.encode_payload(schedule.payload),
             "idempotency_key": schedule.job_key,
             "cadence": schedule.cadence,
+            "next_at": cadence.parse(schedule.cadence).first(now),
         }
-        known = tx.execute(select(schedules.c.cadence).where(schedules.c.name == schedule.name)).scalar()
-        if known is None:
-            tx.execute(insert(schedules).values(name=schedule.name, next_at=rhythm.first(now), **values))
-        else:
-            moved = {} if known == schedule.cadence else {"next_at": rhythm.first(now)}
-            tx.execute(update(schedules).where(schedules.c.name == schedule.name).values(**values, **moved))
+        tx.execute(statements(tx.dialect).declare_schedule, values)
 
 
 def remove(tx: Tx, name: str) -> None:

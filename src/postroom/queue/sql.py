@@ -4,7 +4,8 @@ They are written once for both databases; what differs between the dialects is i
 in as one JSON document, so that a hundred jobs cost one statement. `statements(dialect)` builds the set.
 
 The literals `state = 'queued' AND ready` and their like repeat the predicates of the partial indexes word for word:
-that is what lets the planners use those indexes.
+that is what lets the planners use those indexes. A claim is looked up by its lease and not by `state = 'running'`,
+because there the planner would be wrong to use one: it would walk over the dead entries of every job just finished.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from sqlalchemy import Boolean, TextClause, bindparam, text
+from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.sql.selectable import TextualSelect
 
 from postroom.db import Dialect
@@ -96,7 +97,7 @@ _COMPLETE = """
     UPDATE jobs SET
         state = 'completed', result_json = r.result, lease_expires_at = NULL, finished_at = :now, updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 
 _SETTLE = """
@@ -106,7 +107,7 @@ _SETTLE = """
         queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
         updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 _SETTLE_COLUMNS = (
     "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
@@ -116,7 +117,7 @@ _SETTLE_COLUMNS = (
 _HEARTBEAT = """
     UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
     FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.state = 'running'
+    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 
 _PROMOTE = """
@@ -141,6 +142,15 @@ _SET_GUARD = """
     UPDATE queue_guards SET run_high_priority = :run_high_priority, run_interactive = :run_interactive
     WHERE queue_name = :queue_name"""
 
+# Several workers declare the same schedules when they start together; the first adds a row, the others find it.
+_DECLARE_SCHEDULE = """
+    INSERT INTO schedules (name, job_type, payload_json, idempotency_key, cadence, next_at)
+    VALUES (:name, :job_type, :payload_json, :idempotency_key, :cadence, :next_at)
+    ON CONFLICT (name) DO UPDATE SET
+        job_type = excluded.job_type, payload_json = excluded.payload_json,
+        idempotency_key = excluded.idempotency_key, cadence = excluded.cadence,
+        next_at = CASE WHEN schedules.cadence = excluded.cadence THEN schedules.next_at ELSE excluded.next_at END"""
+
 
 @dataclass(frozen=True)
 class Statements:
@@ -156,6 +166,7 @@ class Statements:
     next_ripe: TextualSelect
     promote: TextClause
     recover: TextualSelect
+    declare_schedule: TextClause
 
 
 @cache
@@ -177,7 +188,8 @@ def statements(dialect: Dialect) -> Statements:
         heartbeat=_timed(_HEARTBEAT.format(records=fenced), "now", "lease_expires_at").columns(id=Id),
         next_ripe=text(_NEXT_RIPE).columns(not_before=Instant),
         promote=_timed(_PROMOTE, "now"),
-        recover=_timed(_RECOVER, "now").columns(id=Id, ready=Boolean),
+        recover=_timed(_RECOVER, "now").columns(id=Id),
+        declare_schedule=_timed(_DECLARE_SCHEDULE, "next_at"),
     )
 
 

@@ -15,7 +15,7 @@ from postroom.db import Dialect, Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import PostroomError
 from postroom.domain.ids import new_id
-from postroom.queue.model import ClaimedJob, JobState, Json
+from postroom.queue.model import ClaimedJob, Json
 
 
 class LeaseLost(PostroomError):
@@ -25,7 +25,7 @@ class LeaseLost(PostroomError):
 def check_claim(tx: Tx, job: ClaimedJob) -> None:
     """Raise LeaseLost unless this claim is still the one in force; holds until the transaction ends."""
     query: Select[tuple[str]] = select(jobs.c.id).where(
-        jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.state == JobState.RUNNING
+        jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.lease_expires_at.is_not(None)
     )
     if tx.dialect is Dialect.POSTGRESQL:
         query = query.with_for_update()

@@ -96,6 +96,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
         self._recover_next = 0.0
+        self._broken: Exception | None = None
         self._stopping = False
 
     def stop(self) -> None:
@@ -122,6 +123,8 @@ class Worker:
                 for task in side_tasks:
                     task.cancel()
         log.info("worker.stopped", worker=self.id)
+        if self._broken is not None:
+            raise self._broken
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         while not self._stopping:
@@ -281,13 +284,13 @@ class Worker:
             run.end(_Stop.DRAIN)
 
     async def _supervise(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """A side task that breaks is a bug; the jobs in hand are finished and the process ends, for all to see."""
+        """A side task that breaks is a bug: the jobs in hand are finished, then `run` raises it for all to see."""
         try:
             await coroutine
-        except Exception:
+        except Exception as error:
             log.exception("worker.side_task_failed", task=name)
+            self._broken = self._broken or error
             self.stop()
-            raise
 
     async def _relay(self, wakeups: Wakeups) -> None:
         while True:

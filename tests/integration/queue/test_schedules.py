@@ -53,6 +53,16 @@ async def test_many_workers_fire_each_tick_once(database_url: str, clock: Manual
         await database.close()
 
 
+async def test_workers_that_start_together_declare_the_same_schedules_without_conflict(
+    database_url: str, clock: ManualClock
+) -> None:
+    databases = [await connect(database_url) for _ in range(5)]
+    await asyncio.gather(*(make_queue(database, clock).declare_schedules(LABELS) for database in databases))
+    assert await databases[0].write(make_queue(databases[0], clock).fire_schedules) == ["labels"]
+    for database in databases:
+        await database.close()
+
+
 async def test_declaring_again_keeps_the_rhythm_unless_the_cadence_changes(
     database: Database, clock: ManualClock
 ) -> None:

@@ -17,7 +17,7 @@ from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
-from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName
+from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName, Worker
 from postroom.queue.inspection import show_job
 from postroom.settings import WorkerSettings
 from tests.support.databases import PostgresFactory
@@ -112,6 +112,35 @@ async def test_a_job_of_a_type_that_nobody_handles_fails_at_once_and_says_so(que
         job = await record_of(queue, job_id)
         assert job.state is JobState.FAILED
         assert f"no handler for job type '{name}'" in str(job.last_error)
+
+
+async def test_a_damaged_payload_fails_its_own_job_and_no_other(queue: JobQueue) -> None:
+    async def read(context: JobContext) -> int:
+        return int(context.job.payload["n"])
+
+    answers = await queue.enqueue(*(NewJob("brief", {"n": n}) for n in range(3)))
+    damage = update(jobs).where(jobs.c.id == answers[1].job_id).values(payload_json='{"n": ')
+    await queue.database.write(lambda tx: tx.execute(damage))
+    await run_until_idle(queue, {"brief": read})
+    states = [(await record_of(queue, answer.job_id)).state for answer in answers]
+    assert states == [JobState.COMPLETED, JobState.QUEUED, JobState.COMPLETED]
+
+
+async def test_a_broken_side_task_ends_the_worker_after_its_jobs_and_is_raised(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def patient(context: JobContext) -> str:
+        await asyncio.sleep(0.05)
+        return "finished"
+
+    def broken(tx: Tx) -> None:
+        raise ZeroDivisionError("a bug in measuring")
+
+    monkeypatch.setattr("postroom.queue.inspection.depth", broken)
+    [answer] = await queue.enqueue(NewJob("noop"))
+    with pytest.raises(ZeroDivisionError):
+        await Worker(queue, {"noop": patient}).run()
+    assert (await record_of(queue, answer.job_id)).state in (JobState.COMPLETED, JobState.QUEUED)
 
 
 @pytest.mark.req("JB-6")

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 from email import message_from_bytes
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
 from postroom.gmail.addresses import Address
 from postroom.gmail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, forward_of, reply_to
 from postroom.gmail.parsing import ParsedMail, parse_mail
+
+# The same examples on every run; how long one takes is not what these tests are about.
+steady = settings(deadline=None, derandomize=True)
 
 ME = Address("me@example.org", "Me")
 ANA = Address("ana@example.org", "Ana Silva")
@@ -132,7 +135,11 @@ def test_what_cannot_be_sent_is_refused_by_name(field: str, make: Callable[[], O
 WRITABLE = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=200)
 
 
-@given(WRITABLE, WRITABLE, st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=500))
+LINES = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\n \t.>=-"), max_size=500)
+
+
+@steady
+@given(WRITABLE, WRITABLE, LINES)
 def test_any_name_subject_and_text_come_back_and_add_no_header(name: str, subject: str, text: str) -> None:
     raw = letter(to=(Address("ana@example.org", name),), subject=subject, text=text).to_bytes()
     read = parse_mail(raw)
@@ -140,7 +147,7 @@ def test_any_name_subject_and_text_come_back_and_add_no_header(name: str, subjec
     assert [address.address for address in read.to] == ["ana@example.org"]
     shown = "".join(char if char.isprintable() else " " for char in name)
     assert read.to[0].display_name == " ".join(shown.split())
-    assert read.text == text + "\n"
+    assert read.text == (text if text.endswith("\n") else f"{text}\n")
     names = [name for name, _ in message_from_bytes(raw).items()]
     assert names == ["From", "To", "Subject", "Content-Type", "Content-Transfer-Encoding", "MIME-Version"]
 
@@ -180,10 +187,11 @@ def test_a_long_chain_of_references_is_bounded() -> None:
 def test_hostile_mail_can_be_answered_without_carrying_its_tricks() -> None:
     parsed = parse_mail(
         b"From: =?utf-8?q?a=0D=0ABcc=3A_x=40evil=2Eorg?= <a@x.org>, <bad address>\n"
-        b"Subject: =?utf-8?q?x=0D=0ABcc=3A_y=40evil=2Eorg?=\nMessage-ID: <a\x01b@x>\n\nx"
+        b"Subject: =?utf-8?q?=1B=01x=0D=0ABcc=3A_y=40evil=2Eorg=7F?=\nMessage-ID: <a\x01b@x>\n\nx"
     )
     read = parse_mail(reply_to(parsed, from_=ME, text="x").to_bytes())
     assert "Bcc" not in read.headers
+    assert read.subject == "Re: x Bcc: y@evil.org"
     assert read.to == (Address("a@x.org", "a Bcc: x@evil.org"),)
     assert read.in_reply_to is None
 

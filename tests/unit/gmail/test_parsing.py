@@ -97,6 +97,12 @@ def test_text_is_read_in_known_unknown_and_lying_charsets(
     assert problem is None or bool(reported) is problem
 
 
+def test_a_page_may_name_its_charset_itself() -> None:
+    page = '<html><head><meta http-equiv="Content-Type" content="text/html; charset=koi8-r"></head>Привет'
+    parsed = parse_mail(mail(b"Content-Type: text/html\r\n", page.encode("koi8-r")))
+    assert (parsed.html_as_text, parsed.problems) == ("Привет", ())
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [

@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def job(attempt: int = 1, max_attempts: int = 5) -> ClaimedJob:
-    return ClaimedJob("id", "noop", QueueName.WORK, Tier.DEFAULT, {}, attempt, max_attempts, 1, 0.0)
+    return ClaimedJob("id", "noop", QueueName.WORK, Tier.DEFAULT, "{}", attempt, max_attempts, 1, 0.0)
 
 
 def settled(outcome: Outcome, attempt: int = 1) -> Settlement:

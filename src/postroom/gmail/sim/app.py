@@ -7,13 +7,12 @@ from collections.abc import Callable
 from email.utils import format_datetime
 from typing import cast
 
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
-
 from postroom.domain.clock import Clock
+from postroom.gmail.sim.asgi import Receive, Scope, Send
 from postroom.gmail.sim.batch import run_batch
 from postroom.gmail.sim.control import Control, ControlEndpoint
 from postroom.gmail.sim.errors import ApiError
-from postroom.gmail.sim.faults import Fault, refuse_at_once, spoiled
+from postroom.gmail.sim.faults import Fault, Trouble, refuse_at_once, spoiled
 from postroom.gmail.sim.gateway import Gateway, refusal
 from postroom.gmail.sim.http import Reply, Request
 from postroom.gmail.sim.oauth import OAuth
@@ -46,7 +45,7 @@ class SimApp:
         self._released.set()
         self._released = asyncio.Event()
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the stand-in serves http only, not {scope['type']}")
         is_control = scope["path"].startswith("/_sim/")
@@ -64,7 +63,7 @@ class SimApp:
             if not is_control:
                 self._gateway.meter.leave()
 
-    async def _reply(self, scope: HTTPScope, receive: ASGIReceiveCallable, is_control: bool) -> Reply:
+    async def _reply(self, scope: Scope, receive: Receive, is_control: bool) -> Reply:
         try:
             request = await _read(scope, receive)
             if is_control:
@@ -77,48 +76,54 @@ class SimApp:
         except ApiError as error:
             return refusal(error) if is_control else self._gateway.refuse(error)
 
-    async def _call(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
+    async def _call(self, request: Request, receive: Receive) -> Reply:
         call = self._gateway.admit(request)
         self._gateway.meter.check_in_flight()
-        fault = self._gateway.fault_for(call)
-        return await self._under(fault, receive, lambda: self._gateway.carry_out(call, fault))
+        await self._take_time()
+        trouble = self._gateway.trouble_for(call)
+        return await self._under(trouble, receive, lambda: self._gateway.carry_out(call, trouble.fault))
 
-    async def _batch(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
-        self._gateway.authenticate(request)
+    async def _batch(self, request: Request, receive: Receive) -> Reply:
+        if "authorization" in request.headers:
+            self._gateway.authenticate(request)
         self._gateway.meter.check_in_flight()
+        await self._take_time()
         self._gateway.meter.tally.calls["batch"] += 1
-        fault = self._gateway.faults.next_for("batch")
-        return await self._under(fault, receive, lambda: run_batch(self._gateway, request))
+        trouble = self._gateway.faults.strike("batch")
+        return await self._under(trouble, receive, lambda: run_batch(self._gateway, request))
 
-    async def _login(self, request: Request, receive: ASGIReceiveCallable) -> Reply:
+    async def _login(self, request: Request, receive: Receive) -> Reply:
         if request.path != "/token":
             return self._oauth.answer(request)
         self._gateway.meter.tally.calls["token"] += 1
-        fault = self._gateway.faults.next_for("token")
-        return await self._under(fault, receive, lambda: self._oauth.answer(request))
+        trouble = self._gateway.faults.strike("token")
+        return await self._under(trouble, receive, lambda: self._oauth.answer(request))
 
-    async def _under(self, fault: Fault | None, receive: ASGIReceiveCallable, act: Callable[[], Reply]) -> Reply:
+    async def _take_time(self) -> None:
+        if self._gateway.meter.limits.service_time_s:
+            await self._clock.sleep(self._gateway.meter.limits.service_time_s)
+
+    async def _under(self, trouble: Trouble, receive: Receive, act: Callable[[], Reply]) -> Reply:
         """Do what was asked, with the fault before it or after it."""
+        if trouble.delay_s:
+            await self._clock.sleep(trouble.delay_s)
+        fault = trouble.fault
         if fault is None:
             return act()
         refuse_at_once(fault)
-        if fault.after_effect:
-            reply = act()
-            await self._disturb(fault, receive)
-        else:
-            await self._disturb(fault, receive)
-            reply = act()
+        if not fault.after_effect:
+            await self._break_off(fault, receive)
+        reply = act()
+        await self._break_off(fault, receive)
         return spoiled(reply, fault)
 
-    async def _disturb(self, fault: Fault, receive: ASGIReceiveCallable) -> None:
-        if fault.kind == "latency":
-            await self._clock.sleep(fault.seconds)
+    async def _break_off(self, fault: Fault, receive: Receive) -> None:
         if fault.kind == "hang":
             await self._hang(receive)
         if fault.kind in ("hang", "drop"):
             raise _Dropped
 
-    async def _hang(self, receive: ASGIReceiveCallable) -> None:
+    async def _hang(self, receive: Receive) -> None:
         """Until released, or until the caller has gone."""
         waits = [asyncio.ensure_future(self._released.wait()), asyncio.ensure_future(_gone(receive))]
         try:
@@ -128,7 +133,7 @@ class SimApp:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _write(self, reply: Reply, send: ASGISendCallable) -> None:
+    async def _write(self, reply: Reply, send: Send) -> None:
         length = len(reply.body) if reply.announced_length is None else reply.announced_length
         headers = [(b"date", self._date_header())]
         if reply.status != 204:
@@ -148,7 +153,7 @@ class SimApp:
         return self._date
 
 
-async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> Request:
+async def _read(scope: Scope, receive: Receive) -> Request:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     body = b""
     if scope["method"] != "GET":
@@ -157,7 +162,7 @@ async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> Request:
     return Request(scope["method"], path, scope["query_string"].decode("latin-1"), headers, body)
 
 
-async def _body(receive: ASGIReceiveCallable) -> bytes:
+async def _body(receive: Receive) -> bytes:
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
@@ -173,12 +178,12 @@ async def _body(receive: ASGIReceiveCallable) -> bytes:
     return b"".join(pieces)
 
 
-async def _gone(receive: ASGIReceiveCallable) -> None:
+async def _gone(receive: Receive) -> None:
     """Until the connection is no more; to return earlier from a dropped call would pass for an error of ours."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _abort(scope: HTTPScope) -> Callable[[], None]:
+def _abort(scope: Scope) -> Callable[[], None]:
     extensions = cast("dict[str, dict[object, object]]", scope.get("extensions") or {})
     return cast("Callable[[], None]", extensions[ABORT]["abort"])

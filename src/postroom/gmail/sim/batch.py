@@ -27,7 +27,7 @@ def run_batch(gateway: Gateway, request: Request) -> Reply:
 def _one(gateway: Gateway, outer: Request, part: Section, number: int) -> Reply:
     try:
         call = gateway.admit(_inner(outer, part))
-        fault = gateway.fault_for(call, in_batch=True)
+        fault = gateway.trouble_for(call, in_batch=True).fault
         gateway.meter.check_batch_part(number)
         refuse_at_once(fault)
         return spoiled(gateway.carry_out(call, fault), fault)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import binascii
 import json
 import re
-from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import parse_qs
 
 from postroom.gmail.quota import Method
+from postroom.gmail.sim import base64url
 from postroom.gmail.sim.errors import invalid, not_found
 from postroom.gmail.sim.mailbox_state import MailboxState
 from postroom.gmail.sim.multipart import sections
@@ -72,7 +71,7 @@ class Call:
         return self.text(name).lower() == "true"
 
     def max_results(self, default: int = 100, most: int = 500) -> int:
-        """Larger wishes are cut to the limit, as the real service does."""
+        """Larger wishes are cut to the limit; what is no number of results is refused."""
         text = self.text("maxResults", str(default))
         if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) < 1:
             raise invalid(f"Invalid value for maxResults: {text[:40]}")
@@ -106,8 +105,8 @@ class Call:
         if not isinstance(raw, str) or not raw:
             raise invalid(_NO_RAW)
         try:
-            return resource, urlsafe_b64decode(raw.encode("ascii").rstrip(b"=") + b"=" * (-len(raw.rstrip("=")) % 4))
-        except (binascii.Error, ValueError):
+            return resource, base64url.decode(raw)
+        except ValueError:
             raise invalid("Invalid value at 'message.raw': Base64 decoding failed") from None
 
     def _uploaded(self, inside: str | None) -> tuple[Mapping[str, object], bytes]:

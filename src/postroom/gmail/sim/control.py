@@ -5,8 +5,6 @@ The same operations are methods here for tests in the same process, and JSON und
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator
@@ -14,9 +12,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import islice
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from postroom.gmail.sim import scopes
+from postroom.gmail.sim import base64url, scopes
 from postroom.gmail.sim.errors import ApiError, invalid, not_found
 from postroom.gmail.sim.faults import Faults, Rule
 from postroom.gmail.sim.grants import Grants
@@ -140,6 +138,10 @@ class Control:
     def new_token(self, granted: frozenset[str] = scopes.ALL, lifetime_s: float | None = None) -> str:
         return self._grants.allow(granted, lifetime_s)
 
+    def skew_clock(self, seconds: float) -> None:
+        """The `Date` of every answer is off by so much."""
+        self.skew = timedelta(seconds=seconds)
+
     def reset_counters(self) -> None:
         self._meter.tally = Tally()
 
@@ -218,7 +220,7 @@ class ControlEndpoint:
             raise not_found(f"There is nothing at {request.path[:100]}; known are {', '.join(self._actions)}.")
         try:
             return json_reply(action(request.body or b"{}") or {})
-        except (ValidationError, binascii.Error) as error:
+        except ValueError as error:
             raise invalid(str(error)) from None
 
     def _truth(self, body: bytes) -> Json:
@@ -229,7 +231,7 @@ class ControlEndpoint:
     def _deliver(self, body: bytes) -> Json:
         mail = _Deliver.model_validate_json(body)
         message_id = self._control.deliver(
-            base64.urlsafe_b64decode(mail.raw + "=" * (-len(mail.raw) % 4)),
+            base64url.decode(mail.raw),
             frozenset(mail.label_ids),
             thread_id=mail.thread_id,
             internal_date=mail.internal_date,
@@ -242,4 +244,4 @@ class ControlEndpoint:
         return {"token": self._control.new_token(frozenset(wanted.scopes), wanted.lifetime_s)}
 
     def _skew(self, body: bytes) -> None:
-        self._control.skew = timedelta(seconds=_Skew.model_validate_json(body).seconds)
+        self._control.skew_clock(_Skew.model_validate_json(body).seconds)

@@ -19,7 +19,10 @@ Kind = Literal["error", "latency", "hang", "drop", "truncate", "malformed", "dup
 
 
 class Fault(BaseModel):
-    """What goes wrong. With `after_effect`, the call is carried out first and only its answer is lost."""
+    """What goes wrong. With `after_effect`, the call is carried out first and only its answer is lost.
+
+    `code` to `retry_after_s` are those of an `error`, `seconds` is how long `latency` takes.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,6 +56,15 @@ class Rule(BaseModel):
     times: int | None = Field(default=None, ge=1)
 
 
+@dataclass(frozen=True)
+class Trouble:
+    delay_s: float = 0.0
+    fault: Fault | None = None
+
+
+NO_TROUBLE = Trouble()
+
+
 @dataclass
 class _Armed:
     number: int
@@ -78,13 +90,17 @@ class Faults:
     def hits(self) -> dict[str, int]:
         return {str(armed.number): armed.hits for armed in self._armed}
 
-    def next_for(self, method: str, target: str | None = None, *, in_batch: bool = False) -> Fault | None:
-        """The fault that this call meets, if any: the first rule that matches and fires."""
+    def strike(self, method: str, target: str | None = None, *, in_batch: bool = False) -> Trouble:
+        """What this call meets: every delay whose rule fires, and the first other fault."""
+        delay = 0.0
         for armed in self._armed:
-            if _matches(armed.rule, method, target, in_batch) and _fires(armed):
-                armed.hits += 1
-                return armed.rule.fault
-        return None
+            if not (_matches(armed.rule, method, target, in_batch) and _fires(armed)):
+                continue
+            armed.hits += 1
+            if armed.rule.fault.kind != "latency":
+                return Trouble(delay, armed.rule.fault)
+            delay += armed.rule.fault.seconds
+        return Trouble(delay) if delay else NO_TROUBLE
 
 
 def _matches(rule: Rule, method: str, target: str | None, in_batch: bool) -> bool:

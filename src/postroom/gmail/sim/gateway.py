@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom.gmail.sim.call import Call, Json
 from postroom.gmail.sim.errors import ApiError, insufficient_scope, not_found, unauthenticated
-from postroom.gmail.sim.faults import Fault, Faults
+from postroom.gmail.sim.faults import Fault, Faults, Trouble
 from postroom.gmail.sim.grants import Grants
 from postroom.gmail.sim.http import Reply, Request, json_reply
 from postroom.gmail.sim.mailbox_state import MailboxState
@@ -44,8 +44,8 @@ class Gateway:
         content_type = request.headers.get("content-type", "")
         return Call(route, ids, request.query_string, request.body, content_type, granted, is_upload)
 
-    def fault_for(self, call: Call, *, in_batch: bool = False) -> Fault | None:
-        return self.faults.next_for(call.route.name, call.ids[0] if call.ids else None, in_batch=in_batch)
+    def trouble_for(self, call: Call, *, in_batch: bool = False) -> Trouble:
+        return self.faults.strike(call.route.name, call.ids[0] if call.ids else None, in_batch=in_batch)
 
     def carry_out(self, call: Call, fault: Fault | None = None) -> Reply:
         """Charge the call, do it, and answer; a fault in the history shows in the answer."""

@@ -40,7 +40,8 @@ class Change:
 
     def as_json(self) -> dict[str, object]:
         short = {"id": self.message_id, "threadId": self.thread_id}
-        entry: dict[str, object] = {"message": {**short, "labelIds": sorted(self.label_ids)}}
+        labels = {"labelIds": sorted(self.label_ids)} if self.label_ids else {}
+        entry: dict[str, object] = {"message": short | labels}
         if self.changed:
             entry["labelIds"] = list(self.changed)
         return {"id": str(self.id), "messages": [short], str(self.kind): [entry]}

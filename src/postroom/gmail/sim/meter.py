@@ -19,6 +19,8 @@ class Limits:
     requests_in_flight: int | None = None
     batch_parts_at_once: int | None = None
     """The parts of a batch run together; those beyond this many are refused one by one."""
+    service_time_s: float = 0.0
+    """How long every request takes. Without it answers are instant, and requests hardly ever meet in flight."""
 
 
 @dataclass

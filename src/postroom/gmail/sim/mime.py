@@ -99,9 +99,8 @@ def _readable(text: str) -> str:
 
 def _part(message: Message, part_id: str, depth: int) -> Part:
     children: list[Part] = []
-    payload = message.get_payload()
-    if isinstance(payload, list) and depth < MAX_DEPTH:
-        for number, child in enumerate(payload):
+    if message.is_multipart() and depth < MAX_DEPTH:
+        for number, child in enumerate(message.get_payload()):
             if isinstance(child, Message):
                 children.append(_part(child, f"{part_id}.{number}".lstrip("."), depth + 1))
     return Part(
@@ -127,7 +126,10 @@ def _filename(message: Message) -> str:
 
 
 def _content(message: Message) -> bytes:
-    payload = message.get_payload(decode=True)
+    try:
+        payload = message.get_payload(decode=True)
+    except (LookupError, ValueError, UnicodeError, TypeError):
+        return b""
     return payload if isinstance(payload, bytes) else b""
 
 

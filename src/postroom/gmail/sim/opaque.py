@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import json
+
+from postroom.gmail.sim import base64url
 
 _SEAL_BYTES = 9
 
@@ -23,8 +24,8 @@ class Sealer:
     def open(self, purpose: str, token: str) -> object | None:
         """The value, or None if this token was not made here for this purpose."""
         try:
-            sealed = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-        except (binascii.Error, ValueError):
+            sealed = base64url.decode(token)
+        except ValueError:
             return None
         mark, payload = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
         if not hmac.compare_digest(mark, self._mark(purpose, payload)):

@@ -30,6 +30,11 @@ def format_named(text: str) -> Format:
         raise invalid(f"Invalid value for format: {text[:40]}") from None
 
 
+def labels_shown(label_ids: frozenset[str]) -> Json:
+    """Archived mail that is read may have no label, and then the answer has no list of them, not an empty one."""
+    return {"labelIds": sorted(label_ids)} if label_ids else {}
+
+
 class Renderer:
     def __init__(self, store: Store, sealer: Sealer) -> None:
         self._store = store
@@ -40,7 +45,7 @@ class Renderer:
         shown: Json = {
             "id": mail.id,
             "threadId": mail.thread_id,
-            "labelIds": sorted(mail.label_ids),
+            **labels_shown(mail.label_ids),
             "snippet": snippet(raw),
             "sizeEstimate": len(raw),
             "historyId": str(self._store.history_id(mail.id)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import html
 import quopri
 import re
 
 _LENGTH = 180
-_WINDOW = 4096
+_WINDOW = 1024
+_HTML_WINDOW = 4096
 _NESTING = 8
 _BOUNDARY = re.compile(rb'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
 _CHARSET = re.compile(rb"charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
@@ -17,7 +17,6 @@ _HEADERS = {
     name: re.compile(rb"^" + name + rb":[ \t]*((?:.|\n[ \t])*)", re.IGNORECASE | re.MULTILINE)
     for name in (b"content-type", b"content-transfer-encoding")
 }
-_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 _TAG = re.compile(r"<(?:style|script)\b.*?(?:</(?:style|script)>|$)|<[^>]*(?:>|$)", re.IGNORECASE | re.DOTALL)
 
 
@@ -27,8 +26,10 @@ def snippet(raw: bytes) -> str:
     content_type = _header(head, b"content-type").lower()
     if content_type and not content_type.startswith(b"text/"):
         return ""
-    text = _decoded(_undo_transfer(body[:_WINDOW], _header(head, b"content-transfer-encoding")), content_type)
-    if content_type.startswith(b"text/html"):
+    is_html = content_type.startswith(b"text/html")
+    start = body[: _HTML_WINDOW if is_html else _WINDOW]
+    text = _decoded(_undo_transfer(start, _header(head, b"content-transfer-encoding")), content_type)
+    if is_html:
         text = html.unescape(_TAG.sub(" ", text))
     return html.escape(" ".join(text.split())[:_LENGTH].rstrip())
 
@@ -53,8 +54,11 @@ def _first_leaf(raw: bytes) -> tuple[bytes, bytes]:
 def _split(raw: bytes) -> tuple[bytes, bytes]:
     if raw[:1] in (b"\n", b"\r"):
         return b"", raw
-    found = _BLANK_LINE.search(raw)
-    return (raw[: found.start()], raw[found.end() :]) if found else (raw, b"")
+    crlf = raw.find(b"\r\n\r\n")
+    plain = raw.find(b"\n\n", 0, crlf if crlf >= 0 else len(raw))
+    if plain >= 0:
+        return raw[:plain], raw[plain + 2 :]
+    return (raw[:crlf], raw[crlf + 4 :]) if crlf >= 0 else (raw, b"")
 
 
 def _header(head: bytes, name: bytes) -> bytes:
@@ -68,10 +72,9 @@ def _undo_transfer(body: bytes, encoding: bytes) -> bytes:
             return quopri.decodestring(body)
         case b"base64":
             letters = re.sub(rb"[^A-Za-z0-9+/]", b"", body)
-            try:
-                return base64.b64decode(letters[: len(letters) // 4 * 4])
-            except binascii.Error:
-                return b""
+            if len(letters) % 4 == 1:
+                letters = letters[:-1]
+            return base64.b64decode(letters + b"=" * (-len(letters) % 4))
         case _:
             return body
 

@@ -147,6 +147,16 @@ class Store:
                 if mail is not None and (start or 0) <= mail.internal_date < (end if end is not None else 1 << 62):
                     yield place, mail
 
+    def census(self, exact_up_to: int, sample: int) -> Iterator[tuple[int, MailSummary]]:
+        """Every message, or a sample of a base too large to look at, each with how many it stands for."""
+        step = 1 if self._base_count <= exact_up_to else -(-self._base_count // sample)
+        for index in range(0, self._base_count, step):
+            if (mail := self._member(index)) is not None:
+                yield step, mail
+        for key in self._arrived:
+            if (mail := self._member(key)) is not None:
+                yield 1, mail
+
     def _blocks(self, low: int, high: int, after: Place | None) -> Iterator[int]:
         newest = order.newest_block(self._base_count)
         first, last = -(high // order.BLOCK), -(low // order.BLOCK)

@@ -107,7 +107,7 @@ def add_messages(users: Any) -> None:
     media = MediaIoBaseUpload(BytesIO(raw), "message/rfc822")
     loaded = users.messages().insert(userId="me", media_body=media, body={"labelIds": ["STARRED"]}).execute()
     back = users.messages().get(userId="me", id=loaded["id"], format="raw").execute()
-    assert base64.urlsafe_b64decode(back["raw"]).strip() == raw.strip()
+    assert base64.urlsafe_b64decode(back["raw"]) == raw
     assert back["labelIds"] == ["STARRED"]
 
 

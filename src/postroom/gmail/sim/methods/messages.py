@@ -13,7 +13,7 @@ from postroom.gmail.sim.methods.listing import Selection, page, start_of
 from postroom.gmail.sim.mime import date_ms, headers_of
 from postroom.gmail.sim.model import MailSummary
 from postroom.gmail.sim.outgoing import recipients, stamped
-from postroom.gmail.sim.render import Format, format_named
+from postroom.gmail.sim.render import Format, format_named, labels_shown
 
 MOST_IN_A_BATCH = 1000
 MOST_LABELS = 100
@@ -114,7 +114,7 @@ def label_changes(box: MailboxState, call: Call) -> tuple[frozenset[str], frozen
 
 
 def batch_modify(box: MailboxState, call: Call) -> None:
-    """All of the messages, or none: ids that do not exist are passed over, as the real service does."""
+    """Checked before anything is changed; ids that do not exist are passed over."""
     add, remove = label_changes(box, call)
     for mail in _named(box, call):
         box.store.relabel(mail, add, remove)
@@ -159,7 +159,7 @@ def erase(box: MailboxState, mail: MailSummary) -> None:
 
 
 def short(mail: MailSummary) -> Json:
-    return {"id": mail.id, "threadId": mail.thread_id, "labelIds": sorted(mail.label_ids)}
+    return {"id": mail.id, "threadId": mail.thread_id} | labels_shown(mail.label_ids)
 
 
 def _label_ids(resource: Mapping[str, object]) -> list[str]:

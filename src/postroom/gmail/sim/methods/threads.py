@@ -8,9 +8,8 @@ from postroom.gmail.sim.call import Call, Json
 from postroom.gmail.sim.errors import not_found
 from postroom.gmail.sim.mailbox_state import MailboxState
 from postroom.gmail.sim.methods import messages
-from postroom.gmail.sim.methods.listing import Selection, page, start_of
+from postroom.gmail.sim.methods.listing import Found, Selection, page, start_of
 from postroom.gmail.sim.model import MailSummary
-from postroom.gmail.sim.order import Place
 from postroom.gmail.sim.snippet import snippet
 
 
@@ -26,11 +25,12 @@ def list_(box: MailboxState, call: Call) -> Json:
     return answer
 
 
-def _newest_of_thread(
-    box: MailboxState, selection: Selection, found: Iterator[tuple[Place, MailSummary]]
-) -> Iterator[tuple[Place, MailSummary]]:
+def _newest_of_thread(box: MailboxState, selection: Selection, found: Iterator[Found]) -> Iterator[Found]:
     """A thread is listed where its newest matching message stands, so that no page repeats it."""
     for place, mail in found:
+        if mail is None:
+            yield place, None
+            return
         matching = [other for other in box.store.thread(mail.thread_id) if selection.accepts(other)]
         if max(matching, key=lambda other: (other.internal_date, other.id)).id == mail.id:
             yield place, mail

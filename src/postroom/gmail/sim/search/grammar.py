@@ -108,10 +108,9 @@ class _Parser:
 
     def _glued_text(self) -> str:
         """`subject:re:hello` looks for `re:hello`: what sticks to an operand is part of it."""
-        text = ""
-        while not text or (self._next.glued and self._next.kind in _STICKY):
-            token = self._take()
-            text += f"{token.text}:" if token.kind is Kind.OPERATOR else token.text
+        text = self._take().spelled
+        while self._next.glued and self._next.kind in _STICKY:
+            text += self._take().spelled
         return text
 
     def _closed(self, node: Node, kind: Kind) -> Node:

@@ -30,6 +30,10 @@ class Token:
     glued: bool
     """No space before it: an operand belongs to its operator only so."""
 
+    @property
+    def spelled(self) -> str:
+        return f"{self.text}:" if self.kind is Kind.OPERATOR else self.text
+
 
 _PATTERN = re.compile(
     r"""(?P<space>\s+)
@@ -43,24 +47,23 @@ _PATTERN = re.compile(
 )
 
 
+_WORD = re.compile(r'(?P<word>[^\s(){}"]+)')
+
+
 def tokens(query: str, operators: frozenset[str]) -> Iterator[Token]:
     """The tokens of a query, always ended by one END. A colon after an unknown word does not make an operator."""
-    position, glued = 0, False
+    position, before = 0, "space"
     while found := _PATTERN.match(query, position):
-        kind = found.lastgroup
-        if (kind == "operator" and found["operator"].lower() not in operators) or (kind == "minus" and glued):
-            found = _WORD.match(query, position)
-            kind = "word"
-        if found is None:
-            break
+        kind = str(found.lastgroup)
+        is_unknown = kind == "operator" and found[kind].lower() not in operators
+        is_hyphen = kind == "minus" and before not in ("space", "bracket", "minus")
+        if (is_unknown or is_hyphen) and (word := _WORD.match(query, position)):
+            found, kind = word, "word"
         position = found.end()
         if kind != "space":
-            yield _token(str(kind), found[str(kind)], glued)
-        glued = kind != "space"
+            yield _token(kind, found[kind], glued=before != "space")
+        before = kind
     yield Token(Kind.END, "", False)
-
-
-_WORD = re.compile(r'(?P<word>[^\s(){}"]+)')
 
 
 def _token(group: str, text: str, glued: bool) -> Token:

@@ -1,0 +1,178 @@
+"""The generated mailbox: every message computed from the seed and its index when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from postroom.domain.errors import BadInput
+from postroom.gmail.header_writing import address_problem
+from postroom.gmail.sim.mailbox.cast import Cast, Party
+from postroom.gmail.sim.mailbox.dice import MASK, Dice, derive
+from postroom.gmail.sim.mailbox.labels import USER_LABELS, labels_of
+from postroom.gmail.sim.mailbox.letters import Letter
+from postroom.gmail.sim.mailbox.plan import Conversation, Place, Plan
+from postroom.gmail.sim.mailbox.rhythm import instant
+from postroom.gmail.sim.mailbox.singles import KINDS
+from postroom.gmail.sim.mailbox.threads import letter_of, speaker, story_of
+from postroom.gmail.sim.mailbox.ugly import HUGE_CHARS, Ugly, ugliness
+from postroom.gmail.sim.mailbox.writing import Envelope, write
+from postroom.gmail.sim.model import MailSummary
+
+# Multiplying by an odd number modulo 2^64 never maps two indexes to one id, and can be undone.
+_STRIDE = 0xD1342543DE82EF95
+_UNSTRIDE = pow(_STRIDE, -1, 1 << 64)
+_ID, _STORY, _LETTER, _LABELS, _UGLY, _BODY, _MESSAGE_ID = range(1, 8)
+
+
+class GeneratedMailbox:
+    """A `MailSource` of any size in the memory of a small one: the same seed gives the same bytes everywhere."""
+
+    def __init__(self, messages: int, seed: int, email: str) -> None:
+        if messages < 0:
+            raise BadInput("messages", f"{messages} is negative")
+        problem = address_problem(email) if email.isascii() else f"{email!r} is not ASCII"
+        if problem:
+            raise BadInput("email", problem)
+        self._messages = messages
+        self._seed = seed
+        self._cast = Cast(seed, email)
+        self._plan = Plan(seed, messages)
+        self._offset = derive(seed, _ID)
+
+    @property
+    def email(self) -> str:
+        return self._cast.owner.address
+
+    @property
+    def contacts(self) -> tuple[str, ...]:
+        """The addresses of the people the owner knows, for evaluation."""
+        return tuple(contact.address for contact in self._cast.contacts)
+
+    def count(self) -> int:
+        return self._messages
+
+    def thread_count(self) -> int:
+        return self._plan.thread_count()
+
+    def user_labels(self) -> Mapping[str, str]:
+        return MappingProxyType(USER_LABELS)
+
+    def internal_date(self, index: int) -> int:
+        return instant(self._seed, self._checked(index), self._messages)
+
+    def index_of(self, message_id: str) -> int | None:
+        if len(message_id) != 16:
+            return None
+        try:
+            value = int(message_id, 16)
+        except ValueError:
+            return None
+        index = ((value - self._offset) * _UNSTRIDE) & MASK
+        return index if index < self._messages and self._id(index) == message_id else None
+
+    def thread(self, thread_id: str) -> Sequence[int]:
+        first = self.index_of(thread_id)
+        if first is None:
+            return ()
+        place = self._plan.place(first)
+        if place.position:
+            return ()
+        return tuple(index for index in place.conversation.indexes if index < self._messages)
+
+    def summary(self, index: int) -> MailSummary:
+        place = self._plan.place(self._checked(index))
+        ugly = self.ugliness(index)
+        letter = self._letter(index, place, ugly)
+        recent = index * 20 >= self._messages * 19
+        return MailSummary(
+            id=self._id(index),
+            thread_id=self._id(place.conversation.indexes[0]),
+            label_ids=labels_of(letter, Dice(self._seed, index, _LABELS), recent=recent),
+            internal_date=self.internal_date(index),
+            sender=letter.sender.header,
+            to=_listed(letter.to),
+            cc=_listed(letter.cc),
+            subject=letter.subject,
+            message_id=self._message_id(index, letter.sender, ugly),
+            list_id=letter.list_id,
+            has_attachment=bool(letter.files) or letter.invitation,
+            size=letter.estimated_size + (HUGE_CHARS if ugly is Ugly.HUGE else 0),
+            category=letter.category.value,
+        )
+
+    def raw(self, index: int) -> bytes:
+        place = self._plan.place(self._checked(index))
+        ugly = self.ugliness(index)
+        letter = self._letter(index, place, ugly)
+        envelope = Envelope(
+            owner=self._cast.owner,
+            internal_date=self.internal_date(index),
+            message_id=self._message_id(index, letter.sender, ugly),
+            references=self._references(place),
+            ugly=ugly,
+        )
+        return write(letter, envelope, Dice(self._seed, index, _BODY))
+
+    def ugliness(self, index: int) -> Ugly | None:
+        """In which way the message is broken, if it is. Only mail that nobody answered is: threads stay whole."""
+        place = self._plan.place(index)
+        if len(place.conversation.indexes) > 1:
+            return None
+        ugly = ugliness(Dice(self._seed, index, _UGLY))
+        if ugly is None:
+            return None
+        letter = self._single(index)
+        return None if letter.sent or letter.bounce else ugly
+
+    def _letter(self, index: int, place: Place, ugly: Ugly | None) -> Letter:
+        if len(place.conversation.indexes) == 1:
+            letter = self._single(index)
+            if ugly is Ugly.EIGHT_BIT_HEADER and letter.subject.isascii():
+                return replace(letter, subject=f"Für Sie: {letter.subject}")
+            return letter
+        story = story_of(self._story_key(place.conversation), self._cast)
+        return letter_of(story, place.position, self._cast, Dice(self._seed, index, _LETTER))
+
+    def _single(self, index: int) -> Letter:
+        dice = Dice(self._seed, index, _LETTER)
+        return dice.pick(KINDS)(dice, self._cast)
+
+    def _story_key(self, conversation: Conversation) -> int:
+        return derive(self._seed, conversation.block, conversation.number, _STORY)
+
+    def _references(self, place: Place) -> tuple[str, ...]:
+        """The ids of all messages before this one in its thread."""
+        if not place.position:
+            return ()
+        story = story_of(self._story_key(place.conversation), self._cast)
+        earlier = place.conversation.indexes[: place.position]
+        return tuple(
+            self._own_message_id(index, speaker(story, position, self._cast)) for position, index in enumerate(earlier)
+        )
+
+    def _message_id(self, index: int, sender: Party, ugly: Ugly | None) -> str:
+        if ugly is Ugly.NO_MESSAGE_ID:
+            return ""
+        if ugly is Ugly.SAME_MESSAGE_ID:
+            return f"<{index % 3}@localhost>"  # programs that number their messages start again at each restart
+        return self._own_message_id(index, sender)
+
+    def _own_message_id(self, index: int, sender: Party) -> str:
+        token = derive(self._seed, index, _MESSAGE_ID)
+        if sender is self._cast.owner:
+            return f"<CA+{token:016x}@mail.gmail.com>"
+        return f"<{token:016x}@{sender.domain}>"
+
+    def _id(self, index: int) -> str:
+        return f"{(index * _STRIDE + self._offset) & MASK:016x}"
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self._messages:
+            raise BadInput("index", f"{index} is outside of this mailbox of {self._messages} messages")
+        return index
+
+
+def _listed(parties: tuple[Party, ...]) -> str:
+    return ", ".join(party.header for party in parties)
