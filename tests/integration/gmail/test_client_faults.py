@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+import httpx2
 import pytest
 
 from postroom.domain.clock import SystemClock
@@ -371,3 +373,49 @@ async def test_a_message_that_is_gone_is_not_a_failure() -> None:
         await client.delete_message(ids[0])
         with pytest.raises(Gone, match=ids[0]):
             await client.get_message(ids[0])
+
+
+REFUSED_TOKEN: dict[str, object] = {"error": {"code": 401, "message": "no", "errors": [{"reason": "authError"}]}}
+
+
+def batch_answer(*parts: tuple[int, Mapping[str, object]], status: int = 200) -> httpx2.Response:
+    lines = []
+    for number, message in parts:
+        lines += ["--b", "Content-Type: application/http", f"Content-ID: <response-{number}>", ""]
+        lines += [f"HTTP/1.1 {status} Whatever", "Content-Type: application/json", "", json.dumps(message)]
+    text = "\r\n".join([*lines, "--b--", ""])
+    return httpx2.Response(200, headers={"Content-Type": "multipart/mixed; boundary=b"}, text=text)
+
+
+async def test_a_part_that_is_missing_or_about_another_message_is_asked_for_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        if request.url.path.startswith("/batch"):
+            return batch_answer((0, {"id": "a", "raw": "YQ"}), (1, {"id": "x", "raw": "eA"}))
+        return httpx2.Response(200, json={"id": request.url.path[-1], "raw": "YmM"})
+
+    clock = EagerClock()
+    limiter = limiter_for(None, clock, tuning=UNHURRIED)
+    config = TransportConfig(api_base="http://127.0.0.1")
+    transport = httpx2.MockTransport(answer)
+    async with connected(FixedToken("t"), limiter, clock, config=config, http_transport=transport) as client:
+        fetched = await client.get_messages(["a", "b", "c"])
+    assert [each.message.raw for each in fetched if isinstance(each, Got)] == [b"a", b"bc", b"bc"]
+    assert sorted(asked[1:]) == ["/gmail/v1/users/me/messages/b", "/gmail/v1/users/me/messages/c"]
+
+
+async def test_a_token_refused_inside_a_batch_is_renewed() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.headers["Authorization"] == "Bearer old":
+            return batch_answer((0, REFUSED_TOKEN), (1, REFUSED_TOKEN), status=401)
+        return batch_answer((0, {"id": "a", "raw": "YQ"}), (1, {"id": "b", "raw": "Yg"}))
+
+    clock, credentials = EagerClock(), RenewedToken("old", lambda: "new")
+    limiter = limiter_for(None, clock, tuning=UNHURRIED)
+    config = TransportConfig(api_base="http://127.0.0.1")
+    transport = httpx2.MockTransport(answer)
+    async with connected(credentials, limiter, clock, config=config, http_transport=transport) as client:
+        assert kinds(await client.get_messages(["a", "b"])) == [Got, Got]
+    assert credentials.renewals == 1

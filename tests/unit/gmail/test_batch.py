@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.gmail import batch
@@ -75,6 +75,7 @@ def test_unknown_and_strange_parts_are_passed_over() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 5))
+@settings(deadline=None, derandomize=True)
 def test_any_body_is_survived(body: bytes, count: int) -> None:
     assert len(batch.answers(Answer(200, HEADERS, b"--batch_x\r\n" + body), count)) == count
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import Fatal, NotAllowed, NotFound, PostroomError, Retryable
@@ -131,6 +131,7 @@ def test_a_token_that_google_repeats_is_not_passed_on() -> None:
 
 
 @given(st.integers(300, 599), st.binary(max_size=200), st.text(max_size=30), st.text(max_size=30))
+@settings(deadline=None, derandomize=True)
 def test_no_answer_is_beyond_words(status: int, body: bytes, content_type: str, retry: str) -> None:
     headers = {"content-type": content_type, "retry-after": retry, "date": retry}
     assert error_of(Answer(status, headers, body), GET, NOW).message

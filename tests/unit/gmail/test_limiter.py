@@ -67,7 +67,7 @@ CALL = st.tuples(
 
 @pytest.mark.req("SY-3")
 @given(st.lists(CALL, max_size=60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_no_minute_holds_more_than_the_allowance_and_nobody_is_forgotten(
     wanted: list[tuple[Lane, int, float, float, float, bool]],
 ) -> None:
@@ -100,7 +100,7 @@ def test_no_minute_holds_more_than_the_allowance_and_nobody_is_forgotten(
 
 @pytest.mark.req("SY-3")
 @given(st.lists(st.sampled_from(list(Lane)), min_size=2, max_size=30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_waiters_are_served_by_lane_and_then_in_the_order_they_came(lanes: list[Lane]) -> None:
     async def main() -> list[tuple[Lane, int]]:
         limiter = small_limiter(TunerLimits(start_workers=1, max_workers=1, start_rps=1e6, max_rps=1e6))
@@ -220,7 +220,7 @@ def test_a_call_that_can_never_fit_is_refused_at_once() -> None:
 
 @pytest.mark.req("SY-3")
 @given(st.integers(2, 4), st.integers(0, 1_000), st.sampled_from([1, 5, 20, 100]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, derandomize=True)
 def test_limiters_on_one_budget_never_exceed_the_allowance_together(count: int, seed: int, units: int) -> None:
     async def main() -> Calls:
         clock, dice = VirtualClock(), random.Random(seed)
@@ -237,7 +237,7 @@ def test_limiters_on_one_budget_never_exceed_the_allowance_together(count: int, 
 
     calls = virtual_time.run(main())
     assert calls.busiest_minute <= SMALL.units_per_minute
-    assert calls.busiest_minute >= 0.85 * SMALL.units_per_minute
+    assert calls.busiest_minute >= 0.95 * SMALL.units_per_minute - units
 
 
 class BrokenBudget:

@@ -42,7 +42,7 @@ def test_the_rate_converges_to_a_limit_that_nobody_told(limit: float, window_s: 
 
 @pytest.mark.req("SY-4")
 @given(limit=st.floats(2.0, 15.9), window_s=st.sampled_from([5.0, 20.0, 60.0]), seed=st.integers(0, 10_000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12, deadline=None, derandomize=True)
 def test_the_rate_converges_to_any_limit(limit: float, window_s: float, seed: int) -> None:
     done = run(UnknownService(limit, window_s), MINUTES, seed)
     assert done.mean_rate((MINUTES - 10) * 60, MINUTES * 60) == pytest.approx(limit, rel=0.10)
@@ -136,7 +136,7 @@ def test_errors_that_are_not_about_rate_neither_slow_down_nor_speed_up() -> None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ok", "throttled", "failed"]), st.floats(0.001, 5)), max_size=200))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_the_rate_stays_within_its_bounds_whatever_happens(events: list[tuple[str, float]]) -> None:
     tuner, now = new_tuner(), 0.0
     for kind, step in events:
