@@ -16,7 +16,7 @@ MOST_PARTS = 50
 _BOUNDARY = "postroom_batch"
 CONTENT_TYPE = f"multipart/mixed; boundary={_BOUNDARY}"
 _PARAMETER = re.compile(r'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
-_CONTENT_ID = re.compile(r"<?response-(?:[^<>]*[^0-9<>])?([0-9]{1,4})>?\s*")
+_CONTENT_ID = re.compile(rb"^content-id:[ \t]*<?response-(?:[^<>\r\n]*[^0-9<>\r\n])?([0-9]{1,4})>?\s*$", re.I | re.M)
 _STATUS_LINE = re.compile(rb"HTTP/[0-9.]+ ([0-9]{3})")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 
@@ -46,13 +46,17 @@ def answers(answer: Answer, count: int) -> list[Answer | None]:
 
 
 def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
-    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off."""
-    return re.split(rb"(?:\A|\r?\n)--" + re.escape(boundary) + rb"(?:--)?[ \t]*(?=\r?\n|\Z)", body)[1:-1]
+    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off.
+
+    A delimiter counts at the start of a line only: within a line, a message could hold a copy of it.
+    """
+    pieces = (b"\n" + body).split(b"\n--" + boundary)[1:-1]
+    return [piece for piece in pieces if piece.startswith((b"\r", b"\n"))]
 
 
 def _part(piece: bytes) -> tuple[int | None, Answer | None]:
     outer, _, inner = _cut(piece.lstrip(b"\r\n"))
-    content_id = _CONTENT_ID.fullmatch(_headers(outer).get("content-id", ""))
+    content_id = _CONTENT_ID.search(outer)
     head, has_end, body = _cut(inner.lstrip(b"\r\n"))
     status = _STATUS_LINE.match(head)
     if content_id is None or status is None or not has_end:

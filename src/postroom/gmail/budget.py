@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 from postroom.domain.clock import Clock
 from postroom.gmail.gate import Reserve
 from postroom.gmail.ports import Grant, Lane, UnitBudget
 from postroom.gmail.quota import MINUTE_S
 from postroom.gmail.windows import Pace, UnitWindow
 
-LEASE_LIFE_S = 2.0
+LEASE_LIFE_S = 0.75
 """Leased units that were not used by then are given up."""
-SLACK_S = LEASE_LIFE_S + 1.0
+SLACK_S = LEASE_LIFE_S + 0.75
 """A unit may be charged by the service this much later than it was leased; so long it counts beyond the minute."""
 _CHUNK_S = 0.5
 """Bulk lanes lease about so many seconds' worth at a time: few calls, and little to give up."""
@@ -46,33 +49,48 @@ class SharedWindow:
 
 
 class Leases:
-    """Units that this process has leased and not yet used."""
+    """Units that this process has leased and not yet used, oldest first."""
 
     def __init__(self, budget: UnitBudget, units_per_minute: int) -> None:
         self._budget = budget
-        self._chunk = max(int(units_per_minute / MINUTE_S * _CHUNK_S), 1)
-        self._units = 0
-        self._until = 0.0
+        self._chunk = int(units_per_minute / MINUTE_S * _CHUNK_S)
+        self._lots: deque[_Lot] = deque()
 
     async def take(self, units: int, lane: Lane, clock: Clock) -> float:
         """Zero if the units are there, and taken; else the seconds until it is worth asking again."""
-        if clock.monotonic() >= self._until:
-            self._units = 0
-        missing = units - self._units
+        missing = units - self._at_hand(clock.monotonic())
         if missing > 0:
-            # Urgent lanes lease what they need and no more, so that nothing of the reserve is left to others.
             asked_at = clock.monotonic()
-            wanted = missing if lane.may_use_reserve else max(missing, self._chunk)
-            grant = await self._budget.lease(wanted, lane)
-            if clock.monotonic() - asked_at >= LEASE_LIFE_S:
-                return _ASK_AGAIN_S
-            self._until = asked_at + LEASE_LIFE_S if self._units <= 0 else self._until
-            self._units += grant.units
-            if self._units < units:
+            grant = await self._budget.lease(self._wanted(missing, units, lane), lane)
+            self._lots.append(_Lot(asked_at + LEASE_LIFE_S, grant.units))
+            if self._at_hand(clock.monotonic()) < units:
                 return max(grant.retry_after_s, 0.0) or _ASK_AGAIN_S
-        self._units -= units
+        self._use(units)
         return 0.0
 
-    def give_back(self, units: int) -> None:
-        """Not used after all; good until the lease runs out."""
-        self._units += units
+    def give_back(self, units: int, clock: Clock) -> None:
+        """Taken a moment ago and not used after all."""
+        self._lots.appendleft(_Lot(clock.monotonic() + _ASK_AGAIN_S, units))
+
+    def _wanted(self, missing: int, units: int, lane: Lane) -> int:
+        """Urgent lanes lease what they need, so that nothing of the reserve is left to others. The others lease for a
+        few calls like this one, so that nothing is left over that fits no call."""
+        spare_calls = 0 if lane.may_use_reserve or not units else max(self._chunk // units - 1, 0)
+        return missing + spare_calls * units
+
+    def _at_hand(self, now: float) -> int:
+        while self._lots and (self._lots[0].until <= now or not self._lots[0].units):
+            self._lots.popleft()
+        return sum(lot.units for lot in self._lots)
+
+    def _use(self, units: int) -> None:
+        for lot in self._lots:
+            used = min(lot.units, units)
+            lot.units -= used
+            units -= used
+
+
+@dataclass(slots=True)
+class _Lot:
+    until: float
+    units: int

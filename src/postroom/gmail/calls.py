@@ -67,7 +67,7 @@ def segment(value: str, field: str) -> str:
     """An id as a part of a path: it cannot be empty, and cannot lead elsewhere."""
     if not value or value in (".", ".."):
         raise BadInput(field, "must not be empty" if not value else f"{value!r} is not an id")
-    return quote(value, safe="")
+    return value if value.isascii() and value.isalnum() else quote(value, safe="")
 
 
 def listing(

@@ -268,7 +268,7 @@ async def connected(
     batch_size: int | None = None,
     http_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[GmailClient]:
-    """A client with its own connections, which end with the block. `limiter` is the account's, shared by all clients."""
+    """A client with its own connections, which end with the block; the limiter is the account's, shared by all."""
     config = config or TransportConfig()
     most = limiter.gate.limits.max_in_flight
     limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most)

@@ -33,7 +33,7 @@ def _no_connection(error: Exception, host: str) -> Unreachable:
             return Unreachable(f"The name {host} could not be looked up (DNS). Check the network and its name server.")
         if isinstance(cause, ssl.SSLError):
             return Unreachable(
-                f"{host} could not prove who it is (TLS: {cause.reason or 'failed'}). "
+                f"{host} could not prove who it is (TLS: {getattr(cause, 'reason', None) or 'failed'}). "
                 "Check this machine's clock and whether a proxy is in between."
             )
         if isinstance(cause, ConnectionRefusedError):

@@ -95,9 +95,11 @@ class Fetcher:
             async with asyncio.TaskGroup() as tasks:
                 for group in groups:
                     tasks.create_task(self._settle(group, attempt, results))
-        except* PostroomError as errors:
-            first = _first_of(errors)
-            raise first from None
+        except BaseExceptionGroup as group:
+            ours, others = group.split(PostroomError)
+            if ours is None or others is not None:
+                raise
+            raise _first_of(ours) from None
 
     async def _settle(self, ids: list[str], attempt: int, results: dict[str, Fetched]) -> None:
         """Ask for these, keep what is final, and ask again for the rest."""

@@ -109,7 +109,7 @@ class Limiter:
         wait = await self._leases.take(waiter.units, waiter.lane, self._clock)
         # Others may have come or gone during the lease; what was leased stays at hand for whoever is first now.
         if wait <= 0 and (waiter.turn.done() or self._first() is not waiter):
-            self._leases.give_back(waiter.units)
+            self._leases.give_back(waiter.units, self._clock)
             return _AT_ONCE_S
         return wait
 

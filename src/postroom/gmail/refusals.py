@@ -48,6 +48,8 @@ class Answer:
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
+    answered_at: float | None = None
+    """When its first byte came, on the monotonic clock: the service's time, without that of the line."""
 
     @property
     def is_success(self) -> bool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -69,7 +70,12 @@ class Call:
 
     @property
     def target(self) -> str:
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{_query_string(self.query)}" if self.query else self.path
+
+
+@lru_cache(maxsize=64)  # a sync asks for a million messages with the same few words
+def _query_string(query: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +127,27 @@ class Transport:
     async def _observed(self, call: Call, token: str, read: Callable[[Answer], Reading[T]]) -> Reading[T]:
         """One exchange, and what the tuner and the metrics learn from it."""
         sent_at = self.clock.monotonic()
+        answered_at: float | None = None
         error: PostroomError | None = None
         try:
-            reading = read(await self._exchange(call, token))
+            answer = await self._exchange(call, token)
+            answered_at = answer.answered_at
+            reading = read(answer)
             error = reading.throttled
             return reading
         except PostroomError as raised:
             error = raised
             raise
         finally:
-            self._note(call, error, sent_at)
+            self._note(call, error, sent_at, answered_at)
 
-    def _note(self, call: Call, error: PostroomError | None, sent_at: float) -> None:
+    def _note(self, call: Call, error: PostroomError | None, sent_at: float, answered_at: float | None) -> None:
         now = self.clock.monotonic()
         tuner = self.limiter.gate.tuner
         match error:
             case None | Gone() | Refused():
-                tuner.succeeded(sent_at, now)
+                # A large message on a thin line takes long without the service being slow.
+                tuner.succeeded(sent_at, now if answered_at is None else answered_at)
             case Throttled():
                 wait = error.retry_after
                 tuner.throttled(sent_at, now, None if wait is None else wait.total_seconds())
@@ -167,6 +177,7 @@ class Transport:
 
     async def _receive(self, request: httpx2.Request) -> Answer:
         response = await self._http.send(request, stream=True, follow_redirects=False)
+        answered_at = self.clock.monotonic()
         try:
             pieces: list[bytes] = []
             size = 0
@@ -177,7 +188,7 @@ class Transport:
                 pieces.append(piece)
         finally:
             await response.aclose()
-        return Answer(response.status_code, response.headers, b"".join(pieces))
+        return Answer(response.status_code, response.headers, b"".join(pieces), answered_at)
 
     def _refuse_long_pause(self) -> None:
         pause = self.limiter.gate.tuner.hold_until - self.clock.monotonic()
