@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from sqlalchemy import func, select
 
 from benchmarks.contract import Load, Measure, Stopwatch, Store, batches, check_all_done
+from postroom import eventloop
 from postroom.db import connect
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
@@ -34,7 +35,7 @@ def noop_job(number: int) -> NewJob:
 
 
 def throughput(store: Store, load: Load, options: Mapping[str, int]) -> dict[Measure, float]:
-    return asyncio.run(_throughput(store, load, options.get("concurrency", 200)))
+    return eventloop.run(_throughput(store, load, options.get("concurrency", 500)))
 
 
 async def _throughput(store: Store, load: Load, concurrency: int) -> dict[Measure, float]:
@@ -63,7 +64,7 @@ async def _count_completed(queue: JobQueue) -> int | None:
 
 def latency(store: Store, samples: int) -> list[float]:
     """Milliseconds from the call that enqueues into an idle system to the first line of the handler."""
-    return asyncio.run(_latency(store, samples))
+    return eventloop.run(_latency(store, samples))
 
 
 async def _latency(store: Store, samples: int) -> list[float]:

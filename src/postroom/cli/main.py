@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, jobs
+from postroom.cli import account, jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors
@@ -29,6 +29,7 @@ app.command()(worker)
 app.command()(doctor)
 app.add_typer(account.app, name="account")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(sim.app, name="sim")
 
 
 def _print_version(wanted: bool) -> None:

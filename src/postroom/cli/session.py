@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from postroom import settings
+from postroom import eventloop, settings
 from postroom.app import App, open_app
 from postroom.telemetry import logs
 
@@ -24,4 +23,4 @@ def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False)
         async with open_app(loaded) as app:
             return await action(app)
 
-    return asyncio.run(run())
+    return eventloop.run(run())

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from postroom.gmail.sim.command import serve
-
 app = typer.Typer(help="Stand-ins for outside services, on this machine only.", no_args_is_help=True)
 
 
@@ -31,4 +29,6 @@ def gmail(
     quota: Annotated[Quota, typer.Option(help="Which of Gmail's limits to enforce.")] = Quota.NONE,
 ) -> None:
     """Serve a generated mailbox as Gmail would, and print one line of JSON when ready."""
+    from postroom.gmail.sim.command import serve  # a web server: other commands start faster without it
+
     serve(port=port, messages=messages, seed=seed, quota=quota)

@@ -36,6 +36,11 @@ class Tx:
     def execute(self, statement: Executable, parameters: Rows | None = None) -> CursorResult[*tuple[Any, ...]]:
         return self.connection.execute(statement, parameters)
 
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
+        """Run a hand-written statement (see `db/plain.py`) as it stands, and fetch what it returns, if anything."""
+        result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
+        return result.all() if result.returns_rows else ()
+
     def after_commit(self, key: str, action: AfterCommit) -> None:
         """Run `action` after the commit, once for all calls with this key; never after a rollback."""
         self.on_commit[key] = action

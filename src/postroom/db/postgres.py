@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection
+from psycopg.types.string import TextLoader
+from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -22,6 +23,7 @@ class PostgresDatabase(Database):
     def __init__(self, url: URL, settings: DatabaseSettings) -> None:
         url = url.set(drivername="postgresql+psycopg")
         self._engine: AsyncEngine = create_async_engine(url, pool_size=settings.pool_size, max_overflow=0)
+        event.listen(self._engine.sync_engine, "connect", _read_ids_as_text)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
@@ -36,3 +38,7 @@ class PostgresDatabase(Database):
     async def close(self) -> None:
         await self.wake.close()
         await self._engine.dispose()
+
+
+def _read_ids_as_text(connection: Any, record: Any) -> None:
+    connection.driver_connection.adapters.register_loader("uuid", TextLoader)

@@ -1,1 +1,1 @@
-"""Talking to Gmail: the client, its quota and errors, login, parsing and composing of mail; `sim` is the stand-in."""
+"""Talking to Gmail: the client, its quota and errors, login; `sim` is the stand-in."""

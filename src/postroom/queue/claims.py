@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from postroom.db import Tx
+from postroom.db.plain import bind_time, read_time
 from postroom.db.types import utc_text
 from postroom.domain.tiers import Tier
 from postroom.queue.guard import StarvationGuard
@@ -72,12 +73,15 @@ class Claimant:
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
         """Extend the leases of these jobs; returns the ids of those that are still ours."""
-        rows = json.dumps([{"id": job.id, "fence": job.fence} for job in jobs])
-        moment = {"now": now, "lease_expires_at": now + self.lease}
-        return set(tx.execute(statements(tx.dialect).heartbeat, {"rows": rows, **moment}).scalars())
+        fences = json.dumps({job.id: job.fence for job in jobs})
+        rows = tx.rows(statements(tx.dialect).heartbeat, {"fences": fences, **self._lease_from(tx, now)})
+        return {job_id for (job_id,) in rows}
+
+    def _lease_from(self, tx: Tx, now: datetime) -> dict[str, Any]:
+        return {"now": bind_time(tx.dialect, now), "lease_expires_at": bind_time(tx.dialect, now + self.lease)}
 
     def _lock_guards(self, tx: Tx, sql: Statements) -> dict[QueueName, StarvationGuard]:
-        rows = tx.execute(sql.guards).all()
+        rows = tx.rows(sql.guards)
         return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
 
     def _claim(
@@ -92,16 +96,16 @@ class Claimant:
             if guard.runs != before[queue]:
                 high, interactive = guard.runs
                 run = {"run_high_priority": high, "run_interactive": interactive}
-                tx.execute(sql.set_guard, {"queue_name": queue, **run})
+                tx.rows(sql.set_guard, {"queue_name": queue.value, **run})
         ids = json.dumps([pick.job_id for pick in picks])
-        lease = {"worker_id": self.worker_id, "now": now, "lease_expires_at": now + self.lease}
-        rows = {row[0]: row for row in tx.execute(sql.claim, {"ids": ids, **lease}).all()}
+        claim = {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}
+        rows = {row[0]: row for row in tx.rows(sql.claim, claim)}
         return [(pick, _claimed_job(pick, rows[pick.job_id], now)) for pick in picks if pick.job_id in rows]
 
 
 def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], list[str]]:
     lines: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    for queue, tier, job_id, priority, seq in tx.execute(sql.heads, {"limit": limit}).all():
+    for queue, tier, job_id, priority, seq in tx.rows(sql.heads, {"limit": limit}):
         lines.setdefault((queue, tier), []).append((-priority, seq, job_id))
     return {
         (QueueName(queue), Tier(tier)): [job_id for _, _, job_id in sorted(line)]
@@ -111,7 +115,7 @@ def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], 
 
 def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
     job_id, job_type, payload, attempt, max_attempts, fence, queued_at, not_before = row
-    since = queued_at if not_before is None else max(queued_at, not_before)
+    since = _since(queued_at, not_before)
     return ClaimedJob(
         id=job_id,
         type=job_type,
@@ -125,24 +129,22 @@ def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
     )
 
 
+def _since(queued_at: datetime | str, not_before: datetime | str | None) -> datetime:
+    """When a job could first have been claimed."""
+    moments = [moment for moment in (read_time(queued_at), read_time(not_before)) if moment is not None]
+    return max(moments)
+
+
 def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> set[str]:
     """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
     sql = statements(tx.dialect)
-    completed = [
-        {"id": job.id, "fence": job.fence, "result": settlement.result_json}
-        for job, settlement in settlements
-        if settlement.state is JobState.COMPLETED
-    ]
-    others = [
-        _settled_row(job, settlement, now)
-        for job, settlement in settlements
-        if settlement.state is not JobState.COMPLETED
-    ]
-    refused = {job.id for job, _ in settlements}
-    for statement, rows in ((sql.complete, completed), (sql.settle, others)):
-        if rows:
-            refused.difference_update(tx.execute(statement, {"rows": json.dumps(rows), "now": now}).scalars().all())
-    return refused
+    moment = bind_time(tx.dialect, now)
+    written: list[Sequence[Any]] = []
+    if fences := {job.id: job.fence for job, settlement in settlements if settlement.is_plain_completion}:
+        written += tx.rows(sql.complete, {"fences": json.dumps(fences), "now": moment})
+    if rows := [_settled_row(job, s, now) for job, s in settlements if not s.is_plain_completion]:
+        written += tx.rows(sql.settle, {"rows": json.dumps(rows), "now": moment})
+    return {job.id for job, _ in settlements} - {job_id for (job_id,) in written}
 
 
 def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict[str, Any]:
@@ -154,21 +156,25 @@ def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict
         "attempts": settlement.attempts,
         "not_before": settlement.not_before and utc_text(settlement.not_before),
         "error": settlement.error,
+        "result": settlement.result_json,
         "finished_at": utc_text(now) if settlement.state in FINISHED else None,
     }
 
 
 def _recover(tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
-    return [
-        Recovered(row.id, row.type, JobState(row.state), row.last_error)
-        for row in tx.execute(sql.recover, {"now": now}).all()
-    ]
+    rows = tx.rows(sql.recover, {"now": bind_time(tx.dialect, now)})
+    return [Recovered(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
 
 
 def _promote(tx: Tx, sql: Statements, now: datetime) -> datetime | None:
     """Make ripe jobs claimable; returns when the next one will be ripe."""
-    next_ripe: datetime | None = tx.execute(sql.next_ripe).scalar()
+    next_ripe = _next_ripe(tx, sql)
     if next_ripe is not None and next_ripe <= now:
-        tx.execute(sql.promote, {"now": now, "limit": PROMOTED_AT_ONCE})
-        next_ripe = tx.execute(sql.next_ripe).scalar()
+        tx.rows(sql.promote, {"now": bind_time(tx.dialect, now), "limit": PROMOTED_AT_ONCE})
+        next_ripe = _next_ripe(tx, sql)
     return next_ripe
+
+
+def _next_ripe(tx: Tx, sql: Statements) -> datetime | None:
+    [(moment,)] = tx.rows(sql.next_ripe)
+    return read_time(moment)

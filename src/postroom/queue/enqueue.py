@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select, union_all
 
 from postroom.db import Dialect, Tx
+from postroom.db.plain import bind_time
 from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.types import utc_text
 from postroom.domain.clock import require_utc
@@ -50,7 +51,7 @@ def insert(tx: Tx, catalogue: Catalogue, new_jobs: Sequence[NewJob], now: dateti
     encoded = json.dumps(distinct, ensure_ascii=False)
     written = {
         key or job_id: job_id
-        for job_id, key in tx.execute(statements(tx.dialect).enqueue, {"rows": encoded, "now": now})
+        for job_id, key in tx.rows(statements(tx.dialect).enqueue, {"rows": encoded, "now": bind_time(tx.dialect, now)})
     }
     holders = written | _holders(tx, [key for row in distinct if (key := _name(row)) not in written])
     return [
@@ -113,7 +114,7 @@ def _check_key(key: str | None) -> None:
 
 def reserve(tx: Tx, count: int) -> list[int]:
     """Numbers of the accepted order. PostgreSQL's sequence is shared, so its numbers may leave gaps."""
-    numbers = list(tx.execute(statements(tx.dialect).next_seqs, {"n": count}).scalars())
+    numbers = [number for (number,) in tx.rows(statements(tx.dialect).next_seqs, {"n": count})]
     return numbers if tx.dialect is Dialect.POSTGRESQL else list(range(numbers[0], numbers[0] + count))
 
 

@@ -51,6 +51,11 @@ class Settlement:
     error: str | None = None
     result_json: str | None = None
 
+    @property
+    def is_plain_completion(self) -> bool:
+        """Done, with nothing more to say: how most attempts end."""
+        return self.state is JobState.COMPLETED and self.result_json is None
+
 
 def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime, random: Random) -> Settlement:
     match outcome:

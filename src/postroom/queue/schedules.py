@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Select, delete, select, update
 
 from postroom.db import Dialect, Tx
+from postroom.db.plain import bind_time
 from postroom.db.tables.queue import schedules
 from postroom.domain.errors import BadInput
 from postroom.queue import cadence, enqueue
@@ -45,9 +46,9 @@ def declare(tx: Tx, catalogue: Catalogue, wanted: Iterable[Schedule], now: datet
             "payload_json": enqueue.encode_payload(schedule.payload),
             "idempotency_key": schedule.job_key,
             "cadence": schedule.cadence,
-            "next_at": cadence.parse(schedule.cadence).first(now),
+            "next_at": bind_time(tx.dialect, cadence.parse(schedule.cadence).first(now)),
         }
-        tx.execute(statements(tx.dialect).declare_schedule, values)
+        tx.rows(statements(tx.dialect).declare_schedule, values)
 
 
 def remove(tx: Tx, name: str) -> None:

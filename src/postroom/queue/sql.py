@@ -4,21 +4,15 @@ They are written once for both databases; what differs between the dialects is i
 in as one JSON document, so that a hundred jobs cost one statement. `statements(dialect)` builds the set.
 
 The literals `state = 'queued' AND ready` and their like repeat the predicates of the partial indexes word for word:
-that is what lets the planners use those indexes. A claim is looked up by its lease and not by `state = 'running'`,
-because there the planner would be wrong to use one: it would walk over the dead entries of every job just finished.
+that is what lets the planners use those indexes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from sqlalchemy import TextClause, bindparam, text
-from sqlalchemy.sql.selectable import TextualSelect
-
-from postroom.db import Dialect
-from postroom.db.types import Id, Instant
+from postroom.db import Dialect, plain
 from postroom.domain.tiers import Tier
 from postroom.queue.model import QueueName
 
@@ -32,6 +26,27 @@ def _records(dialect: Dialect, columns: str) -> str:
     names = [column.split()[0] for column in columns.split(", ")]
     fields = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in names)
     return f"(SELECT {fields} FROM json_each(:rows)) AS r"  # noqa: S608 (names from this module)
+
+
+def _fences(dialect: Dialect) -> str:
+    """The JSON parameter `:fences` (an object of job id to fence) as a table `f` with the columns key and value."""
+    if dialect is Dialect.POSTGRESQL:
+        return "json_each_text(CAST(:fences AS json)) AS f"
+    return "json_each(:fences) AS f"
+
+
+def _holds_claim(dialect: Dialect) -> str:
+    """That the claim named in `f` is in force.
+
+    It is looked up by its lease and not by `state = 'running'`: PostgreSQL would take the index of running jobs for
+    that, and walk over the dead entries of every job just finished.
+    """
+    if dialect is Dialect.POSTGRESQL:
+        return (
+            "jobs.id = CAST(f.key AS uuid) AND jobs.fence = CAST(f.value AS bigint) "
+            "AND jobs.lease_expires_at IS NOT NULL"
+        )
+    return "jobs.id = f.key AND jobs.fence = f.value AND jobs.lease_expires_at IS NOT NULL"
 
 
 def _among_ids(dialect: Dialect) -> str:
@@ -92,32 +107,32 @@ _CLAIM = """
     WHERE {among_ids} AND state = 'queued'
     RETURNING id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
 
-# What most attempts end with, and so a statement of its own: the less a row carries, the less there is to parse.
+# What most attempts end with, and so a statement of its own: with no result to carry there is little to parse.
 _COMPLETE = """
     UPDATE jobs SET
-        state = 'completed', result_json = r.result, lease_expires_at = NULL, finished_at = :now, updated_at = :now
-    FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
+        state = 'completed', result_json = NULL, lease_expires_at = NULL, finished_at = :now, updated_at = :now
+    FROM {fences}
+    WHERE {holds_claim}
     RETURNING jobs.id"""
 
 _SETTLE = """
     UPDATE jobs SET
         state = r.state, ready = r.ready, attempts = r.attempts, not_before = r.not_before,
-        last_error = COALESCE(r.error, jobs.last_error), lease_expires_at = NULL, finished_at = r.finished_at,
-        queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
+        last_error = COALESCE(r.error, jobs.last_error), result_json = r.result, lease_expires_at = NULL,
+        finished_at = r.finished_at, queued_at = CASE r.state WHEN 'queued' THEN :now ELSE jobs.queued_at END,
         updated_at = :now
     FROM {records}
     WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
 _SETTLE_COLUMNS = (
     "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
-    "error text, finished_at timestamptz"
+    "error text, result text, finished_at timestamptz"
 )
 
 _HEARTBEAT = """
     UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
-    FROM {records}
-    WHERE jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
+    FROM {fences}
+    WHERE {holds_claim}
     RETURNING jobs.id"""
 
 _PROMOTE = """
@@ -154,48 +169,37 @@ _DECLARE_SCHEDULE = """
 
 @dataclass(frozen=True)
 class Statements:
-    next_seqs: TextClause
-    enqueue: TextualSelect
-    guards: TextClause
-    set_guard: TextClause
-    heads: TextualSelect
-    claim: TextualSelect
-    complete: TextualSelect
-    settle: TextualSelect
-    heartbeat: TextualSelect
-    next_ripe: TextualSelect
-    promote: TextClause
-    recover: TextualSelect
-    declare_schedule: TextClause
+    next_seqs: str
+    enqueue: str
+    guards: str
+    set_guard: str
+    heads: str
+    claim: str
+    complete: str
+    settle: str
+    heartbeat: str
+    next_ripe: str
+    promote: str
+    recover: str
+    declare_schedule: str
 
 
 @cache
 def statements(dialect: Dialect) -> Statements:
-    fenced = _records(dialect, "id uuid, fence bigint")
-    return Statements(
-        next_seqs=text(_next_seqs(dialect)),
-        enqueue=_timed(_ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)), "now").columns(id=Id),
-        guards=text(_guards(dialect)),
-        set_guard=text(_SET_GUARD),
-        heads=text(_union(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier)).columns(id=Id),
-        claim=_timed(_CLAIM.format(among_ids=_among_ids(dialect)), "now", "lease_expires_at").columns(
-            id=Id, queued_at=Instant, not_before=Instant
-        ),
-        complete=_timed(
-            _COMPLETE.format(records=_records(dialect, "id uuid, fence bigint, result text")), "now"
-        ).columns(id=Id),
-        settle=_timed(_SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS)), "now").columns(id=Id),
-        heartbeat=_timed(_HEARTBEAT.format(records=fenced), "now", "lease_expires_at").columns(id=Id),
-        next_ripe=text(_NEXT_RIPE).columns(not_before=Instant),
-        promote=_timed(_PROMOTE, "now"),
-        recover=_timed(_RECOVER, "now").columns(id=Id),
-        declare_schedule=_timed(_DECLARE_SCHEDULE, "next_at"),
-    )
-
-
-def _timed(sql: str, *instants: str) -> TextClause:
-    return text(sql).bindparams(*(bindparam(name, type_=Instant) for name in instants))
-
-
-def _union(parts: Iterable[str]) -> str:
-    return "\n    UNION ALL".join(parts)
+    claim = {"fences": _fences(dialect), "holds_claim": _holds_claim(dialect)}
+    texts = {
+        "next_seqs": _next_seqs(dialect),
+        "enqueue": _ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)),
+        "guards": _guards(dialect),
+        "set_guard": _SET_GUARD,
+        "heads": "\n    UNION ALL".join(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier),
+        "claim": _CLAIM.format(among_ids=_among_ids(dialect)),
+        "complete": _COMPLETE.format(**claim),
+        "settle": _SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS)),
+        "heartbeat": _HEARTBEAT.format(**claim),
+        "next_ripe": _NEXT_RIPE,
+        "promote": _PROMOTE,
+        "recover": _RECOVER,
+        "declare_schedule": _DECLARE_SCHEDULE,
+    }
+    return Statements(**{name: plain.statement(dialect, sql) for name, sql in texts.items()})

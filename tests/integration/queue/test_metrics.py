@@ -56,7 +56,6 @@ async def serve(database: Database, tiers: list[Tier]) -> None:
             for n, tier in enumerate(tiers)
         )
     )
-    record_depth(await database.read(depth))
     guard = QueueSettings(max_consecutive_same_tier=2)
     await Worker(queue, {"noop": handle}, SETTINGS, guard, until_idle=True).run()
 
@@ -77,6 +76,8 @@ async def test_each_dequeue_is_counted_by_tier_queue_and_override(database: Data
 async def test_waiting_time_and_depth_are_told_by_tier_and_queue(database: Database) -> None:
     metrics.configure()
     await serve(database, [Tier.INTERACTIVE])
+    await make_queue(database, SystemClock()).enqueue(NewJob("noop", queue=QueueName.LIVE, tier=Tier.INTERACTIVE))
+    record_depth(await database.read(depth))
     names = {name for name, labels, _ in samples() if labels.get("policy_tier") and labels.get("queue_name")}
     assert {"wait_seconds_bucket", "wait_seconds_sum", "wait_seconds_count", "depth"} <= names
     depths = {

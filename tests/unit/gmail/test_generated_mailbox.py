@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.addresses import parse_addresses
-from postroom.gmail.encoded_words import decode_words
-from postroom.gmail.parsing import ParsedMail, parse_mail
 from postroom.gmail.sim.mailbox import Category, GeneratedMailbox, Ugly
 from postroom.gmail.sim.model import MailSource, MailSummary
+from postroom.mail.addresses import parse_addresses
+from postroom.mail.encoded_words import decode_words
+from postroom.mail.parsing import ParsedMail, parse_mail
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)

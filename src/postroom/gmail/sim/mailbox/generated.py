@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.header_writing import address_problem
 from postroom.gmail.sim.mailbox.cast import Cast, Party
 from postroom.gmail.sim.mailbox.dice import MASK, Dice, derive
 from postroom.gmail.sim.mailbox.labels import USER_LABELS, labels_of
@@ -19,6 +18,7 @@ from postroom.gmail.sim.mailbox.threads import letter_of, speaker, story_of
 from postroom.gmail.sim.mailbox.ugly import HUGE_CHARS, Ugly, ugliness
 from postroom.gmail.sim.mailbox.writing import Envelope, write
 from postroom.gmail.sim.model import MailSummary
+from postroom.mail.header_writing import address_problem
 
 # Multiplying by an odd number modulo 2^64 never maps two indexes to one id, and can be undone.
 _STRIDE = 0xD1342543DE82EF95

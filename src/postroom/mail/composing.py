@@ -18,8 +18,8 @@ from email.utils import format_datetime
 
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
-from postroom.gmail.addresses import Address, canonical_set
-from postroom.gmail.header_writing import (
+from postroom.mail.addresses import Address, canonical_set
+from postroom.mail.header_writing import (
     MESSAGE_ID,
     address_problem,
     address_words,
@@ -30,7 +30,7 @@ from postroom.gmail.header_writing import (
     folded,
     text_words,
 )
-from postroom.gmail.parsing import ParsedMail
+from postroom.mail.parsing import ParsedMail
 
 MAX_REFERENCES = 50
 _EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")

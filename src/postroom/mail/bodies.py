@@ -8,9 +8,9 @@ import io
 import re
 from dataclasses import dataclass, field
 
-from postroom.gmail.encoded_words import decode_words
-from postroom.gmail.headers import parse_parameters
-from postroom.gmail.mime import Part
+from postroom.mail.encoded_words import decode_words
+from postroom.mail.headers import parse_parameters
+from postroom.mail.mime import Part
 
 MAX_FILENAME_CHARS = 150
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.gmail.addresses import Address, canonical_address, parse_addresses
+from postroom.mail.addresses import Address, canonical_address, parse_addresses
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from postroom.gmail.charsets import decode_text, guess_text
-from postroom.gmail.encoded_words import decode_words
+from postroom.mail.charsets import decode_text, guess_text
+from postroom.mail.encoded_words import decode_words
 
 MAX_BLOCK_BYTES = 1 << 20
 MAX_HEADERS = 2_000

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 
-from postroom.gmail.addresses import Address, parse_addresses
-from postroom.gmail.bodies import (
+from postroom.mail.addresses import Address, parse_addresses
+from postroom.mail.bodies import (
     Attachment,
     attachment_of,
     decode_transfer,
@@ -17,10 +17,10 @@ from postroom.gmail.bodies import (
     filename_of,
     transfer_encoding_of,
 )
-from postroom.gmail.charsets import decode_text
-from postroom.gmail.headers import Headers, split_headers
-from postroom.gmail.html_text import html_to_text
-from postroom.gmail.mime import Part, parts_of
+from postroom.mail.charsets import decode_text
+from postroom.mail.headers import Headers, split_headers
+from postroom.mail.html_text import html_to_text
+from postroom.mail.mime import Part, parts_of
 
 MAX_REFERENCES = 100
 MAX_PROBLEMS = 50

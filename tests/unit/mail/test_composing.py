@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.addresses import Address
-from postroom.gmail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, forward_of, reply_to
-from postroom.gmail.parsing import ParsedMail, parse_mail
+from postroom.mail.addresses import Address
+from postroom.mail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, forward_of, reply_to
+from postroom.mail.parsing import ParsedMail, parse_mail
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from postroom.gmail.headers import MAX_BLOCK_BYTES, Headers, parse_parameters, split_headers
+from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, parse_parameters, split_headers
 
 MAX_DEPTH = 20
 MAX_PARTS = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.addresses import Address, canonical_address
-from postroom.gmail.encoded_words import encode_words
+from postroom.mail.addresses import Address, canonical_address
+from postroom.mail.encoded_words import encode_words
 
 _LINE = 76
 _LONGEST_WORD = 900  # RFC 5322 allows 998 a line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 
-from postroom.gmail.charsets import decode_text
+from postroom.mail.charsets import decode_text
 
 # A raw "?" inside is forbidden but common; the bound keeps the search linear on hostile input.
 _WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,20})?\?([bBqQ])\?((?:[^?]|\?(?!=)){0,1000})\?=")

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from postroom.gmail.encoded_words import decode_words
+from postroom.mail.encoded_words import decode_words
 
 MAX_ADDRESSES = 2_000
 MAX_HEADER_CHARS = 64 << 10
