@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
@@ -45,7 +46,7 @@ async def examine_installation(
         return
     for account in accounts:
         for finding in await _look_at_account(vault, account, clock):
-            yield finding
+            yield replace(finding, account=account.email)
 
 
 def judge_home(home: Path) -> Finding:

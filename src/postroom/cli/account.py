@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ import typer
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import Account, Provider, get_account, list_accounts
 from postroom.app import App
-from postroom.cli.doctor import print_finding
+from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.output import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import with_app
 from postroom.domain.clock import Clock
@@ -72,7 +73,8 @@ def add(
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
-    if client_secrets is None and api_base == GOOGLE and access_token is None:
+    has_token = access_token is not None or ACCESS_TOKEN_VARIABLE in os.environ
+    if client_secrets is None and api_base == GOOGLE and not has_token:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
     async def obtain(clock: Clock) -> StoredGrant:
@@ -128,9 +130,9 @@ def check(
         findings: list[Finding] = []
         for account in chosen:
             found = await _enrolment(app).check(account)
-            findings += found
+            findings += (replace(finding, account=account.email) for finding in found)
             if not json:
-                console.print(account.email, style="bold", markup=False)
+                print_heading(account.email)
                 for finding in found:
                     print_finding(finding)
         if json:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import typer
 
-from postroom import settings
+from postroom import eventloop, settings
 from postroom.accounts.doctor import examine_installation
 from postroom.app import open_vault
 from postroom.cli.output import JsonOption, console, print_json
@@ -24,7 +22,7 @@ def doctor(json: JsonOption = False) -> None:
     """
     loaded = settings.load()
     logs.configure(level="error", format="console", secrets=loaded.secrets())
-    findings = asyncio.run(_examine(loaded, quiet=json))
+    findings = eventloop.run(_examine(loaded, quiet=json))
     if json:
         print_json(findings)
     if first_failure(findings):
@@ -32,12 +30,18 @@ def doctor(json: JsonOption = False) -> None:
 
 
 async def _examine(loaded: settings.Settings, *, quiet: bool) -> list[Finding]:
-    findings = []
+    findings: list[Finding] = []
     async for finding in examine_installation(loaded, open_vault(loaded), SystemClock()):
-        findings.append(finding)
         if not quiet:
+            if findings and finding.account != findings[-1].account:
+                print_heading(finding.account)
             print_finding(finding)
+        findings.append(finding)
     return findings
+
+
+def print_heading(account: str) -> None:
+    console.print(account, style="bold", markup=False)
 
 
 def print_finding(finding: Finding) -> None:

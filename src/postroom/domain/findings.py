@@ -38,6 +38,8 @@ class Finding:
     """The thing looked at: a folder, a host, an account."""
     message: str
     remedy: str = ""
+    account: str = ""
+    """Whose check-up it was; empty for what concerns all."""
 
     @property
     def text(self) -> str:
