@@ -101,7 +101,10 @@ class Vault:
     def _lock(self, name: str, how: int) -> Lock | None:
         path = self._path(name).with_suffix(".lock")
         self._make_folder()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise _not_written(path, error) from error
         try:
             fcntl.flock(descriptor, how)
         except BlockingIOError:
@@ -226,8 +229,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _write_temporary(path: Path, content: bytes) -> Path:
     temporary = path.with_name(f"{path.name}.{new_id()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import isnan
 from urllib.parse import urlsplit
 
 import httpx2
@@ -63,7 +64,7 @@ class TokenEndpoint:
         answer = _json(response)
         skew = complaint(skew_of(response.headers, self._clock.now()), self._host)
         if response.status_code != 200:
-            raise self._refusal(response, answer, skew)
+            raise self._refusal(response, answer, skew, is_first="code" in form)
         return self._tokens(answer, skew)
 
     @property
@@ -72,7 +73,7 @@ class TokenEndpoint:
 
     def _tokens(self, answer: Mapping[str, object], skew: str | None) -> Tokens:
         token, lifetime = answer.get("access_token"), answer.get("expires_in", 3_600)
-        if not isinstance(token, str) or not token or not isinstance(lifetime, int | float):
+        if not isinstance(token, str) or not token or not isinstance(lifetime, int | float) or isnan(lifetime):
             raise Retryable(
                 f"{self._host} answered with something that is no token. A captive portal or a proxy may be in the "
                 "way; open a web page in a browser on this machine and see."
@@ -87,13 +88,20 @@ class TokenEndpoint:
             clock_complaint=skew,
         )
 
-    def _refusal(self, response: httpx2.Response, answer: Mapping[str, object], skew: str | None) -> PostroomError:
+    def _refusal(
+        self, response: httpx2.Response, answer: Mapping[str, object], skew: str | None, *, is_first: bool
+    ) -> PostroomError:
         name, status = answer.get("error"), response.status_code
         if status == 429 or status >= 500:
             wait = retry_after(response.headers, "", self._clock.now())
             return Retryable(f"{self._host} is not able to answer now ({status}).", retry_after=wait)
         again = f"`postroom account add gmail --email {self._email} --client-secrets FILE`"
         suffix = f" {skew}" if skew else ""
+        if name == "invalid_grant" and is_first:
+            return LoginNeeded(
+                f"Google did not accept the code that its page gave for {self._email}: it was used before or is too "
+                f"old. Log in again with {again}.{suffix}"
+            )
         if name == "invalid_grant":
             return LoginNeeded(
                 f"Google no longer accepts the login of {self._email}: access was withdrawn, the password was changed, "

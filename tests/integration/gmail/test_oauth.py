@@ -25,6 +25,7 @@ from postroom.gmail.permissions import CHANGE, EVERYTHING
 from postroom.gmail.scope import shortage, wanted
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
+from postroom.gmail.token_endpoint import TokenEndpoint
 from postroom.gmail.transport import TransportConfig
 from postroom.telemetry import logs
 from postroom.vault import Vault
@@ -88,6 +89,11 @@ async def test_a_code_without_its_verifier_is_worth_nothing(sim: Sim) -> None:
         async with httpx2.AsyncClient(trust_env=False) as http:
             answer = await http.post(f"{sim.url}/token", data=form)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+
+
+async def test_a_code_that_is_worth_nothing_any_more_is_said_to_be_so(sim: Sim) -> None:
+    with pytest.raises(LoginNeeded, match="it was used before or is too old"):
+        await TokenEndpoint(app_at(sim.url), OWNER, CLOCK).redeem("4/used", "verifier", "http://127.0.0.1:1/")
 
 
 async def test_strangers_at_the_port_are_turned_away_and_the_wait_goes_on(sim: Sim) -> None:
@@ -324,6 +330,7 @@ async def test_a_login_server_in_trouble_is_left_alone_for_as_long_as_it_says(si
         (page(b"<html>Welcome to the hotel</html>"), Retryable, "captive portal"),
         (page(b'{"access_token": 7}', content_type="application/json"), Retryable, "is no token"),
         (page(b"[" * 10_000, content_type="application/json"), Retryable, "is no token"),
+        (page(b'{"access_token": "x", "expires_in": NaN}', content_type="application/json"), Retryable, "is no token"),
         (page(b"not here", "404 Not Found"), Fatal, "does not answer like a login server"),
         (page(b'{"error": "invalid_client"}', "401 Unauthorized"), LoginNeeded, "client secrets are wrong"),
         (page(b'{"error": "org_internal"}', "403 Forbidden"), LoginNeeded, "org_internal"),
