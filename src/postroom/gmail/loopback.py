@@ -25,6 +25,10 @@ _LONGEST_HEAD = 16 * 1024
 _HEAD_S = 10.0
 _DONE = "Postroom has what it needs. You can close this window."
 _DECLINED = "Access was not granted. You can close this window and try again."
+_WHY_DECLINED = (
+    'Access was declined on Google\'s page, or the account may not use this app while it is in "Testing" (add it as a '
+    "test user in Google's console). Nothing was stored."
+)
 _STRANGER = "This is not the answer Postroom is waiting for. Use the link that it printed."
 
 
@@ -80,8 +84,7 @@ class Visit:
         if "code" in answer:
             return answer["code"]
         if answer.get("error") == "access_denied":
-            raise NotAllowed("Access was declined on Google's page, or the account may not use this app while it is in "
-                             '"Testing" (add it as a test user in Google\'s console). Nothing was stored.')  # fmt: skip
+            raise NotAllowed(_WHY_DECLINED)
         raise Fatal(
             f"Google's page ended the login with {answer.get('error', 'no answer')[:60]!r}; nothing was stored."
         )
