@@ -17,8 +17,11 @@ _BOUNDARY = "postroom_batch"
 CONTENT_TYPE = f"multipart/mixed; boundary={_BOUNDARY}"
 _PARAMETER = re.compile(r'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
 _CONTENT_ID = re.compile(rb"^content-id:[ \t]*<?response-(?:[^<>\r\n]*[^0-9<>\r\n])?([0-9]{1,4})>?\s*$", re.I | re.M)
-_STATUS_LINE = re.compile(rb"HTTP/[0-9.]+ ([0-9]{3})")
-_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
+_PART = re.compile(
+    rb"(?:\r?\n)+ (?P<outer> (?:[^\r\n]+\r?\n)+ ) (?:\r?\n)+"
+    rb"HTTP/[0-9.]+[ ](?P<status>[0-9]{3}) [^\r\n]* \r?\n (?P<head> (?:[^\r\n]+\r?\n)* ) \r?\n",
+    re.VERBOSE,
+)
 
 
 def question(targets: Sequence[str]) -> bytes:
@@ -55,25 +58,19 @@ def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
 
 
 def _part(piece: bytes) -> tuple[int | None, Answer | None]:
-    outer, _, inner = _cut(piece.lstrip(b"\r\n"))
-    content_id = _CONTENT_ID.search(outer)
-    head, has_end, body = _cut(inner.lstrip(b"\r\n"))
-    status = _STATUS_LINE.match(head)
-    if content_id is None or status is None or not has_end:
+    found = _PART.match(piece)
+    content_id = _CONTENT_ID.search(found["outer"]) if found else None
+    if found is None or content_id is None:
         return None, None
-    headers = _headers(head)
-    return int(content_id[1]), _whole(Answer(int(status[1]), headers, body))
+    part = Answer(int(found["status"]), _headers(found["head"]), piece[found.end() :])
+    return int(content_id[1]), _whole(part)
 
 
 def _whole(part: Answer) -> Answer | None:
     """A part that is shorter than it says was cut off on its way."""
     announced = part.headers.get("content-length", "")
-    return None if announced.isdecimal() and len(part.body) < int(announced) else part
-
-
-def _cut(text: bytes) -> tuple[bytes, bytes, bytes]:
-    blank = _BLANK_LINE.search(text)
-    return (text, b"", b"") if blank is None else (text[: blank.start()], blank[0], text[blank.end() :])
+    is_number = announced.isdecimal() and len(announced) < 19
+    return None if is_number and len(part.body) < int(announced) else part
 
 
 def _headers(head: bytes) -> Mapping[str, str]:

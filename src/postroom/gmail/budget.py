@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass
 
 from postroom.domain.clock import Clock
+from postroom.domain.errors import Retryable
 from postroom.gmail.gate import Reserve
 from postroom.gmail.ports import Grant, Lane, UnitBudget
 from postroom.gmail.quota import MINUTE_S
@@ -18,6 +20,7 @@ SLACK_S = LEASE_LIFE_S + 0.75
 _CHUNK_S = 0.5
 """Bulk lanes lease about so many seconds' worth at a time: few calls, and little to give up."""
 _ASK_AGAIN_S = 0.25
+_ANSWER_S = 10.0
 
 
 class SharedWindow:
@@ -61,12 +64,19 @@ class Leases:
         missing = units - self._at_hand(clock.monotonic())
         if missing > 0:
             asked_at = clock.monotonic()
-            grant = await self._budget.lease(self._wanted(missing, units, lane), lane)
+            grant = await self._lease(self._wanted(missing, units, lane), lane)
             self._lots.append(_Lot(asked_at + LEASE_LIFE_S, grant.units))
             if self._at_hand(clock.monotonic()) < units:
                 return max(grant.retry_after_s, 0.0) or _ASK_AGAIN_S
         self._use(units)
         return 0.0
+
+    async def _lease(self, units: int, lane: Lane) -> Grant:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._budget.lease(units, lane)
+        except TimeoutError:
+            raise Retryable(f"The account's quota budget did not answer within {_ANSWER_S:g} s") from None
 
     def give_back(self, units: int, clock: Clock) -> None:
         """Taken a moment ago and not used after all."""

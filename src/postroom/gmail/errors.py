@@ -1,4 +1,4 @@
-"""What can go wrong with Gmail, in Postroom's terms. `refusals` and `failures` are the only places that raise these.
+"""What can go wrong with Gmail, in Postroom's terms. `refusals` makes them of answers, `failures` of lost connections.
 
     Retryable
     ├── Throttled          429, or 403 with a rate reason; knows when to come back if Gmail said so

@@ -146,11 +146,12 @@ class Fetcher:
 
     def _read_batch(self, answer: Answer, ids: list[str], calls: list[Call]) -> Reading[dict[str, _Result]]:
         parts = batch.answers(answer, len(ids))
-        results: dict[str, _Result] = {}
-        for message_id, call, part in zip(ids, calls, parts, strict=True):
-            results[message_id] = result = self._read_part(part, call.asked, message_id)
-            instruments.record_part(call.asked.method, result if isinstance(result, PostroomError) else None)
+        results = {
+            message_id: self._read_part(part, call.asked, message_id)
+            for message_id, call, part in zip(ids, calls, parts, strict=True)
+        }
         found = results.values()
+        instruments.record_parts(Method.MESSAGES_GET, found)
         throttled = next((each for each in found if isinstance(each, Throttled)), None)
         return Reading(results, throttled, any(isinstance(each, LoginNeeded) for each in found))
 

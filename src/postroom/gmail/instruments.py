@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from postroom.domain.errors import PostroomError
 from postroom.gmail.errors import (
     Gone,
@@ -53,5 +56,8 @@ def record_call(method: str, error: PostroomError | None, seconds: float) -> Non
     _latency.record(seconds, {"method": method})
 
 
-def record_part(method: str, error: PostroomError | None) -> None:
-    _parts.add(1, {"method": method, "outcome": outcome_of(error)})
+def record_parts(method: str, results: Iterable[object]) -> None:
+    """The calls of a batch: each result that is not an error went well."""
+    outcomes = Counter(outcome_of(each if isinstance(each, PostroomError) else None) for each in results)
+    for outcome, count in outcomes.items():
+        _parts.add(count, {"method": method, "outcome": outcome})

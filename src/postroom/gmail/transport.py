@@ -21,7 +21,7 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.gmail import instruments
-from postroom.gmail.errors import Gone, LoginNeeded, Refused, Throttled, Unavailable
+from postroom.gmail.errors import Gone, HistoryExpired, LoginNeeded, Refused, Throttled, Unavailable
 from postroom.gmail.failures import failure_of
 from postroom.gmail.limiter import Limiter
 from postroom.gmail.ports import Credentials, Lane
@@ -145,7 +145,7 @@ class Transport:
         now = self.clock.monotonic()
         tuner = self.limiter.gate.tuner
         match error:
-            case None | Gone() | Refused():
+            case None | Gone() | HistoryExpired() | Refused():
                 # A large message on a thin line takes long without the service being slow.
                 tuner.succeeded(sent_at, now if answered_at is None else answered_at)
             case Throttled():

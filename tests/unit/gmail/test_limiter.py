@@ -14,7 +14,7 @@ from postroom.domain.errors import BadInput, Retryable
 from postroom.gmail.budget import SharedWindow
 from postroom.gmail.gate import MAX_IN_FLIGHT, Reserve, tuner_limits_for
 from postroom.gmail.limiter import Limiter, limiter_for
-from postroom.gmail.ports import Grant, Lane
+from postroom.gmail.ports import Grant, Lane, UnitBudget
 from postroom.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.gmail.tuner import TunerLimits
 from tests.support import virtual_time
@@ -245,6 +245,12 @@ class BrokenBudget:
         raise Retryable("the switchboard cannot be reached")
 
 
+class SilentBudget:
+    async def lease(self, units: int, lane: Lane) -> Grant:
+        await asyncio.sleep(3_600)
+        return Grant(units)
+
+
 class StingyBudget:
     """Grants a little at a time, as a budget may."""
 
@@ -252,7 +258,7 @@ class StingyBudget:
         return Grant(min(units, 3), 0.01)
 
 
-def run_on(budget: BrokenBudget | StingyBudget) -> Calls:
+def run_on(budget: UnitBudget) -> Calls:
     async def main() -> Calls:
         calls = Calls(limiter_for(SMALL, VirtualClock(), budget=budget, tuning=UNHURRIED))
         await asyncio.gather(*(calls.make(Lane.SYNC, 10, 0.1) for _ in range(5)))
@@ -264,6 +270,11 @@ def run_on(budget: BrokenBudget | StingyBudget) -> Calls:
 def test_a_budget_that_cannot_be_asked_stops_the_calls_with_its_reason() -> None:
     with pytest.raises(Retryable, match="switchboard"):
         run_on(BrokenBudget())
+
+
+def test_a_budget_that_does_not_answer_keeps_nobody_waiting_for_ever() -> None:
+    with pytest.raises(Retryable, match="did not answer within 10 s"):
+        run_on(SilentBudget())
 
 
 def test_small_grants_add_up() -> None:
