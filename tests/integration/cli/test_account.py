@@ -1,4 +1,4 @@
-"""`postroom account` and `postroom doctor` as a person meets them: real processes against the stand-in."""
+"""`postroom account` and `postroom doctor` as a person meets them, against the stand-in; logins in real processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -48,21 +49,30 @@ async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Proce
     return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
 
 
-async def postroom(*arguments: str, stdin: str = "", **environment: str) -> Done:
+async def in_a_process(*arguments: str, **environment: str) -> Done:
     process = await start(*arguments, **environment)
-    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())
 
 
-def in_process(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
-    """The same without a process of its own, for what needs none."""
-    with pytest.MonkeyPatch.context() as patch:
+def in_this_process(*arguments: str, stdin: str = "") -> Done:
+    """The whole command line, without the second that a process takes to start."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["postroom", *arguments])
-        with pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        patch.setenv("COLUMNS", "200")
+        try:
             run()
-    out, err = capsys.readouterr()
-    return Done(int(ended.value.code or 0), out, err)
+        except SystemExit as ended:
+            return Done(int(ended.code or 0), out.getvalue(), err.getvalue())
+    return Done(0, out.getvalue(), err.getvalue())
+
+
+async def postroom(*arguments: str, stdin: str = "") -> Done:
+    """In a thread, so that the stand-in can answer meanwhile."""
+    return await asyncio.to_thread(in_this_process, *arguments, stdin=stdin)
 
 
 @pytest.fixture
@@ -121,7 +131,7 @@ async def test_the_browser_is_opened_and_full_access_is_asked_for_only_when_want
     sim: Sim, home: Path, tmp_path: Path
 ) -> None:
     browser = f"{sys.executable} -m tests.support.browser %s"
-    done = await postroom(*with_app(sim, tmp_path, "--full-access"), BROWSER=browser)
+    done = await in_a_process(*with_app(sim, tmp_path, "--full-access"), BROWSER=browser)
     assert (done.code, done.stdout) == (0, f"Added {OWNER}.\n")
     assert (await listed(home))[0].scopes == {EVERYTHING}
 
@@ -146,10 +156,13 @@ async def test_ctrl_c_ends_the_wait_at_once(sim: Sim, home: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "pipe"])
-async def test_an_account_is_added_with_a_bare_token_three_ways(sim: Sim, home: Path, way: str) -> None:
+async def test_an_account_is_added_with_a_bare_token_three_ways(
+    sim: Sim, home: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     option = ["--access-token", sim.token] if way == "option" else []
-    environment = {"POSTROOM_ACCESS_TOKEN": sim.token} if way == "environment" else {}
-    done = await postroom(*with_token(sim, *option), stdin=f"{sim.token}\n" if way == "pipe" else "", **environment)
+    if way == "environment":
+        monkeypatch.setenv("POSTROOM_ACCESS_TOKEN", sim.token)
+    done = await postroom(*with_token(sim, *option), stdin=f"{sim.token}\n" if way == "pipe" else "")
     assert (done.code, done.stdout) == (0, f"Added {OWNER}.\n"), done.stderr
     assert grants(home).load(OWNER).access_token == sim.token
 
@@ -157,7 +170,7 @@ async def test_an_account_is_added_with_a_bare_token_three_ways(sim: Sim, home: 
 @pytest.mark.req("PL-6")
 async def test_no_token_is_printed_or_readable_in_the_home_folder(sim: Sim, home: Path, tmp_path: Path) -> None:
     browser = f"{sys.executable} -m tests.support.browser %s"
-    said = [await postroom(*with_app(sim, tmp_path), BROWSER=browser)]
+    said = [await in_a_process(*with_app(sim, tmp_path), BROWSER=browser)]
     grant = grants(home).load(OWNER)
     assert isinstance(grant, OAuthGrant)
     sim.control.revoke()
@@ -263,11 +276,8 @@ async def test_a_base_address_that_is_not_gmail_says_so_and_stores_nothing(home:
         (["--email", OWNER, "--api-base", "http://127.0.0.1:1"], "error: access-token: is empty"),
     ],
 )
-def test_bad_usage_names_the_field_and_exits_with_2(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    done = in_process(capsys, "account", "add", "gmail", *arguments)
+def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[str], message: str) -> None:
+    done = in_this_process("account", "add", "gmail", *arguments)
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.startswith(message), done.stderr
 
@@ -278,8 +288,8 @@ async def test_the_same_address_at_another_server_is_refused_before_anybody_logs
     assert (done.code, f"known with {sim.url}" in done.stderr) == (2, True)
 
 
-def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself() -> None:
     for arguments in (["account"], ["doctor"], *(["account", name] for name in ("add", "list", "check", "remove"))):
-        done = in_process(capsys, *arguments, "--help")
+        done = in_this_process(*arguments, "--help")
         assert (done.code, "Usage:" in done.stdout) == (0, True)
-    assert "POSTROOM_ACCESS_TOKEN" in in_process(capsys, "account", "add", "--help").stdout
+    assert "POSTROOM_ACCESS_TOKEN" in in_this_process("account", "add", "--help").stdout
