@@ -19,6 +19,7 @@ _FEWEST_FOR_P95 = 5
 _CLOSE_ENOUGH = 0.02
 """Good and bad rates this near to each other need no more searching."""
 _APPROACH = 0.06
+_ROOM_AFTER_A_CUT = 1.15
 _PROBE_STEP = 0.01
 _PROBE_PAST = 1.1
 _FIRST_PROBE_S = 600.0
@@ -106,7 +107,9 @@ class Tuner:
         # What went through is proof, even when the rate of now is lower: the service may still be busy with what was
         # too much before. Too little is known in the first minute; half the rate is then the better guess.
         self._good = max(self._goodput(now), self.rps / 2)
-        self._bad = max(self.rps, self._good)
+        # In the minute after a cut, less went through than could have: leave room to search above it.
+        is_aftermath = self.cuts > 0 and now - self._cut_at < _GOOD_OVER_S
+        self._bad = max(self.rps, self._good * (_ROOM_AFTER_A_CUT if is_aftermath else 1.0))
         self._probe_at = now + self._probe_interval_s
 
     def _goodput(self, now: float) -> float:
