@@ -22,6 +22,11 @@ class UnknownService:
     tells_when: bool = False
     _taken: deque[float] = field(default_factory=deque)
 
+    @property
+    def real_limit(self) -> float:
+        """Calls are whole, so a little less than `limit` fits where the window is short."""
+        return int(self.limit * self.window_s) / self.window_s
+
     def refuses(self, now: float) -> bool:
         while self._taken and self._taken[0] <= now - self.window_s:
             self._taken.popleft()

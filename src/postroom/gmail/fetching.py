@@ -1,14 +1,14 @@
 """Many messages at once: batched while all goes well, alone where something fails; every id gets an answer.
 
-A part that fails is asked for again by itself. A batch that fails as a whole is tried once more, then taken apart, so
-that one message that breaks every answer it is in cannot take its neighbours along.
+A part that fails is asked for again by itself, parts that were too many at once again together. A batch that fails as a
+whole is tried once more, then taken apart: one message that breaks every answer it is in takes no neighbour along.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,6 +24,8 @@ from postroom.gmail.transport import Call, Json, Reading, Transport, read_as, re
 KIND_BATCH = 20
 """Parts run at once, so wider batches lose parts to the limit on requests in flight."""
 ATTEMPTS = 5
+_PATIENCE = 3
+"""More attempts for what was only too many at once: it says nothing against the message."""
 _WHOLE_TRIES = 2
 _FIRST_BACK_OFF_S = 0.5
 _LONGEST_BACK_OFF_S = 30.0
@@ -103,17 +105,18 @@ class Fetcher:
 
     async def _settle(self, ids: list[str], attempt: int, results: dict[str, Fetched]) -> None:
         """Ask for these, keep what is final, and ask again for the rest."""
-        again: list[str] = []
-        asked = await self._ask(ids)
-        for message_id, result in asked.items():
-            if attempt < self.attempts and isinstance(result, Retryable):
-                again.append(message_id)
+        again: dict[str, _Result] = {}
+        for message_id, result in (await self._ask(ids)).items():
+            if isinstance(result, Retryable) and attempt < self._attempts_for(result):
+                again[message_id] = result
             else:
                 results[message_id] = _final(message_id, result)
         if again:
-            errors = [asked[each] for each in again]
-            await self._back_off(errors, attempt)
-            await self._settle_all(_regrouped(again, ids, errors, attempt), attempt + 1, results)
+            await self._back_off(again.values(), attempt)
+            await self._settle_all(_regrouped(again, ids, attempt), attempt + 1, results)
+
+    def _attempts_for(self, error: Retryable) -> int:
+        return self.attempts + _PATIENCE if isinstance(error, Throttled) else self.attempts
 
     async def _ask(self, ids: list[str]) -> dict[str, _Result]:
         try:
@@ -179,13 +182,15 @@ class Fetcher:
         await self.transport.clock.sleep(max(pause, min(asked_for, _LONGEST_BACK_OFF_S)))
 
 
-def _regrouped(again: list[str], asked: list[str], errors: Sequence[_Result], attempt: int) -> list[list[str]]:
-    all_failed = len(again) == len(asked) and all(error is errors[0] for error in errors)
-    # Where the rate or the network is to blame, no message is: the batch stays together.
-    nobodys_fault = isinstance(errors[0], Throttled | Unreachable)
-    if all_failed and (nobodys_fault or attempt < _WHOLE_TRIES):
-        return [again]
-    return [[message_id] for message_id in again]
+def _regrouped(again: Mapping[str, _Result], asked: Sequence[str], attempt: int) -> list[list[str]]:
+    """Who is asked for together next time. Where the rate or the network is to blame, no message is: those stay
+    together, and the pace goes on to mean the same. The others go alone, unless only the whole has failed so far."""
+    together = [each for each, error in again.items() if isinstance(error, Throttled | Unreachable)]
+    suspects = [each for each in again if each not in set(together)]
+    failed_as_one = len(suspects) == len(asked) and len({id(error) for error in again.values()}) == 1
+    if failed_as_one and attempt < _WHOLE_TRIES:
+        return [suspects]
+    return ([together] if together else []) + [[each] for each in suspects]
 
 
 def _final(message_id: str, result: _Result) -> Fetched:

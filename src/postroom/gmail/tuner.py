@@ -19,6 +19,7 @@ _FEWEST_FOR_P95 = 5
 _CLOSE_ENOUGH = 0.02
 """Good and bad rates this near to each other need no more searching."""
 _APPROACH = 0.06
+_ROOM_AFTER_A_CUT = 1.15
 _PROBE_STEP = 0.01
 _PROBE_PAST = 1.1
 _FIRST_PROBE_S = 600.0
@@ -34,7 +35,7 @@ class TunerLimits:
     start_workers: int = 8
     max_workers: int = 32
     start_rps: float = 4.0
-    min_rps: float = 0.25
+    min_rps: float = 0.1
     max_rps: float = 16.0
     worker_step: int = 1
     rps_step: float = 0.5
@@ -57,11 +58,11 @@ class Tuner:
         self._cut_at = now
         self._cuts_in_a_row = 0
         self._succeeded: deque[float] = deque()
-        self._measured_since = now
         self._window = _Window(now)
 
     def succeeded(self, sent_at: float, now: float) -> None:
         self._succeeded.append(now)
+        self._forget_before(now - _GOOD_OVER_S)
         self._window.latencies.append(now - sent_at)
         self._roll(now)
 
@@ -78,7 +79,6 @@ class Tuner:
         back_off = min(_FIRST_BACK_OFF_S * 2 ** (self._cuts_in_a_row - 1), _LONGEST_BACK_OFF_S)
         wait = self._dice.uniform(0.5, 1.0) * back_off if retry_after_s is None else retry_after_s
         self.hold_until = max(self.hold_until, now + wait)
-        self._measured_since = max(self._measured_since, self.hold_until)
 
     def _roll(self, now: float) -> None:
         if now - self._window.start < _WINDOW_S:
@@ -92,10 +92,7 @@ class Tuner:
                 self._grow(now)
 
     def _cut(self, now: float) -> None:
-        # A cut that follows another without a healthy window between them belongs to the same trouble: the service is
-        # still busy with what was too much before, and the low rate of now is not what it cannot bear.
-        if not self._cuts_in_a_row:
-            self._remember(now)
+        self._remember(now)
         self.rps = max(self.rps / 2, self.limits.min_rps)
         self.workers = max(self.workers // 2, 1)
         self.cuts += 1
@@ -107,18 +104,23 @@ class Tuner:
         again = self._bad is not None and self._good is not None and self._good <= self.rps <= self._bad * _PROBE_PAST
         if again and now >= self._probe_at:
             self._probe_interval_s = min(self._probe_interval_s * 2, _LONGEST_PROBE_S)
-        self._good = min(max(self._goodput(now), self.rps / 2), self.rps)
-        self._bad = self.rps
+        # What went through is proof, even when the rate of now is lower: the service may still be busy with what was
+        # too much before. Too little is known in the first minute; half the rate is then the better guess.
+        self._good = max(self._goodput(now), self.rps / 2)
+        # In the minute after a cut, less went through than could have: leave room to search above it.
+        is_aftermath = self.cuts > 0 and now - self._cut_at < _GOOD_OVER_S
+        self._bad = max(self.rps, self._good * (_ROOM_AFTER_A_CUT if is_aftermath else 1.0))
         self._probe_at = now + self._probe_interval_s
-        self._measured_since = now
-        self._succeeded.clear()
 
     def _goodput(self, now: float) -> float:
-        """What went through each second of the last minute, or since the last cut."""
-        since = max(now - _GOOD_OVER_S, self._measured_since)
-        while self._succeeded and self._succeeded[0] < since:
+        """What went through each second of the last minute. Over less, a service that counts by the minute would seem
+        to bear whatever it had not yet added up."""
+        self._forget_before(now - _GOOD_OVER_S)
+        return len(self._succeeded) / _GOOD_OVER_S
+
+    def _forget_before(self, start: float) -> None:
+        while self._succeeded and self._succeeded[0] < start:
             self._succeeded.popleft()
-        return len(self._succeeded) / max(now - since, 1.0)
 
     def _grow(self, now: float) -> None:
         self.workers = min(self.workers + self.limits.worker_step, self.limits.max_workers)
