@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from postroom.accounts.access import GmailAccess
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.gmail.grants import GrantStore
@@ -24,6 +25,7 @@ class App:
     queue: JobQueue
     handlers: Mapping[str, Handler]
     grants: GrantStore
+    gmail: GmailAccess
     clock: Clock
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
@@ -45,6 +47,8 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
         clock = clock or SystemClock()
         queue = JobQueue(database, CATALOGUE, clock)
         handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
-        yield App(settings, database, queue, handlers, GrantStore(open_vault(settings)), clock)
+        grants = GrantStore(open_vault(settings))
+        gmail = GmailAccess(database, grants, clock)
+        yield App(settings, database, queue, handlers, grants, gmail, clock)
     finally:
         await database.close()
