@@ -13,7 +13,6 @@ from postroom.domain.clock import ManualClock
 from postroom.telemetry import logs
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
 
-
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests that press Ctrl-C need it back.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
