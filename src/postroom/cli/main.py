@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import jobs, sim
+from postroom.cli import account, jobs, sim
 from postroom.cli.demo import demo
+from postroom.cli.doctor import doctor
 from postroom.cli.output import errors
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
@@ -27,6 +28,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(worker)
 app.command()(verify)
+app.command()(doctor)
+app.add_typer(account.app, name="account")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 
