@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import jobs, sim
+from postroom.cli import account, jobs, sim
 from postroom.cli.demo import demo
+from postroom.cli.doctor import doctor
 from postroom.cli.output import errors
 from postroom.cli.search import CONTEXT, search
 from postroom.cli.verify import verify
@@ -29,6 +30,8 @@ app.command()(demo)
 app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
+app.command()(doctor)
+app.add_typer(account.app, name="account")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 
