@@ -158,7 +158,7 @@ def pages(scene: Scene, query: str, limit: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.req("SY-15")
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=400)
 @given(trees(leaves), st.sampled_from([7, 25, 60]))
 def test_a_search_finds_what_a_look_at_every_message_finds_newest_first(scene: Scene, node: Node, limit: int) -> None:
     query = format_query(node)
@@ -169,7 +169,7 @@ def test_a_search_finds_what_a_look_at_every_message_finds_newest_first(scene: S
     assert scene.search.count(query).messages == len(expected)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(trees(leaves))
 def test_ranking_changes_the_order_and_not_what_is_found(scene: Scene, node: Node) -> None:
     page = scene.search.search(format_query(node), sort="rank", limit=300)
@@ -180,7 +180,7 @@ def test_ranking_changes_the_order_and_not_what_is_found(scene: Scene, node: Nod
     assert set(keys) == scene.found(node)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=200)
 @given(trees(leaves, most=20))
 def test_a_query_of_too_many_alternatives_means_the_same(scene: Scene, node: Node) -> None:
     """The plain way that is taken for them, forced on every query."""
