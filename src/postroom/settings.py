@@ -7,12 +7,13 @@ A key that does not exist is an error that names it; a value that does not fit s
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -139,8 +140,14 @@ class Settings(BaseSettings):
                     yield value.get_secret_value()
         if self.vault_key is not None:
             yield self.vault_key.get_secret_value()
-        if password := urlsplit(self.database_url).password:
-            yield unquote(password)
+        if password := _password_of(self.database_url):
+            yield password
+
+
+def _password_of(url: str) -> str | None:
+    """The password within a database address, however odd the rest of it is."""
+    match = re.match(r"[^:/?#]+://[^/?#]*?:([^/?#]*)@", url)
+    return unquote(match[1]) if match else None
 
 
 def load() -> Settings:
@@ -212,6 +219,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(str(path), f"is not valid TOML: {error}") from None
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def _first_problem(error: ValidationError) -> BadInput:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from postroom.archive.catalogue import Catalogue
 from postroom.archive.insertion import Insertion
@@ -122,23 +122,36 @@ class Archive:
         self.close()
 
     def _homes(self, account: str, mails: Sequence[PreparedMail]) -> list[ShardName]:
-        """Where each message belongs: where it is already, else the shard of its year."""
+        """Where each message belongs: where it is already, else the shard of its year.
+
+        A Message-ID counts only together with equal bytes: else a sender could file new mail among the old.
+        """
         by_key = self._locate(account, "key", [mail.key for mail in mails])
-        by_id = self._locate(account, "message_id", [mail.message_id for mail in mails])
+        twins = self._locate_twins(account, [mail.message_id for mail in mails])
         return [
-            by_key.get(mail.key) or by_id.get(mail.message_id) or self._open_part(account, year_of(mail.date))
+            by_key.get(mail.key)
+            or twins.get((mail.message_id, mail.sha256))
+            or self._open_part(account, year_of(mail.date))
             for mail in mails
         ]
 
     def _locate(self, account: str, column: str, values: Sequence[str]) -> dict[str, ShardName]:
-        found: dict[str, ShardName] = {}
+        rows = self._rows(account, column, column, values)
+        return {value: name for name, (value,) in rows}
+
+    def _locate_twins(self, account: str, message_ids: Sequence[str]) -> dict[tuple[str, bytes], ShardName]:
+        rows = self._rows(account, "message_id, sha256", "message_id", message_ids)
+        return {(message_id, sha256): name for name, (message_id, sha256) in rows}
+
+    def _rows(
+        self, account: str, columns: str, column: str, values: Sequence[str]
+    ) -> Iterator[tuple[ShardName, tuple[Any, ...]]]:
+        """From every shard of the account, these columns of the messages whose `column` is among the values."""
         wanted = json.dumps(list(values))
+        query = f"SELECT {columns} FROM messages WHERE {column} IN (SELECT value FROM json_each(?))"
         for name in shards_on_disk(self.root, account):
-            rows = self._reader(name).query(
-                f"SELECT {column} FROM messages WHERE {column} IN (SELECT value FROM json_each(?))", (wanted,)
-            )
-            found.update((value, name) for (value,) in rows)
-        return found
+            for row in self._reader(name).query(query, (wanted,)):
+                yield name, row
 
     def _change(self, account: str, keys: Sequence[str], change: KeyedChange) -> set[str]:
         """Apply a change to the messages of these keys, shard by shard; returns the keys that no shard has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from postroom import __version__
 from postroom.cli import account, jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
-from postroom.cli.output import errors
+from postroom.cli.output import errors, printable
 from postroom.cli.search import CONTEXT, search
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
@@ -60,8 +61,12 @@ def run() -> None:
         _fail(error, FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:
+        errors.print(clean(traceback.format_exc()), markup=False, emoji=False, soft_wrap=True)
+        errors.print("This is a fault in Postroom. Please report it with the lines above.")
+        sys.exit(FAILED)
 
 
 def _fail(error: PostroomError, code: int) -> None:
-    errors.print(f"error: {clean(error.message)}", markup=False, soft_wrap=True)
+    errors.print(f"error: {clean(printable(error.message))}", markup=False, emoji=False, soft_wrap=True)
     sys.exit(code)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
@@ -16,8 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+# A pipe has no width of its own; a program that reads it wants whole cells.
+console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 300)
+errors = Console(stderr=True, highlight=False, emoji=False)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _GAP = 2
 _NARROWEST = 12
@@ -36,8 +41,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     table = Table(box=None, header_style="bold", pad_edge=False)
     left = console.width
     for place, name in enumerate(columns[:-1]):
-        table.add_column(name, no_wrap=True)
-        left -= max(len(name), *(cell_len(row[place]) for row in texts), 0) + _GAP
+        width = max(len(name), *(cell_len(row[place]) for row in texts), 0)
+        # What stands first names the thing, and is copied into the next command: it is never shortened.
+        table.add_column(name, no_wrap=True, min_width=width if place == 0 else None)
+        left -= width + _GAP
     # Without a limit, a long last cell would squeeze the other columns out of sight.
     table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", max_width=max(left, _NARROWEST))
     for row in texts:
@@ -51,8 +58,15 @@ def shown(value: Any) -> str:
             return "-"
         case datetime():
             return value.strftime("%Y-%m-%d %H:%M:%S")
+        case dict() | list():
+            return printable(json.dumps(value, ensure_ascii=False, default=_plain))
         case _:
-            return str(value)
+            return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Control characters made visible: what a mail server said must not steer the terminal."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def age(moment: datetime | None, now: datetime) -> str:

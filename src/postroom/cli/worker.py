@@ -41,5 +41,8 @@ def _serve_metrics(stack: ExitStack, settings: TelemetrySettings) -> None:
         return
     if settings.metrics_token is None:
         raise BadInput("telemetry.metrics_token", "is needed with telemetry.metrics_port; set 16 or more characters")
-    port = stack.enter_context(endpoint.serve(settings.metrics_port, settings.metrics_token.get_secret_value()))
+    try:
+        port = stack.enter_context(endpoint.serve(settings.metrics_port, settings.metrics_token.get_secret_value()))
+    except OSError as error:
+        raise BadInput("telemetry.metrics_port", f"{settings.metrics_port} cannot be used: {error.strerror}") from error
     log.info("metrics.serving", address=f"127.0.0.1:{port}")

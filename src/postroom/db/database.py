@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
-from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy import Connection, CursorResult, Executable, Select
 from sqlalchemy.exc import DBAPIError, TimeoutError
 
 from postroom.db import errors
 from postroom.db.wake import Wake
+from postroom.domain.errors import Retryable
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 AfterCommit = Callable[[], Awaitable[None]]
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 _RUNS_OF_A_TRANSACTION = 5
+_LONGEST_PAUSE_S = 0.05
 
 
 class Dialect(StrEnum):
@@ -40,6 +48,10 @@ class Tx:
         """Run a hand-written statement (see `db/plain.py`) as it stands, and fetch what it returns, if anything."""
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
+
+    def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:
+        """The query with its rows locked until the transaction ends (on SQLite a writer has the whole database)."""
+        return query.with_for_update(skip_locked=skip_locked) if self.dialect is Dialect.POSTGRESQL else query
 
     def after_commit(self, key: str, action: AfterCommit) -> None:
         """Run `action` after the commit, once for all calls with this key; never after a rollback."""
@@ -66,14 +78,25 @@ class Database(ABC):
                 value, on_commit = await self._transact(transaction, write=write)
             except DBAPIError as error:
                 if errors.can_run_again(error) and remaining:
+                    await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (so that rivals part ways)
                     continue
-                raise errors.translate(error) or error from error
+                translated = errors.translate(error)
+                if translated is None:
+                    raise
+                raise translated from error
             except TimeoutError as error:
-                raise errors.translate(error) or error from error
-            for action in on_commit:
-                await action()
+                raise Retryable("The database has no free connection; all are busy.") from error
+            await self._after(on_commit)
             return value
         raise AssertionError("the last run either returned or raised")
+
+    async def _after(self, actions: list[AfterCommit]) -> None:
+        """What is committed is committed: an action that fails is logged, and the caller is told of the success."""
+        for action in actions:
+            try:
+                await action()
+            except Exception:
+                log.exception("database.after_commit_failed")
 
     @abstractmethod
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]: ...

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
 
 # PostgreSQL: serialization_failure, deadlock_detected
 _RUN_AGAIN = {"40001", "40P01"}
+# PostgreSQL: lock_not_available, idle_in_transaction_session_timeout, read_only_sql_transaction (after a failover)
+_LATER = {"55P03", "25P03", "25006"}
 
 
 def can_run_again(error: DBAPIError) -> bool:
@@ -18,16 +20,14 @@ def can_run_again(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in _RUN_AGAIN
 
 
-def translate(error: DBAPIError | TimeoutError) -> PostroomError | None:
+def translate(error: DBAPIError) -> PostroomError | None:
     """What to raise instead, or None where the error is a bug of ours and should be seen as it is."""
-    if isinstance(error, TimeoutError):
-        return Retryable("The database has no free connection; all are busy.")
     cause = clean(str(error.orig).strip())
     if isinstance(error.orig, sqlite3.Error):
         return _of_sqlite(error.orig, cause)
     if error.connection_invalidated or can_run_again(error):
         return Retryable(f"The database went away: {cause}")
-    if isinstance(error, OperationalError | InterfaceError):
+    if isinstance(error, OperationalError | InterfaceError) or getattr(error.orig, "sqlstate", None) in _LATER:
         return Retryable(f"The database cannot be used now: {cause}")
     return None
 

@@ -16,13 +16,30 @@ from postroom.settings import DatabaseSettings
 
 T = TypeVar("T")
 
+# A peer that freezes, or whose host is gone, must not hold its locks for ever: the server ends its transaction, and
+# whoever waits for a lock gives up and tries again.
+_CONNECT = {
+    "options": "-c idle_in_transaction_session_timeout=10s -c lock_timeout=20s",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
 
 class PostgresDatabase(Database):
     dialect = Dialect.POSTGRESQL
 
     def __init__(self, url: URL, settings: DatabaseSettings) -> None:
         url = url.set(drivername="postgresql+psycopg")
-        self._engine: AsyncEngine = create_async_engine(url, pool_size=settings.pool_size, max_overflow=0)
+        self._engine: AsyncEngine = create_async_engine(
+            url,
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            isolation_level="READ COMMITTED",
+            hide_parameters=True,
+            connect_args=_CONNECT,
+        )
         event.listen(self._engine.sync_engine, "connect", _read_ids_as_text)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 

@@ -55,6 +55,7 @@ def _sqlite_engine(url: URL, settings: DatabaseSettings) -> Engine:
         url.set(drivername="sqlite+pysqlite"),
         connect_args={"timeout": settings.busy_timeout_s, "isolation_level": None},
         pool_size=_READER_THREADS + 1,
+        hide_parameters=True,
     )
 
     @event.listens_for(engine, "connect")

@@ -38,8 +38,8 @@ class FifoWake(Wake):
             return
         try:
             os.write(handle, topic.encode())
-        except BlockingIOError:
-            log.debug("wake.pipe_full", pipe=pipe)  # it has thousands of wake-ups to read already
+        except OSError as error:  # full: it has thousands to read already; broken: it has just gone
+            log.debug("wake.not_written", pipe=pipe, error=error.strerror)
         finally:
             os.close(handle)
 
@@ -65,8 +65,7 @@ class FifoWake(Wake):
     def _read(self, handle: int, wakeups: Wakeups) -> None:
         with contextlib.suppress(BlockingIOError):
             for topic in {*os.read(handle, 65_536).decode()}:
-                wakeups.put(Topic(topic))
+                wakeups.put(topic)
 
     async def close(self) -> None:
-        with contextlib.suppress(OSError):  # not empty: others still listen
-            self._folder.rmdir()
+        """Nothing is held open between wake-ups."""

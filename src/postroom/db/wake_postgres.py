@@ -41,7 +41,7 @@ class PostgresWake(Wake):
             if self._sender is None or self._sender.closed:
                 self._sender = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
             await self._sender.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, topic.value))
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             log.warning("wake.send_failed", error=str(error))
             await self._drop_sender()
 
@@ -66,11 +66,12 @@ class PostgresWake(Wake):
                     ready.set()
                     wakeups.put(Topic.WORK)  # something may have come while nobody listened
                     async for notice in connection.notifies():
-                        wakeups.put(Topic(notice.payload))
-            except psycopg.OperationalError as error:
+                        wakeups.put(notice.payload)
+            except psycopg.Error as error:
                 log.warning("wake.listener_lost", error=str(error))
+            finally:
                 ready.set()
-                await asyncio.sleep(_RECONNECT_S)
+            await asyncio.sleep(_RECONNECT_S)
 
     async def close(self) -> None:
         await self._drop_sender()

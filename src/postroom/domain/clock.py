@@ -58,4 +58,7 @@ def require_utc(value: datetime, field: str) -> datetime:
     """The same instant in UTC; a time without a zone is refused, because it names no instant."""
     if value.tzinfo is None:
         raise BadInput(field, f"{value.isoformat()} has no time zone; write for example {value.isoformat()}+00:00")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise BadInput(field, f"{value.isoformat()} lies outside of all calendars") from None

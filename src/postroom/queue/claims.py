@@ -20,7 +20,9 @@ from postroom.queue.guard import StarvationGuard
 from postroom.queue.model import FINISHED, ClaimedJob, JobState, QueueName
 from postroom.queue.outcome import Settlement
 from postroom.queue.plan import Pick, Slots, plan
-from postroom.queue.sql import PROMOTED_AT_ONCE, Statements, statements
+from postroom.queue.sql import Statements, statements
+
+_ABSURD_LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,17 @@ class Claimant:
         if slots is None:
             return Turn(refused=refused)
         guards = self._lock_guards(tx, sql)
-        recovered = _recover(tx, sql, now) if recover else []
+        recovered = self._recover(tx, sql, now) if recover else []
         next_ripe = _promote(tx, sql, now)
         claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
         return Turn(claimed, refused, recovered, next_ripe)
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
         """Extend the leases of these jobs; returns the ids of those that are still ours."""
-        fences = json.dumps({job.id: job.fence for job in jobs})
-        rows = tx.rows(statements(tx.dialect).heartbeat, {"fences": fences, **self._lease_from(tx, now)})
-        return {job_id for (job_id,) in rows}
+        sql, fences = statements(tx.dialect), json.dumps({job.id: job.fence for job in jobs})
+        ours = {job_id for (job_id,) in tx.rows(sql.held, {"fences": fences})}
+        tx.rows(sql.heartbeat, {"fences": fences, **self._lease_from(tx, now)})
+        return ours
 
     def _lease_from(self, tx: Tx, now: datetime) -> dict[str, Any]:
         return {"now": bind_time(tx.dialect, now), "lease_expires_at": bind_time(tx.dialect, now + self.lease)}
@@ -83,6 +86,15 @@ class Claimant:
     def _lock_guards(self, tx: Tx, sql: Statements) -> dict[QueueName, StarvationGuard]:
         rows = tx.rows(sql.guards)
         return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
+
+    def _recover(self, tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
+        """Take back what silent workers hold. Our own jobs are in our own hands, whatever a clock that jumped says.
+
+        A heartbeat far in the future was made by a clock that has been set back since: it would hold its job for ever.
+        """
+        absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
+        rows = tx.rows(sql.recover, {"now": bind_time(tx.dialect, now), "absurd": absurd, "worker_id": self.worker_id})
+        return [Recovered(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
 
     def _claim(
         self, tx: Tx, sql: Statements, now: datetime, slots: Slots, guards: Mapping[QueueName, StarvationGuard]
@@ -161,16 +173,11 @@ def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict
     }
 
 
-def _recover(tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
-    rows = tx.rows(sql.recover, {"now": bind_time(tx.dialect, now)})
-    return [Recovered(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
-
-
 def _promote(tx: Tx, sql: Statements, now: datetime) -> datetime | None:
     """Make ripe jobs claimable; returns when the next one will be ripe."""
     next_ripe = _next_ripe(tx, sql)
     if next_ripe is not None and next_ripe <= now:
-        tx.rows(sql.promote, {"now": bind_time(tx.dialect, now), "limit": PROMOTED_AT_ONCE})
+        tx.rows(sql.promote, {"now": bind_time(tx.dialect, now)})
         next_ripe = _next_ripe(tx, sql)
     return next_ripe
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Select, select, update
 
-from postroom.db import Dialect, Tx
+from postroom.db import Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, NotFound
@@ -27,8 +27,8 @@ class CancelOutcome(StrEnum):
 
 def cancel(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> CancelOutcome:
     """Cancel at once, in whatever state it is. A worker that runs it loses the right to complete it and is told."""
-    query = select(jobs.c.state).where(jobs.c.id == parse_id(job_id, "job"))
-    state = tx.execute(query.with_for_update() if tx.dialect is Dialect.POSTGRESQL else query).scalar()
+    job_id = parse_id(job_id, "job")
+    state = tx.execute(tx.locking(select(jobs.c.state).where(jobs.c.id == job_id))).scalar()
     if state is None:
         return CancelOutcome.JOB_NOT_FOUND
     if state in FINISHED:
@@ -63,7 +63,7 @@ class FailedJobs:
             raise BadInput("since", "lies after until")
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        conditions = [jobs.c.state == JobState.FAILED]
+        conditions = [jobs.c.state == JobState.FAILED, jobs.c.finished_at.is_not(None)]  # as the index says it
         if self.type is not None:
             conditions.append(jobs.c.type == self.type)
         if self.since is not None:
@@ -78,7 +78,8 @@ class FailedJobs:
 
 def retry_one(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> None:
     """Queue a failed or cancelled job again, with all its attempts before it."""
-    state = tx.execute(select(jobs.c.state).where(jobs.c.id == parse_id(job_id, "job"))).scalar()
+    job_id = parse_id(job_id, "job")
+    state = tx.execute(tx.locking(select(jobs.c.state).where(jobs.c.id == job_id))).scalar()
     if state is None:
         raise NotFound("job", f"there is no job {job_id}")
     if state not in (JobState.FAILED, JobState.CANCELED):
@@ -89,7 +90,7 @@ def retry_one(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> N
 
 def retry_failed(tx: Tx, which: FailedJobs, now: datetime, *, dry_run: bool = False) -> list[str]:
     """Queue all failed jobs that are meant; returns their ids, in the order in which they were first accepted."""
-    ids = list(tx.execute(which.query()).scalars())
+    ids = list(tx.execute(tx.locking(which.query(), skip_locked=True)).scalars())
     if not dry_run:
         _arm(tx, ids, now)
     return ids

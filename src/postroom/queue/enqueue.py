@@ -48,16 +48,28 @@ def insert(tx: Tx, catalogue: Catalogue, new_jobs: Sequence[NewJob], now: dateti
     distinct = [row for row in rows if first_of_key[_name(row)] is row]
     for row, seq in zip(distinct, reserve(tx, len(distinct)), strict=True):
         row["seq"] = seq
-    encoded = json.dumps(distinct, ensure_ascii=False)
-    written = {
-        key or job_id: job_id
-        for job_id, key in tx.rows(statements(tx.dialect).enqueue, {"rows": encoded, "now": bind_time(tx.dialect, now)})
-    }
+    written = _write(tx, distinct, now)
     holders = written | _holders(tx, [key for row in distinct if (key := _name(row)) not in written])
     return [
         Enqueued(holders[_name(row)], duplicate=not (_name(row) in written and first_of_key[_name(row)] is row))
         for row in rows
     ]
+
+
+def _write(tx: Tx, rows: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, str]:
+    """Insert, or arm again; returns the ids by name of what is queued now. Sorted, so that rivals cannot deadlock."""
+    sql = statements(tx.dialect)
+    encoded = json.dumps(sorted(rows, key=_name), ensure_ascii=False)
+    written = {
+        key or job_id: job_id
+        for job_id, key in tx.rows(sql.enqueue, {"rows": encoded, "now": bind_time(tx.dialect, now)})
+    }
+    fresh = {str(row["id"]) for row in rows}
+    if armed_again := [job_id for job_id in written.values() if job_id not in fresh]:
+        tx.rows(sql.forget_steps, {"ids": json.dumps(armed_again)})
+    keyed = [job_id for name, job_id in written.items() if name != job_id]
+    spent = {job_id for (job_id,) in tx.rows(sql.exhume, {"ids": json.dumps(keyed)})} if keyed else set()
+    return {name: job_id for name, job_id in written.items() if job_id not in spent}
 
 
 def _name(row: Mapping[str, Any]) -> str:

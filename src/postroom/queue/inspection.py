@@ -14,7 +14,7 @@ from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.tiers import Tier
-from postroom.queue.model import JobState, Json, QueueName
+from postroom.queue.model import FINISHED, JobState, Json, QueueName
 
 MOST_JOBS_LISTED = 1_000
 
@@ -83,8 +83,12 @@ class JobFilter:
 
 
 def list_jobs(tx: Tx, which: JobFilter) -> list[JobRecord]:
-    """Newest first."""
-    query = select(jobs).order_by(jobs.c.id.desc()).limit(which.limit)
+    """Newest first: by when they were made, or when they ended if only finished ones are asked for."""
+    query = select(jobs).limit(which.limit)
+    if which.state in FINISHED:
+        query = query.where(jobs.c.finished_at.is_not(None)).order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())
+    else:
+        query = query.order_by(jobs.c.id.desc())
     if which.state is not None:
         query = query.where(jobs.c.state == which.state)
     if which.type is not None:
@@ -95,7 +99,8 @@ def list_jobs(tx: Tx, which: JobFilter) -> list[JobRecord]:
 
 
 def show_job(tx: Tx, job_id: str) -> tuple[JobRecord, list[StepRecord]]:
-    row = tx.execute(select(jobs).where(jobs.c.id == parse_id(job_id, "job"))).first()
+    job_id = parse_id(job_id, "job")
+    row = tx.execute(select(jobs).where(jobs.c.id == job_id)).first()
     if row is None:
         raise NotFound("job", f"there is no job {job_id}; `postroom jobs list` shows the latest")
     steps = tx.execute(select(job_steps).where(job_steps.c.job_id == job_id).order_by(job_steps.c.id))

@@ -14,6 +14,7 @@ from postroom.queue.model import ClaimedJob, JobState, Json
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000
+_NO_TIME, _LONGEST_WAIT = timedelta(), timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime
             if isinstance(error, Fatal | BadInput | NotAllowed):
                 return Settlement(JobState.FAILED, job.attempt, error=message)
             asked = error.retry_after if isinstance(error, Retryable) else None
-            return _again_or_failed(job, message, asked or backoff(job.attempt, policy, random), now)
+            delay = backoff(job.attempt, policy, random) if asked is None else min(max(asked, _NO_TIME), _LONGEST_WAIT)
+            return _again_or_failed(job, message, delay, now)
         case _:
             assert_never(outcome)
 
@@ -88,9 +90,17 @@ def describe(error: BaseException) -> str:
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < 5:
-        parts.append(f"{type(link).__name__}: {link}" if str(link) else type(link).__name__)
+        parts.append(f"{type(link).__name__}: {_text_of(link)}".removesuffix(": "))
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return storable(clean(" <- ".join(parts)))
+
+
+def _text_of(error: BaseException) -> str:
+    """What the error says; one that cannot even say it must not take the worker with it."""
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"(its text cannot be read: {type(trouble).__name__})"
 
 
 def storable(text: str) -> str:
@@ -103,7 +113,7 @@ def encode_result(result: Json) -> str | None:
     """A handler's result as it is stored; one that is not JSON is a fault of the handler."""
     try:
         return None if result is None else json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise Fatal(f"the handler's result is not JSON: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,12 +11,13 @@ from functools import partial
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 
 from postroom.db import Database, Tx
-from postroom.db.tables.queue import job_tombstones, jobs
+from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock
 from postroom.queue.catalogue import Catalogue, JobType, KeyUse
 from postroom.queue.context import Handler, JobContext
-from postroom.queue.model import JobState
+from postroom.queue.model import FINISHED, JobState
 from postroom.queue.schedules import Schedule
+from postroom.queue.sql import statements
 from postroom.settings import QueueSettings
 
 _PRUNED_AT_ONCE = 1_000
@@ -93,10 +95,10 @@ def _ids(tx: Tx, query: Select[tuple[str]]) -> list[str]:
 
 
 def _prune_some(tx: Tx, query: Select[tuple[str]]) -> int:
-    ids = _ids(tx, query.limit(_PRUNED_AT_ONCE))
-    spent_keys = select(jobs.c.idempotency_key, jobs.c.id, jobs.c.type, jobs.c.state, jobs.c.finished_at).where(
-        jobs.c.id.in_(ids), jobs.c.idempotency_key.is_not(None), jobs.c.repeatable.is_(False)
-    )
-    columns = ["idempotency_key", "job_id", "type", "state", "finished_at"]
-    tx.execute(job_tombstones.insert().from_select(columns, spent_keys))
-    return tx.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount
+    """Prune one portion; returns how many. A job armed again since the candidates were read stays, being unfinished."""
+    candidates = _ids(tx, query.limit(_PRUNED_AT_ONCE))
+    still_finished = select(jobs.c.id).where(jobs.c.id.in_(candidates), jobs.c.state.in_(list(FINISHED)))
+    ids = list(tx.execute(tx.locking(still_finished, skip_locked=True)).scalars())
+    tx.rows(statements(tx.dialect).bury, {"ids": json.dumps(ids)})
+    tx.execute(delete(jobs).where(jobs.c.id.in_(ids)))
+    return len(ids)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, delete, select, update
+from sqlalchemy import Row, Select, delete, select, update
 
-from postroom.db import Dialect, Tx
+from postroom.db import Tx
 from postroom.db.plain import bind_time
 from postroom.db.tables.queue import schedules
 from postroom.domain.errors import BadInput
@@ -18,6 +18,9 @@ from postroom.queue import cadence, enqueue
 from postroom.queue.catalogue import Catalogue, KeyUse
 from postroom.queue.model import NewJob, Payload
 from postroom.queue.sql import statements
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +60,43 @@ def remove(tx: Tx, name: str) -> None:
 
 def fire_due(tx: Tx, catalogue: Catalogue, now: datetime) -> list[str]:
     """Enqueue the job of every schedule that is due, once, however many ticks were missed; returns their names."""
-    query = _of_known_types(catalogue).where(schedules.c.next_at <= now)
-    if tx.dialect is Dialect.POSTGRESQL:
-        query = query.with_for_update(skip_locked=True)
-    due = tx.execute(query).all()
-    for row in due:
-        job = NewJob(row.job_type, json.loads(row.payload_json), key=row.idempotency_key)
-        enqueue.insert(tx, catalogue, [job], now)
-        next_at = cadence.parse(row.cadence).next_after(row.next_at, now)
-        tx.execute(update(schedules).where(schedules.c.name == row.name).values(next_at=next_at, last_fired_at=now))
-    return [row.name for row in due]
+    fired = []
+    for row in tx.execute(tx.locking(_of_known_types(catalogue), skip_locked=True)).all():
+        rhythm = _rhythm(row)
+        if rhythm is None or not _needs_attention(row, rhythm, now):
+            continue
+        changes: dict[str, Any] = {"next_at": rhythm.next_after(min(row.next_at, now), now)}
+        if row.next_at <= now:
+            job = NewJob(row.job_type, json.loads(row.payload_json), key=row.idempotency_key)
+            enqueue.insert(tx, catalogue, [job], now)
+            changes["last_fired_at"] = now
+            fired.append(row.name)
+        tx.execute(update(schedules).where(schedules.c.name == row.name).values(**changes))
+    return fired
 
 
-def next_due(tx: Tx, catalogue: Catalogue) -> datetime | None:
-    first = tx.execute(_of_known_types(catalogue).limit(1)).first()
-    return first.next_at if first else None
+def next_due(tx: Tx, catalogue: Catalogue, now: datetime) -> datetime | None:
+    """When `fire_due` should be called next; `now` if at once."""
+    dues = [
+        now if _needs_attention(row, rhythm, now) else row.next_at
+        for row in tx.execute(_of_known_types(catalogue)).all()
+        if (rhythm := _rhythm(row)) is not None
+    ]
+    return min(dues, default=None)
+
+
+def _needs_attention(row: Row[Any], rhythm: cadence.Cadence, now: datetime) -> bool:
+    """Due, or further ahead than one period: the clock was set back, and it would sleep until that caught up."""
+    return bool(row.next_at <= now or row.next_at > rhythm.next_after(now, now))
+
+
+def _rhythm(row: Row[Any]) -> cadence.Cadence | None:
+    """None for a cadence that only a newer Postroom understands: it is left for one that does."""
+    try:
+        return cadence.parse(row.cadence)
+    except BadInput as error:
+        log.warning("schedule.not_understood", schedule=row.name, error=error.message)
+        return None
 
 
 def _of_known_types(catalogue: Catalogue) -> Select[Any]:

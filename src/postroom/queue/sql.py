@@ -16,8 +16,6 @@ from postroom.db import Dialect, plain
 from postroom.domain.tiers import Tier
 from postroom.queue.model import QueueName
 
-PROMOTED_AT_ONCE = 5_000
-
 
 def _records(dialect: Dialect, columns: str) -> str:
     """The JSON parameter `:rows` (a list of objects) as a table `r` with these `name type` columns."""
@@ -93,7 +91,7 @@ _ENQUEUE = """
         state = 'queued', ready = excluded.ready, attempts = 0, max_attempts = excluded.max_attempts,
         not_before = excluded.not_before, last_error = NULL, result_json = NULL, started_at = NULL,
         finished_at = NULL, queued_at = excluded.queued_at, updated_at = excluded.updated_at
-        WHERE excluded.repeatable AND jobs.state IN ('completed', 'failed', 'canceled')
+        WHERE excluded.repeatable AND jobs.repeatable AND jobs.state IN ('completed', 'failed', 'canceled')
     RETURNING id, idempotency_key"""
 _ENQUEUE_COLUMNS = (
     "id uuid, type text, queue_name text, policy_tier text, priority int, seq bigint, payload_json text, "
@@ -104,7 +102,7 @@ _CLAIM = """
     UPDATE jobs SET
         state = 'running', ready = FALSE, fence = fence + 1, attempts = attempts + 1, worker_id = :worker_id,
         lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
-    WHERE {among_ids} AND state = 'queued'
+    WHERE {among_ids} AND state = 'queued' AND ready
     RETURNING id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
 
 # What most attempts end with, and so a statement of its own: with no result to carry there is little to parse.
@@ -129,17 +127,31 @@ _SETTLE_COLUMNS = (
     "error text, result text, finished_at timestamptz"
 )
 
+_HELD = "SELECT jobs.id FROM jobs, {fences} WHERE {holds_claim}"
+
+# A row that is locked is in the middle of a transaction of its own handler: it is left alone, and nobody takes it.
 _HEARTBEAT = """
     UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
-    FROM {fences}
-    WHERE {holds_claim}
-    RETURNING jobs.id"""
+    WHERE id IN ({held} {skip_locked_jobs})"""
+
+# Another prune may have buried the key of a job that slipped in while this one waited; the first grave counts.
+_BURY = """
+    INSERT INTO job_tombstones (idempotency_key, job_id, type, state, finished_at)
+    SELECT idempotency_key, id, type, state, finished_at FROM jobs
+    WHERE {among_ids} AND idempotency_key IS NOT NULL AND NOT repeatable
+    ON CONFLICT (idempotency_key) DO NOTHING"""
+
+# A `once` key may be buried, and its job deleted, while an enqueue waits for that very row: the insert then succeeds
+# although the key is spent. A second look, with the eyes of a new statement, takes it back.
+_EXHUME = """
+    DELETE FROM jobs WHERE {among_ids} AND NOT repeatable
+        AND idempotency_key IN (SELECT idempotency_key FROM job_tombstones)
+    RETURNING id"""
+
+_FORGET_STEPS = "DELETE FROM job_steps WHERE {job_among_ids}"
 
 _PROMOTE = """
-    UPDATE jobs SET ready = TRUE WHERE id IN (
-        SELECT id FROM jobs WHERE state = 'queued' AND NOT ready AND not_before <= :now
-        ORDER BY not_before LIMIT :limit
-    )"""
+    UPDATE jobs SET ready = TRUE WHERE state = 'queued' AND NOT ready AND not_before <= :now"""
 
 _NEXT_RIPE = "SELECT min(not_before) AS not_before FROM jobs WHERE state = 'queued' AND NOT ready"
 
@@ -150,7 +162,11 @@ _RECOVER = """
         finished_at = CASE WHEN attempts < max_attempts THEN finished_at ELSE :now END,
         last_error = 'worker ' || worker_id || ' went silent in attempt ' || attempts,
         lease_expires_at = NULL, queued_at = :now, updated_at = :now
-    WHERE state = 'running' AND lease_expires_at < :now
+    WHERE id IN (
+        SELECT id FROM jobs
+        WHERE state = 'running' AND (lease_expires_at < :now OR heartbeat_at > :absurd) AND worker_id <> :worker_id
+        {skip_locked}
+    )
     RETURNING id, type, state, last_error"""
 
 _SET_GUARD = """
@@ -177,7 +193,11 @@ class Statements:
     claim: str
     complete: str
     settle: str
+    held: str
     heartbeat: str
+    bury: str
+    exhume: str
+    forget_steps: str
     next_ripe: str
     promote: str
     recover: str
@@ -187,19 +207,28 @@ class Statements:
 @cache
 def statements(dialect: Dialect) -> Statements:
     claim = {"fences": _fences(dialect), "holds_claim": _holds_claim(dialect)}
+    among_ids = _among_ids(dialect)
+    is_postgres = dialect is Dialect.POSTGRESQL
+    held = _HELD.format(**claim)
     texts = {
         "next_seqs": _next_seqs(dialect),
         "enqueue": _ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)),
         "guards": _guards(dialect),
         "set_guard": _SET_GUARD,
         "heads": "\n    UNION ALL".join(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier),
-        "claim": _CLAIM.format(among_ids=_among_ids(dialect)),
+        "claim": _CLAIM.format(among_ids=among_ids),
         "complete": _COMPLETE.format(**claim),
         "settle": _SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS)),
-        "heartbeat": _HEARTBEAT.format(**claim),
+        "held": held,
+        "heartbeat": _HEARTBEAT.format(
+            held=held, skip_locked_jobs="FOR UPDATE OF jobs SKIP LOCKED" if is_postgres else ""
+        ),
+        "bury": _BURY.format(among_ids=among_ids),
+        "exhume": _EXHUME.format(among_ids=among_ids),
+        "forget_steps": _FORGET_STEPS.format(job_among_ids=f"job_{among_ids}"),
         "next_ripe": _NEXT_RIPE,
         "promote": _PROMOTE,
-        "recover": _RECOVER,
+        "recover": _RECOVER.format(skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
         "declare_schedule": _DECLARE_SCHEDULE,
     }
     return Statements(**{name: plain.statement(dialect, sql) for name, sql in texts.items()})

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import insert, select, update
 
-from postroom.db import Dialect, Tx
+from postroom.db import Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import PostroomError
 from postroom.domain.ids import new_id
@@ -24,12 +24,10 @@ class LeaseLost(PostroomError):
 
 def check_claim(tx: Tx, job: ClaimedJob) -> None:
     """Raise LeaseLost unless this claim is still the one in force; holds until the transaction ends."""
-    query: Select[tuple[str]] = select(jobs.c.id).where(
+    query = select(jobs.c.id).where(
         jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.lease_expires_at.is_not(None)
     )
-    if tx.dialect is Dialect.POSTGRESQL:
-        query = query.with_for_update()
-    if tx.execute(query).first() is None:
+    if tx.execute(tx.locking(query)).first() is None:
         raise LeaseLost()
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -57,7 +58,7 @@ class _Run:
 
     context: JobContext
     lease_ends: float  # on the monotonic clock: past it, others may have the job
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[Outcome | None] | None = None
     stop: _Stop | None = None
 
     @property
@@ -65,7 +66,8 @@ class _Run:
         return self.context.job
 
     def end(self, why: _Stop) -> None:
-        if self.task is not None and not self.context.is_completed:
+        """Stop the handler. One that has completed its job has no lease to lose, but must end all the same."""
+        if self.task is not None and not (why is _Stop.LEASE_LOST and self.context.is_completed):
             self.stop = self.stop or why
             self.task.cancel()
 
@@ -107,6 +109,15 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called, or until there is nothing left to do if the worker is to run `until_idle`."""
         log.info("worker.started", worker=self.id, concurrency=self._settings.concurrency)
+        try:
+            await self._run_all()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from group
+        log.info("worker.stopped", worker=self.id)
+        if self._broken is not None:
+            raise self._broken
+
+    async def _run_all(self) -> None:
         async with self._queue.database.wake.listen() as wakeups, asyncio.TaskGroup() as group:
             side_tasks = [
                 group.create_task(self._supervise(name, coroutine), name=name)
@@ -122,9 +133,6 @@ class Worker:
             finally:
                 for task in side_tasks:
                     task.cancel()
-        log.info("worker.stopped", worker=self.id)
-        if self._broken is not None:
-            raise self._broken
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         while not self._stopping:
@@ -150,7 +158,8 @@ class Worker:
             turn = await self._take_turn()
             left = deadline - self._queue.clock.monotonic()
             if left <= 0 and turn is None:
-                log.error("worker.left_unsettled", worker=self.id, jobs=len(self._settlements))
+                log.error("worker.left_unsettled", worker=self.id, jobs=len(self._settlements) + len(self._runs))
+                self._hand_back()
                 return
             if left <= 0:
                 self._hand_back()
@@ -212,23 +221,33 @@ class Worker:
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
         for _, job in turn.claimed:
+            if job.id in self._runs:
+                self._runs[job.id].end(_Stop.LEASE_LOST)
             run = self._runs[job.id] = _Run(JobContext(self._queue, job), lease_ends)
-            run.task = group.create_task(self._run(run))
+            run.task = group.create_task(self._attempt(run))
+            run.task.add_done_callback(partial(self._ended, run))
 
-    async def _run(self, run: _Run) -> None:
-        job = run.job
-        logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
-        outcome = await self._attempt(run)
-        if self._runs.get(job.id) is run:
-            del self._runs[job.id]
+    def _ended(self, run: _Run, task: asyncio.Task[Outcome | None]) -> None:
+        """An attempt is over, or was called off before its first step."""
+        if self._runs.get(run.job.id) is run:
+            del self._runs[run.job.id]
+        called_off = Interrupted() if run.stop is _Stop.DRAIN else None
+        outcome = called_off if task.cancelled() else task.result()
         if outcome is not None and not run.context.is_completed:
-            policy = self._policy(job)
-            self._settlements.append((job, settle(job, outcome, policy, self._queue.clock.now(), self._random)))
+            self._settlements.append((run.job, self._settle(run.job, outcome)))
         self._changed.set()
+
+    def _settle(self, job: ClaimedJob, outcome: Outcome) -> Settlement:
+        try:
+            return settle(job, outcome, self._policy(job), self._queue.clock.now(), self._random)
+        except Exception:
+            log.exception("job.outcome_not_understood", job=job.id, job_type=job.type)
+            return Settlement(JobState.FAILED, job.attempt, error="what the handler did could not be made sense of")
 
     async def _attempt(self, run: _Run) -> Outcome | None:
         """Run the handler and say how it ended; None if the job is not ours any more, so that nothing may be said."""
         job = run.job
+        logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
         handler = self._handlers.get(job.type)
         if handler is None or job.type not in self._queue.catalogue:
             return Raised(Fatal(f"no handler for job type {job.type!r}; was it made by a newer Postroom?"))
@@ -241,7 +260,9 @@ class Worker:
             return None
         except asyncio.CancelledError as error:
             return self._interrupted(run, limit) if run.stop else Raised(error)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # panics of native libraries and sys.exit() too: one handler ends nobody else
             if not isinstance(error, PostroomError):
                 log.error("job.crashed", exc_info=error)
             return Raised(error)
@@ -311,15 +332,18 @@ class Worker:
                 await self._beat()
 
     async def _beat(self) -> None:
+        """Extend all leases. If the database does not answer, handlers stop when their leases end: others may begin."""
         clock = self._queue.clock
         runs = list(self._runs.values())
         lease_ends = clock.monotonic() + self._lease.total_seconds()
+        patience = min(run.lease_ends for run in runs) - clock.monotonic()
         try:
-            ours = await self._queue.database.write(
-                lambda tx: self._claimant.heartbeat(tx, clock.now(), [run.job for run in runs])
-            )
-        except Retryable as error:
-            log.warning("worker.heartbeat_failed", worker=self.id, error=error.message)
+            async with asyncio.timeout(max(patience, 0.01)):
+                ours = await self._queue.database.write(
+                    lambda tx: self._claimant.heartbeat(tx, clock.now(), [run.job for run in runs])
+                )
+        except (Retryable, TimeoutError) as error:
+            log.warning("worker.heartbeat_failed", worker=self.id, error=str(error) or "the database does not answer")
             for run in runs:
                 if clock.monotonic() >= run.lease_ends:
                     run.end(_Stop.LEASE_LOST)
@@ -335,13 +359,14 @@ class Worker:
         while True:
             nap = _AFTER_TROUBLE_S
             with suppress(Retryable):
-                due = await queue.database.read(lambda tx: schedules.next_due(tx, queue.catalogue))
-                if due is not None and due <= queue.clock.now():
+                now = queue.clock.now()
+                due = await queue.database.read(partial(schedules.next_due, catalogue=queue.catalogue, now=now))
+                if due is not None and due <= now:
                     fired = await queue.database.write(queue.fire_schedules)
-                    log.debug("schedules.fired", names=fired)
-                    continue
+                    if fired:
+                        continue
                 until_due = _LONGEST_NAP_S if due is None else (due - queue.clock.now()).total_seconds()
-                nap = min(max(until_due, 0.01), _LONGEST_NAP_S)
+                nap = min(max(until_due, _AFTER_TROUBLE_S if due == now else 0.01), _LONGEST_NAP_S)
             await asyncio.sleep(nap)
 
     async def _measure_depth(self) -> None:

@@ -94,6 +94,13 @@ def test_the_apis_own_bytes_replace_those_of_a_takeout_and_never_the_reverse(arc
         assert shard.query("SELECT count(*) FROM search WHERE search MATCH 'api'") == [(1,)]
 
 
+def test_a_borrowed_message_id_does_not_file_new_mail_among_the_old(archive: Archive) -> None:
+    old = IncomingMail(letter("old", date="Tue, 01 Jan 2019"), Provenance.IMPORT)
+    new = IncomingMail(letter("new", date="Thu, 01 Jan 2026"), Provenance.IMPORT)
+    shards = [archive.store(ME, [mail])[0].shard for mail in (old, new)]
+    assert shards == [f"{ME}/2019.db", f"{ME}/2026.db"]
+
+
 def test_accounts_do_not_mix(archive: Archive) -> None:
     raw = letter()
     mails = [IncomingMail(raw, Provenance.IMPORT)]

@@ -16,6 +16,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import SchemaItem
 
 from postroom.db import Database, Dialect, Tx, connect, schema
@@ -125,6 +126,45 @@ async def test_a_failed_transaction_leaves_nothing_and_runs_no_after_commit(data
     guards = await database.read(lambda tx: tx.execute(text("SELECT queue_name FROM queue_guards")).scalars().all())
     assert sorted(guards) == ["history", "live", "work"]
     assert ran == []
+
+
+async def test_a_failing_action_after_commit_does_not_turn_the_success_into_a_failure(database: Database) -> None:
+    async def fail() -> None:
+        raise OSError("the pipe is broken")
+
+    def commit(tx: Tx) -> str:
+        tx.after_commit("x", fail)
+        return "committed"
+
+    assert await database.write(commit) == "committed"
+
+
+async def test_a_topic_of_a_newer_version_is_passed_over(database: Database) -> None:
+    async with database.wake.listen() as wakeups:
+        wakeups.take()
+        wakeups.put("z")
+        wakeups.put(Topic.WORK)
+        await wakeups.wait()
+        assert wakeups.take() == {Topic.WORK}
+
+
+async def test_what_a_statement_was_given_is_not_in_its_error(database: Database) -> None:
+    statement = text("INSERT INTO queue_guards (queue_name) VALUES (:name)")
+    with pytest.raises(IntegrityError) as refusal:
+        await database.write(lambda tx: tx.execute(statement, [{"name": "Dear doctor"}, {"name": "live"}]))
+    assert "Dear doctor" not in str(refusal.value)
+
+
+async def test_a_peer_that_freezes_in_a_transaction_loses_its_locks(postgres_factory: PostgresFactory) -> None:
+    database = await connect(postgres_factory.url())
+    shown = await database.read(
+        lambda tx: [
+            tx.execute(text(f"SHOW {name}")).scalar()
+            for name in ("idle_in_transaction_session_timeout", "lock_timeout")
+        ]
+    )
+    assert shown == ["10s", "20s"]
+    await database.close()
 
 
 async def test_actions_after_commit_run_once_for_each_key(database: Database) -> None:
@@ -242,7 +282,7 @@ def test_the_wake_folder_is_private(tmp_path: Path) -> None:
         return stat.S_IMODE(mode)
 
     assert asyncio.run(listen()) == 0o700
-    assert not (tmp_path / "x.db.wake").exists()
+    assert list((tmp_path / "x.db.wake").iterdir()) == []
 
 
 async def open_without_migrating(url: str) -> Database:

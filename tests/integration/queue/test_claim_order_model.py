@@ -100,7 +100,7 @@ class ClaimOrder(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.model = Model()
         self.held: dict[str, ClaimedJob] = {}
-        self.accepted = 0
+        self.accepted = self.workers = 0
 
     @initialize()
     def start(self) -> None:
@@ -130,7 +130,8 @@ class ClaimOrder(RuleBasedStateMachine):
 
     @rule(free=st.integers(1, 12))
     def claim(self, free: int) -> None:
-        turn = self.do(take_turn(self.queue, free, guard_limit=LIMIT))
+        self.workers += 1  # each claim is another worker's, so that leases can be seen to pass on
+        turn = self.do(take_turn(self.queue, free, guard_limit=LIMIT, worker=f"w{self.workers}"))
         assert [job.id for _, job in turn.claimed] == self.model.claim(free, self.clock.now())
         self.held.update({job.id: job for _, job in turn.claimed})
 

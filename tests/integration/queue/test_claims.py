@@ -116,13 +116,13 @@ async def test_a_job_that_kills_its_workers_fails_when_its_attempts_are_spent(
 ) -> None:
     queue = make_queue(database, clock)
     [poison] = await queue.enqueue(NewJob("brief"))
-    for _ in range(2):
-        assert len(await claim(queue, worker="victim")) == 1
+    for number in (1, 2):
+        assert len(await claim(queue, worker=f"victim-{number}")) == 1
         clock.advance(LEASE.total_seconds() + 1)
     assert await claim(queue) == []
     job = await record_of(queue, poison.job_id)
     assert job.state is JobState.FAILED
-    assert job.last_error == "worker victim went silent in attempt 2"
+    assert job.last_error == "worker victim-2 went silent in attempt 2"
 
 
 @pytest.mark.req("JB-4")
@@ -140,8 +140,31 @@ async def test_a_retried_job_waits_for_its_back_off_and_then_takes_its_old_place
     assert [job.id for job in await claim(queue, 5)] == [first.job_id, second.job_id]
 
 
+@pytest.mark.req("PQ-6")
+async def test_thousands_of_jobs_that_ripen_at_once_are_served_in_tier_order(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    await queue.enqueue(*(NewJob("noop", queue=QueueName.LIVE, not_before=later(clock, 1)) for _ in range(6_000)))
+    await queue.enqueue(NewJob("noop", queue=QueueName.LIVE, tier=HIGH, not_before=later(clock, 2)))
+    clock.advance(3)
+    assert [job.tier for job in await claim(queue, 2)] == [HIGH, LOW]
+
+
+@pytest.mark.req("JB-3")
+async def test_a_lease_taken_by_a_clock_that_was_set_back_since_does_not_hold_its_job_for_ever(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    await queue.enqueue(NewJob("noop"))
+    clock.advance(86_400)
+    [held] = await claim(queue, worker="dies")
+    clock.advance(-86_000)
+    assert [job.id for job in await claim(queue, worker="lives")] == [held.id]
+
+
 @pytest.mark.req("JB-2")
-async def test_jobs_scheduled_ahead_stay_out_of_the_index_that_claims_read(
+async def test_jobs_scheduled_ahead_are_not_claimed_and_tell_when_they_will_be(
     database: Database, clock: ManualClock
 ) -> None:
     queue = make_queue(database, clock)

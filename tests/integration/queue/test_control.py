@@ -50,6 +50,15 @@ async def test_cancelling_a_finished_or_unknown_job_says_so_and_changes_nothing(
     assert await queue.cancel(MISSING) is CancelOutcome.JOB_NOT_FOUND
 
 
+async def test_an_id_in_another_spelling_is_the_same_job(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    [answer] = await queue.enqueue(NewJob("noop"))
+    assert await queue.cancel(answer.job_id.upper()) is CancelOutcome.CANCELED
+    assert (await record_of(queue, answer.job_id.upper())).state is JobState.CANCELED
+    await queue.retry(answer.job_id.upper())
+    assert (await record_of(queue, answer.job_id)).state is JobState.QUEUED
+
+
 async def test_a_dry_run_of_cancel_and_retry_changes_nothing(database: Database, clock: ManualClock) -> None:
     queue = make_queue(database, clock)
     [answer] = await queue.enqueue(NewJob("noop"))

@@ -14,9 +14,9 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.tiers import Tier
-from postroom.queue import JobState, NewJob, QueueName
+from postroom.queue import JobContext, JobState, NewJob, QueueName
 from postroom.queue.enqueue import encode_payload
-from postroom.queue.inspection import JobFilter, list_jobs
+from postroom.queue.inspection import JobFilter, list_jobs, show_job
 from tests.support.jobs import claim, complete, count_jobs, fail, later, make_queue, record_of
 
 pytestmark = pytest.mark.req("JB-1")
@@ -106,6 +106,31 @@ async def test_a_repeatable_job_that_waits_or_runs_is_not_doubled(
     [second] = await queue.enqueue(NewJob("hourly", {"n": 2}, key="k"))
     assert (second.duplicate, second.job_id) == (True, first.job_id)
     assert (await record_of(queue, first.job_id)).payload == {"n": 1}
+
+
+@pytest.mark.req("JB-5")
+async def test_a_repeatable_type_cannot_take_over_a_spent_key(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    [first] = await queue.enqueue(NewJob("noop", key="k"))
+    await finish(queue, "complete", first.job_id)
+    [second] = await queue.enqueue(NewJob("hourly", key="k"))
+    assert (second.duplicate, second.job_id) == (True, first.job_id)
+    assert (await record_of(queue, first.job_id)).type == "noop"
+
+
+@pytest.mark.req("JB-1")
+async def test_steps_of_an_earlier_run_are_forgotten_when_the_job_is_armed_again(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    for _ in range(3):
+        [answer] = await queue.enqueue(NewJob("hourly", key="k"))
+        [job] = await claim(queue)
+        async with JobContext(queue, job).step("look"):
+            pass
+        await complete(queue, job)
+    _, steps = await database.read(lambda tx: show_job(tx, answer.job_id))
+    assert len(steps) == 1
 
 
 async def test_a_job_armed_again_takes_a_new_place_in_line(database: Database, clock: ManualClock) -> None:

@@ -74,7 +74,7 @@ async def survive(url: str, total: int, kills: int, seed: int) -> None:
 async def enqueue_all(queue: JobQueue, total: int) -> None:
     for start in range(0, total, 1_000):
         new = [
-            NewJob("noop", {"n": n}, list(QueueName)[n % 3], TIERS[n % 2], key=f"job:{n}")
+            NewJob("noop", {"n": n}, list(QueueName)[n // 3 % 3], TIERS[n % 3], key=f"job:{n}")
             for n in range(start, min(start + 1_000, total))
         ]
         await queue.enqueue(*new)
@@ -91,6 +91,7 @@ async def test_every_job_ends_with_its_effect_recorded_once(database_url: str) -
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(600)
 @pytest.mark.req("JB-2", "JB-3")
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_twenty_thousand_jobs_survive_twenty_kills(database_url: str, seed: int) -> None:

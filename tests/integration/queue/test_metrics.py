@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -116,5 +117,17 @@ def test_metrics_are_served_on_loopback_to_whoever_has_the_token(header: str | N
         response = connection.getresponse()
         body = response.read()
         connection.close()
+        assert server_of(port) == {"127.0.0.1"}
     assert response.status == status
     assert (b"python_info" in body) == (status == 200)
+
+
+def server_of(port: int) -> set[str]:
+    """The addresses that a port listens on, as the kernel knows them (hexadecimal, in network order by words)."""
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        address, state = line.split()[1], line.split()[3]
+        host, number = address.split(":")
+        if int(number, 16) == port and state == "0A":
+            found.add(".".join(str(byte) for byte in reversed(bytes.fromhex(host))))
+    return found

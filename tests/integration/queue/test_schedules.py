@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import update
 
 from postroom.db import Database, connect
+from postroom.db.tables.queue import schedules
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput
 from postroom.queue import JobContext, NewJob, Schedule
 from postroom.queue.schedules import fire_due, next_due, remove
-from tests.support.jobs import CATALOGUE, claim, complete, count_jobs, make_queue
+from tests.support.jobs import CATALOGUE, claim, complete, count_jobs, later, make_queue
 from tests.support.workers import running
 
 LABELS = Schedule("labels", "hourly", "every 1h", {"account": "me"}, key="labels.sync.gmail:me")
@@ -38,7 +40,7 @@ async def test_ticks_missed_during_downtime_fire_once(database: Database, clock:
     await database.write(queue.fire_schedules)
     clock.advance(36 * 3_600 + 5)
     assert await database.write(queue.fire_schedules) == ["labels"]
-    due = await database.read(lambda tx: next_due(tx, CATALOGUE))
+    due = await database.read(lambda tx: next_due(tx, CATALOGUE, clock.now()))
     assert due is not None
     assert (due - clock.now()).total_seconds() == 3_595
 
@@ -90,6 +92,27 @@ async def test_a_tick_while_the_job_still_runs_does_not_double_it(database: Data
 async def test_only_repeatable_types_can_recur(database: Database, clock: ManualClock) -> None:
     with pytest.raises(BadInput, match="runs once a key"):
         await make_queue(database, clock).declare_schedules(Schedule("x", "noop", "every 1h"))
+
+
+async def test_a_clock_set_back_does_not_put_a_schedule_to_sleep(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS)
+    clock.advance(10 * 365 * 86_400)
+    await database.write(queue.fire_schedules)
+    clock.advance(-10 * 365 * 86_400)
+    assert await database.write(queue.fire_schedules) == []
+    due = await database.read(lambda tx: next_due(tx, CATALOGUE, clock.now()))
+    assert due == later(clock, 3_600)
+
+
+async def test_a_cadence_of_a_newer_version_is_left_for_it_and_stops_nobody(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS, Schedule("newer", "hourly", "every 1h"))
+    change = update(schedules).where(schedules.c.name == "newer").values(cadence="weekly mon 06:00")
+    await database.write(lambda tx: tx.execute(change))
+    assert await database.write(queue.fire_schedules) == ["labels"]
 
 
 async def test_a_removed_schedule_fires_no_more(database: Database, clock: ManualClock) -> None:

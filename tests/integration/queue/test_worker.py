@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -129,18 +132,182 @@ async def test_a_damaged_payload_fails_its_own_job_and_no_other(queue: JobQueue)
 async def test_a_broken_side_task_ends_the_worker_after_its_jobs_and_is_raised(
     queue: JobQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started, broke = asyncio.Event(), asyncio.Event()
+
     async def patient(context: JobContext) -> str:
-        await asyncio.sleep(0.05)
+        started.set()
+        await broke.wait()
         return "finished"
 
-    def broken(tx: Tx) -> None:
+    async def breaks(self: Worker) -> None:
+        await started.wait()
+        broke.set()
         raise ZeroDivisionError("a bug in measuring")
 
-    monkeypatch.setattr("postroom.queue.inspection.depth", broken)
+    monkeypatch.setattr(Worker, "_measure_depth", breaks)
     [answer] = await queue.enqueue(NewJob("noop"))
     with pytest.raises(ZeroDivisionError):
         await Worker(queue, {"noop": patient}).run()
-    assert (await record_of(queue, answer.job_id)).state in (JobState.COMPLETED, JobState.QUEUED)
+    assert (await record_of(queue, answer.job_id)).result == "finished"
+
+
+class Panic(BaseException):
+    """What native libraries raise when they panic: not an Exception."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.req("JB-4")
+@pytest.mark.parametrize("misdeed", ["panic", "exit", "mute", "endless wait", "deep result"])
+async def test_whatever_a_handler_does_the_other_jobs_of_its_worker_go_on(queue: JobQueue, misdeed: str) -> None:
+    async def misbehave(context: JobContext) -> Any:
+        match misdeed:
+            case "panic":
+                raise Panic
+            case "exit":
+                sys.exit(3)
+            case "mute":
+                raise Mute
+            case "endless wait":
+                raise Retryable("later", retry_after=timedelta.max)
+            case _:
+                return nested(100_000)
+
+    async def behave(context: JobContext) -> str:
+        await asyncio.sleep(0.01)
+        return "done"
+
+    bad, good = await queue.enqueue(NewJob("brief"), NewJob("noop"))
+    await run_until_idle(queue, {"brief": misbehave, "noop": behave})
+    assert (await record_of(queue, good.job_id)).result == "done"
+    assert (await record_of(queue, bad.job_id)).state in (JobState.QUEUED, JobState.FAILED)
+
+
+@pytest.mark.parametrize("drain_s", [0.0, 0.05])
+async def test_a_worker_stopped_while_it_claims_hands_everything_back(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, drain_s: float
+) -> None:
+    async def endless(context: JobContext) -> None:
+        await asyncio.Event().wait()
+
+    answers = await queue.enqueue(*(NewJob("noop") for _ in range(5)))
+    worker = Worker(queue, {"noop": endless}, WorkerSettings(drain_s=drain_s))
+    start = worker._start
+
+    def stop_first(*arguments: Any) -> None:
+        worker.stop()
+        start(*arguments)
+
+    monkeypatch.setattr(worker, "_start", stop_first)
+    await worker.run()
+    for answer in answers:
+        job = await record_of(queue, answer.job_id)
+        assert (job.state, job.attempts) == (JobState.QUEUED, 0)
+
+
+async def test_a_handler_that_goes_on_after_completing_its_job_is_stopped_too(queue: JobQueue) -> None:
+    async def linger(context: JobContext) -> None:
+        await context.complete(lambda tx: "told")
+        await asyncio.Event().wait()
+
+    [answer] = await queue.enqueue(NewJob("quick"))
+    await run_until_idle(queue, {"quick": linger})
+    job = await record_of(queue, answer.job_id)
+    assert (job.state, job.result) == (JobState.COMPLETED, "told")
+
+
+class Unwilling:
+    """A database whose writes can be made to fail, or to hang, from outside."""
+
+    def __init__(self, database: Database) -> None:
+        self._write = database.write
+        self.mood = "willing"
+
+    async def write(self, transaction: Callable[[Tx], Any]) -> Any:
+        if self.mood == "failing":
+            raise Retryable("the database is away")
+        if self.mood == "hanging":
+            await asyncio.Event().wait()
+        return await self._write(transaction)
+
+
+async def test_what_a_job_did_is_remembered_until_the_database_is_back(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unwilling = Unwilling(queue.database)
+    monkeypatch.setattr(queue.database, "write", unwilling.write)
+
+    async def finish_in_bad_times(context: JobContext) -> str:
+        unwilling.mood = "failing"
+        asyncio.get_running_loop().call_later(0.1, setattr, unwilling, "mood", "willing")
+        return "finished"
+
+    [answer] = await queue.enqueue(NewJob("noop"))
+    async with running(queue, {"noop": finish_in_bad_times}):
+        await wait_for_state(queue, answer.job_id, JobState.COMPLETED)
+    job = await record_of(queue, answer.job_id)
+    assert (job.result, job.attempts) == ("finished", 1)
+
+
+@pytest.mark.req("JB-3")
+@pytest.mark.parametrize("mood", ["failing", "hanging"])
+async def test_a_worker_that_cannot_reach_the_database_stops_its_handlers_when_their_leases_end(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, mood: str
+) -> None:
+    unwilling = Unwilling(queue.database)
+    monkeypatch.setattr(queue.database, "write", unwilling.write)
+    stopped = asyncio.Event()
+
+    async def oblivious(context: JobContext) -> None:
+        unwilling.mood = mood
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwilling.mood = "willing"
+            stopped.set()
+
+    await queue.enqueue(NewJob("noop"))
+    async with running(queue, {"noop": oblivious}, WorkerSettings(lease_s=0.3, drain_s=0)):
+        await stopped.wait()
+
+
+@pytest.mark.req("JB-3")
+async def test_a_clock_that_jumps_ahead_does_not_make_a_worker_run_its_own_job_twice(database: Database) -> None:
+    class Jumping(SystemClock):
+        ahead = timedelta()
+
+        def now(self) -> datetime:
+            return super().now() + self.ahead
+
+    clock = Jumping()
+    queue = make_queue(database, clock)
+    attempts: list[int] = []
+    go_on = asyncio.Event()
+
+    async def slow(context: JobContext) -> None:
+        attempts.append(context.job.attempt)
+        await go_on.wait()
+
+    [answer] = await queue.enqueue(NewJob("noop"))
+    async with running(queue, {"noop": slow}, WorkerSettings(poll_s=0.05)) as worker:
+        await until(lambda: attempts == [1])
+        clock.ahead = timedelta(hours=2)
+        worker._recover_next = 0
+        await queue.enqueue(NewJob("brief"))
+        await wait_for_state(queue, (await queue.enqueue(NewJob("brief", key="last")))[0].job_id, JobState.FAILED)
+        go_on.set()
+        await wait_for_state(queue, answer.job_id, JobState.COMPLETED)
+    assert attempts == [1]
 
 
 @pytest.mark.req("JB-6")
