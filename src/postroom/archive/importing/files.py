@@ -1,0 +1,123 @@
+"""Mail in files of its own: Maildir and `.eml`. A file that cannot be read is reported, and the others are read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from postroom.archive.importing.gmail_labels import label_of_folder
+from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, FoundMail, MailFile, Refused
+from postroom.domain.errors import BadInput
+
+_BASE64_RUN = re.compile(r"&([^-]*)-")
+
+
+def maildir_files(root: Path) -> Iterator[MailFile]:
+    """Every message of a Maildir and of the folders below it (Maildir++ or nested), folder by folder."""
+    for folder in _maildirs(root):
+        label = _label(root, folder)
+        for place in ("cur", "new"):
+            for entry in _entries(folder / place):
+                labels = _flag_labels(entry.name, is_new=place == "new") | {label}
+                yield _message_file(root, entry, labels)
+
+
+def eml_files(path: Path) -> Iterator[MailFile]:
+    """One `.eml` file, or all of a folder and the folders below it."""
+    if path.is_file():
+        yield _file(path.name, path, path.stat(), None)
+        return
+    for folder, folders, names in os.walk(path, onerror=_fail):
+        folders.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            if name.lower().endswith(".eml") and file.is_file():
+                yield _file(str(file.relative_to(path)), file, file.stat(), None)
+
+
+def is_maildir(folder: Path) -> bool:
+    return (folder / "cur").is_dir() or (folder / "new").is_dir()
+
+
+def _fail(error: OSError) -> None:
+    raise BadInput("path", f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _maildirs(root: Path) -> Iterator[Path]:
+    for folder, folders, _ in os.walk(root, onerror=_fail):
+        if is_maildir(Path(folder)):
+            yield Path(folder)
+        folders[:] = sorted(set(folders) - {"cur", "new", "tmp"})
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    if not folder.is_dir():
+        return
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(
+                (entry for entry in entries if not entry.name.startswith(".") and entry.is_file()),
+                key=lambda entry: entry.name,
+            )
+    except OSError as error:
+        _fail(error)
+    yield from found
+
+
+def _message_file(root: Path, entry: os.DirEntry[str], labels: frozenset[str]) -> MailFile:
+    return _file(os.path.relpath(entry.path, root), Path(entry.path), entry.stat(), labels)
+
+
+def _file(name: str, path: Path, facts: os.stat_result, labels: frozenset[str] | None) -> MailFile:
+    return MailFile(
+        name=name,
+        size=facts.st_size,
+        identity=lambda: f"{facts.st_size}:{facts.st_mtime_ns}",
+        read=partial(_read, path, labels, datetime.fromtimestamp(facts.st_mtime, UTC)),
+    )
+
+
+def _read(path: Path, labels: frozenset[str] | None, delivered: datetime, offset: int) -> Iterator[Finding]:
+    if offset:
+        return
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_MESSAGE + 1)
+    except OSError as error:
+        yield Refused(str(path), f"cannot be read: {error.strerror}", 1)
+        return
+    if len(raw) > LARGEST_MESSAGE:
+        yield Refused(str(path), f"more than the {LARGEST_MESSAGE:,} bytes that a message may have", 1)
+        return
+    yield FoundMail(raw, max(1, len(raw)), labels=labels, delivered=delivered)
+
+
+def _flag_labels(name: str, *, is_new: bool) -> frozenset[str]:
+    """`1700000000.M1P2.host:2,FS`: the letters after `2,` say what the owner did with the message."""
+    flags = name.rpartition(":2,")[2] if ":2," in name else ""
+    labels = {label for flag, label in (("F", "STARRED"), ("T", "TRASH"), ("D", "DRAFT")) if flag in flags}
+    return frozenset(labels | ({"UNREAD"} if is_new or "S" not in flags else set()))
+
+
+def _label(root: Path, folder: Path) -> str:
+    """The folder itself is the inbox; `.Work.Projects` and `Work/Projects` below it are the label Work/Projects."""
+    parts = [
+        part
+        for step in folder.relative_to(root).parts
+        for part in (step[1:].split(".") if step.startswith(".") else [step])
+    ]
+    return label_of_folder("/".join(_decoded(part) for part in parts if part)) if parts else "INBOX"
+
+
+def _decoded(part: str) -> str:
+    """IMAP's own UTF-7 (RFC 3501 5.1.3), in which servers write folder names: `Entw&APw-rfe`. Else as it stands."""
+    try:
+        return _BASE64_RUN.sub(
+            lambda run: f"+{run[1].replace(',', '/')}-".encode("ascii").decode("utf-7") if run[1] else "&", part
+        )
+    except UnicodeError:
+        return part
