@@ -46,12 +46,17 @@ class Catalogue:
             "INSERT OR IGNORE INTO shards (account, year, part) VALUES (?, ?, ?)", (name.account, name.year, name.part)
         )
 
-    def set_counts(self, name: ShardName, messages: int, lost: int | None = None) -> None:
+    def counted(self, name: ShardName, messages: int, expected: int = 0) -> None:
+        """Record how many messages a shard holds. Fewer than before, or than expected, is a loss and stays recorded."""
         self.register(name)
         self._connection.execute(
-            "UPDATE shards SET messages = ?, lost = coalesce(?, lost) WHERE account = ? AND year = ? AND part = ?",
-            (messages, lost, name.account, name.year, name.part),
+            "UPDATE shards SET lost = lost + max(max(messages, ?) - ?, 0), messages = ? "
+            "WHERE account = ? AND year = ? AND part = ?",
+            (expected, messages, messages, name.account, name.year, name.part),
         )
+
+    def record(self, name: ShardName) -> ShardRecord:
+        return next((known for known in self.shards(name.account) if known.name == name), ShardRecord(name, 0, 0))
 
     def shards(self, account: str | None = None) -> Iterator[ShardRecord]:
         """All shards that should exist, by account and date."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from postroom.domain.errors import Retryable
+from postroom.domain.errors import Fatal, Retryable
 
 
 class OwnedElsewhere(Retryable):
@@ -29,8 +29,13 @@ class Ownership:
     """The right to write to the archive below `root`, from construction to `release`."""
 
     def __init__(self, root: Path, purpose: str) -> None:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._handle = os.open(root / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._handle = os.open(root / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Fatal(
+                f"The archive cannot be written in {root}: {error.strerror}. Check the folder's owner."
+            ) from error
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

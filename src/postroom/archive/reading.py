@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from postroom.archive.layout import ShardName, folder_of, parse_filename, path_of
+from postroom.archive.layout import ShardName, account_name, folder_of, parse_filename, path_of
 from postroom.archive.model import ArchivedAttachment, ArchivedMessage, Provenance
 from postroom.archive.packing import Cut, Packed, join, unpack
 from postroom.archive.shard import open_for_reading, storage_error
@@ -38,9 +38,10 @@ def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
 class ShardReader:
     """One shard, read-only. Not for several threads at once."""
 
-    def __init__(self, root: Path, name: ShardName) -> None:
+    def __init__(self, root: Path, name: ShardName, path: Path | None = None) -> None:
+        """`path` is for a file that lies elsewhere than its name says, such as one in quarantine."""
         self.name = name
-        self._path = path_of(root, name)
+        self._path = path or path_of(root, name)
         self._connection = open_for_reading(self._path)
 
     def close(self) -> None:
@@ -103,3 +104,41 @@ class ShardReader:
             (row_id,),
         ):
             yield ArchivedAttachment(*row)
+
+
+class ArchiveReader:
+    """The whole archive, read-only. Not for several threads at once; each opens its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._shards: dict[ShardName, ShardReader] = {}
+
+    def __enter__(self) -> ArchiveReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for shard in self._shards.values():
+            shard.close()
+
+    def shard(self, name: ShardName) -> ShardReader:
+        if name not in self._shards:
+            self._shards[name] = ShardReader(self._root, name)
+        return self._shards[name]
+
+    def shards(self, email: str | None = None) -> Iterator[ShardReader]:
+        """Every shard, newest first within an account."""
+        account = None if email is None else account_name(email)
+        return (self.shard(name) for name in reversed(shards_on_disk(self._root, account)))
+
+    def message(self, email: str, key: str) -> ArchivedMessage | None:
+        return next((found for shard in self.shards(email) if (found := shard.message(key))), None)
+
+    def raw(self, email: str, key: str) -> bytes | None:
+        """The exact bytes of a message; None if the archive does not have it."""
+        for shard in self.shards(email):
+            if found := shard.message(key):
+                return shard.raw(found.row_id)
+        return None
+
+    def count(self, email: str | None = None) -> int:
+        return sum(shard.query("SELECT count(*) FROM messages")[0][0] for shard in self.shards(email))

@@ -11,26 +11,34 @@ from postroom.archive.shard_schema import APPLICATION_ID, TABLES, VERSION
 from postroom.domain.errors import Fatal, NewerSchema, Retryable
 
 _BUSY_TIMEOUT_S = 30.0
+_FOR_WRITING = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "temp_store = MEMORY",
+    "cache_size = -65536",
+)
 
 
 def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
     """The shard, made if it is missing. FULL: every commit is on disk before anybody is told."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    connection = _connect(path, f"file:{_uri(path)}?mode=rwc")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -65536")
-    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-        _create(connection, name)
+    connection = _connect(path, f"file:{uri_path(path)}?mode=rwc")
+    try:
+        for pragma in _FOR_WRITING:
+            connection.execute(f"PRAGMA {pragma}")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            _create(connection, name)
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(error, str(path)) from error
     _check(connection, path)
     return connection
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """A reader of its own: it never waits for the writer, and can change nothing."""
-    connection = _connect(path, f"file:{_uri(path)}?mode=ro")
+    connection = _connect(path, f"file:{uri_path(path)}?mode=ro")
     connection.execute("PRAGMA query_only = ON")
     _check(connection, path)
     return connection
@@ -58,7 +66,7 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
         raise storage_error(error, str(path)) from error
 
 
-def _uri(path: Path) -> str:
+def uri_path(path: Path) -> str:
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 

@@ -104,7 +104,7 @@ class Archive:
         for name, writer in self._writers.items():
             writer.checkpoint()
             [(count,)] = self._reader(name).query("SELECT count(*) FROM messages")
-            self._catalogue.set_counts(name, count)
+            self._catalogue.counted(name, count)
 
     def close(self) -> None:
         self.checkpoint()

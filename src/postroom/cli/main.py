@@ -11,6 +11,7 @@ from postroom import __version__
 from postroom.cli import jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.output import errors
+from postroom.cli.verify import verify
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry.logs import clean
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(worker)
+app.command()(verify)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -66,4 +67,6 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Path):
+        return str(value)
     raise TypeError(f"{type(value).__name__} cannot be printed as JSON")

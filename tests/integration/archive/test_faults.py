@@ -1,0 +1,213 @@
+"""What goes wrong with disks and processes: nothing that was reported as stored is lost, and nothing is hidden."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from postroom.archive.layout import ShardName, path_of
+from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.reading import ArchiveReader, shards_on_disk
+from postroom.archive.salvage import rebuild
+from postroom.archive.store import Archive
+from postroom.archive.verify import Flaw, verify
+from postroom.domain.errors import Fatal, NewerSchema, Retryable
+from postroom.settings import ArchiveSettings
+from tests.support.archives import ME, generated, letter
+
+SHARD = ShardName(ME, 2026)
+LETTERS = [IncomingMail(letter(f"number {n}", message_id=f"<{n}@x>"), Provenance.IMPORT) for n in range(400)]
+
+
+def start_writer(root: Path, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.archive_writer", str(root), str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    with process:
+        process.kill()
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """An archive with one shard of 400 letters."""
+    root = tmp_path / "archive"
+    with Archive(root) as archive:
+        archive.store(ME, LETTERS)
+    return root
+
+
+@pytest.mark.req("SY-7")
+def test_whoever_comes_second_is_told_who_writes_and_may_read_all_the_same(tmp_path: Path) -> None:
+    process = start_writer(tmp_path, 40)
+    assert process.stdout is not None
+    while process.stdout.readline() != "done\n":
+        pass
+    with pytest.raises(OwnedElsewhere, match=f"`a test's writer` \\(process {process.pid} on"):
+        Archive(tmp_path)
+    with ArchiveReader(tmp_path) as reader:
+        assert reader.count(ME) == 40
+    kill(process)
+    with Archive(tmp_path) as archive:
+        assert archive.store(ME, LETTERS[:1])[0].outcome is StoreOutcome.STORED
+
+
+@pytest.mark.req("SY-7")
+def test_what_was_reported_as_stored_survives_kill_after_kill(tmp_path: Path) -> None:
+    random = Random(7)
+    mails = {mail.gmail_id: mail.raw for mail in generated(600)}
+    reported: set[str] = set()
+    rounds = 0
+    while len(reported) < len(mails):
+        rounds += 1
+        process = start_writer(tmp_path, 600)
+        assert process.stdout is not None
+        patience = random.randrange(30, 250)
+        for line in process.stdout:
+            if line == "done\n":
+                break
+            reported.add(line.strip())
+            patience -= 1
+            if patience == 0 and rounds < 8:
+                break
+        kill(process)
+        with ArchiveReader(tmp_path) as reader:
+            for key in reported:
+                assert reader.raw(ME, key) == mails[key]
+    with ArchiveReader(tmp_path) as reader:
+        assert reader.count() == len(mails)
+    assert verify(tmp_path).is_sound
+    assert rounds > 2
+
+
+def test_a_full_disk_stores_nothing_by_halves_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    with Archive(tmp_path) as archive:
+        archive.store(ME, LETTERS[:1])
+        writer = archive._writers[SHARD]
+        pages = writer.change(lambda connection, _: connection.execute("PRAGMA page_count").fetchone()[0]).result()
+        writer.change(
+            lambda connection, _: connection.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone()
+        ).result()
+        with pytest.raises(Retryable, match=r"disk that holds .* is full"):
+            archive.store(ME, LETTERS[:200])
+        writer.change(lambda connection, _: connection.execute("PRAGMA max_page_count = 1000000").fetchone()).result()
+        outcomes = {stored.outcome for stored in archive.store(ME, LETTERS[1:200])}
+    assert StoreOutcome.STORED in outcomes
+    with ArchiveReader(tmp_path) as reader:
+        assert reader.count() == 200
+    assert verify(tmp_path).is_sound
+
+
+def test_a_year_that_grows_too_large_is_continued_in_another_file(tmp_path: Path) -> None:
+    settings = ArchiveSettings.model_construct(shard_bytes=200_000)
+    with Archive(tmp_path, settings) as archive:
+        for start in range(0, 400, 50):
+            archive.store(ME, LETTERS[start : start + 50])
+            archive.checkpoint()
+        again = archive.store(ME, LETTERS)
+    assert {stored.outcome for stored in again} == {StoreOutcome.DUPLICATE}
+    assert len(shards_on_disk(tmp_path)) > 1
+    with ArchiveReader(tmp_path) as reader:
+        assert reader.count() == 400
+
+
+def test_a_shard_from_a_newer_version_is_refused_and_left_alone(filled: Path) -> None:
+    path = path_of(filled, SHARD)
+    change(path, "PRAGMA user_version = 99")
+    before = path.read_bytes()
+    with pytest.raises(NewerSchema, match="shard version 99"):
+        Archive(filled).store(ME, LETTERS[:1])
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_text("a file where the folder should be")
+    with pytest.raises(Fatal, match="archive cannot be written in"):
+        Archive(tmp_path / "archive")
+
+
+@pytest.mark.req("SY-17")
+def test_a_sound_archive_is_proved_message_by_message(filled: Path) -> None:
+    seen: list[int] = []
+    report = verify(filled, progress=seen.append)
+    assert report.is_sound
+    assert (report.shards, report.messages, sum(seen)) == (1, 400, 400)
+    assert report.bytes == sum(len(mail.raw) for mail in LETTERS)
+
+
+@pytest.mark.req("SY-17")
+def test_one_changed_byte_is_found_and_named(filled: Path) -> None:
+    change(path_of(filled, SHARD), "UPDATE raw SET data = zeroblob(length(data)) WHERE id = (SELECT max(id) FROM raw)")
+    [finding] = verify(filled).findings
+    assert finding.flaw is Flaw.BYTES_WRONG
+    salvaged = rebuild(filled, SHARD)
+    assert (salvaged.recovered, salvaged.lost) == (399, 1)
+
+
+@pytest.mark.req("SY-17")
+def test_a_missing_shard_is_missed(filled: Path) -> None:
+    path_of(filled, SHARD).unlink()
+    [finding] = verify(filled).findings
+    assert (finding.flaw, finding.shard) == (Flaw.SHARD_MISSING, str(SHARD))
+    assert "at least 400 messages" in finding.detail
+
+
+@pytest.mark.req("SY-17")
+def test_a_shard_that_vanished_is_still_missed_after_new_mail_made_it_anew(filled: Path) -> None:
+    path_of(filled, SHARD).unlink()
+    with Archive(filled) as archive:
+        archive.store(ME, LETTERS[:10])
+    [finding] = verify(filled).findings
+    assert finding.flaw is Flaw.LOST_BEFORE
+    assert finding.detail.startswith("390 messages")
+
+
+@pytest.mark.req("SY-17")
+def test_missing_messages_and_a_wrong_index_are_found(filled: Path) -> None:
+    change(path_of(filled, SHARD), "DELETE FROM messages WHERE id IN (SELECT id FROM messages LIMIT 3)")
+    flaws = {finding.flaw for finding in verify(filled).findings}
+    assert flaws == {Flaw.SHARD_SHORT, Flaw.INDEX_WRONG}
+
+
+@pytest.mark.req("SY-17")
+@pytest.mark.parametrize("damage", ["pages", "torn", "header", "empty"])
+def test_a_damaged_shard_is_found_quarantined_and_rebuilt_without_hiding_the_loss(filled: Path, damage: str) -> None:
+    path = path_of(filled, SHARD)
+    content = path.read_bytes()
+    middle = len(content) // 2
+    damaged = {
+        "pages": content[:middle] + b"\xff" * 16_384 + content[middle + 16_384 :],
+        "torn": content[: len(content) * 2 // 3],
+        "header": b"\0" * 100 + content[100:],
+        "empty": b"",
+    }[damage]
+    path.write_bytes(damaged)
+    assert Flaw.SHARD_DAMAGED in {finding.flaw for finding in verify(filled).findings}
+
+    salvaged = rebuild(filled, SHARD)
+    assert salvaged.recovered + salvaged.lost == 400
+    assert salvaged.quarantine.read_bytes() == damaged
+    report = verify(filled)
+    assert report.messages == salvaged.recovered
+    assert {finding.flaw for finding in report.findings} <= {Flaw.LOST_BEFORE}
+    assert bool(report.findings) == bool(salvaged.lost)
+    with Archive(filled) as archive:
+        stored = archive.store(ME, LETTERS)
+    assert sum(answer.outcome is StoreOutcome.STORED for answer in stored) == salvaged.lost
+
+
+def change(path: Path, sql: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
