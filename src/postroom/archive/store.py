@@ -125,9 +125,9 @@ class Archive:
         """Where each message belongs: where it is already, else the shard of its year."""
         by_key = self._locate(account, "key", [mail.key for mail in mails])
         by_id = self._locate(account, "message_id", [mail.message_id for mail in mails])
+        open_parts = {year: self._open_part(account, year) for year in {year_of(mail.date) for mail in mails}}
         return [
-            by_key.get(mail.key) or by_id.get(mail.message_id) or self._open_part(account, year_of(mail.date))
-            for mail in mails
+            by_key.get(mail.key) or by_id.get(mail.message_id) or open_parts[year_of(mail.date)] for mail in mails
         ]
 
     def _locate(self, account: str, column: str, values: Sequence[str]) -> dict[str, ShardName]:
