@@ -24,7 +24,7 @@ from postroom.archive.packing import pack
 from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
 from postroom.domain.errors import Retryable
 
-_MOST_PROCESSES = 3  # more than the one thread that hands out their work can feed
+_MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
 
 
 class Prepared(NamedTuple):
@@ -35,7 +35,7 @@ class Prepared(NamedTuple):
 class Preparation:
     def __init__(self, interpret: Interpretation, processes: int | None = None) -> None:
         self._interpret = interpret
-        self.processes = processes or min(_MOST_PROCESSES, max(1, (os.cpu_count() or 1) - 1))
+        self.processes = processes or min(_MOST_PROCESSES, os.cpu_count() or 1)
         self._pool: ProcessPoolExecutor | None = None
         self._batches = 0
 
