@@ -126,9 +126,7 @@ class Archive:
         by_key = self._locate(account, "key", [mail.key for mail in mails])
         by_id = self._locate(account, "message_id", [mail.message_id for mail in mails])
         open_parts = {year: self._open_part(account, year) for year in {year_of(mail.date) for mail in mails}}
-        return [
-            by_key.get(mail.key) or by_id.get(mail.message_id) or open_parts[year_of(mail.date)] for mail in mails
-        ]
+        return [by_key.get(mail.key) or by_id.get(mail.message_id) or open_parts[year_of(mail.date)] for mail in mails]
 
     def _locate(self, account: str, column: str, values: Sequence[str]) -> dict[str, ShardName]:
         found: dict[str, ShardName] = {}

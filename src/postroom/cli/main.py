@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import jobs, sim
+from postroom.cli import exporting, importing, jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.output import errors
+from postroom.cli.show import show
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
@@ -27,6 +28,9 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(worker)
 app.command()(verify)
+app.command()(show)
+app.add_typer(importing.app, name="import")
+app.add_typer(exporting.app, name="export")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 

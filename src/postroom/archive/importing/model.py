@@ -90,5 +90,12 @@ class ImportProgress:
     bytes_total: int | None
     report: ImportReport
 
+    @property
+    def seconds_left(self) -> float | None:
+        """At the speed so far; None where nobody knows how much there is."""
+        if self.bytes_total is None or not self.report.bytes:
+            return None
+        return max(0, self.bytes_total - self.bytes_done) * self.report.seconds / self.report.bytes
+
 
 ShowProgress = Callable[[ImportProgress], None]
