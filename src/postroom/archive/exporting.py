@@ -31,7 +31,7 @@ class ExportReport:
 ShowExport = Callable[[ExportReport], None]
 
 
-class _Facts(NamedTuple):
+class MessageFacts(NamedTuple):
     key: str
     date: datetime
     subject: str
@@ -88,7 +88,7 @@ def export_mbox(messages: Messages, path: Path, show: ShowExport | None = None) 
     return report
 
 
-def eml_name(facts: _Facts) -> str:
+def eml_name(facts: MessageFacts) -> str:
     subject = safe_filename(facts.subject.replace("/", "-").replace("\\", "-"))
     subject = subject.encode()[:_LONGEST_SUBJECT].decode(errors="ignore").strip(". ")
     parts = [f"{facts.date:%Y-%m-%d}", subject, facts.key]
@@ -102,6 +102,6 @@ def _row_ids(reader: ShardReader) -> Iterator[int]:
             yield last
 
 
-def _facts(reader: ShardReader, row_id: int) -> _Facts:
+def _facts(reader: ShardReader, row_id: int) -> MessageFacts:
     [(key, date_ms, subject)] = reader.query("SELECT key, date_ms, subject FROM messages WHERE id = ?", (row_id,))
-    return _Facts(key, datetime.fromtimestamp(date_ms / 1_000, UTC), subject)
+    return MessageFacts(key, datetime.fromtimestamp(date_ms / 1_000, UTC), subject)

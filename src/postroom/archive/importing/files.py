@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from postroom.archive.importing.gmail_labels import label_of_folder
 from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, FoundMail, MailFile, Refused
@@ -21,29 +23,30 @@ def maildir_files(root: Path) -> Iterator[MailFile]:
     for folder in _maildirs(root):
         label = _label(root, folder)
         for place in ("cur", "new"):
-            for entry in _entries(folder / place):
-                labels = _flag_labels(entry.name, is_new=place == "new") | {label}
-                yield _message_file(root, entry, labels)
+            for name in _names(folder / place):
+                labels = _flag_labels(name, is_new=place == "new") | {label}
+                file = folder / place / name
+                yield from _file(str(file.relative_to(root)), file, labels)
 
 
 def eml_files(path: Path) -> Iterator[MailFile]:
     """One `.eml` file, or all of a folder and the folders below it."""
     if path.is_file():
-        yield _file(path.name, path, path.stat(), None)
+        yield from _file(path.name, path, None)
         return
     for folder, folders, names in os.walk(path, onerror=_fail):
         folders.sort()
         for name in sorted(names):
-            file = Path(folder, name)
-            if name.lower().endswith(".eml") and file.is_file():
-                yield _file(str(file.relative_to(path)), file, file.stat(), None)
+            if name.lower().endswith(".eml"):
+                file = Path(folder, name)
+                yield from _file(str(file.relative_to(path)), file, None)
 
 
 def is_maildir(folder: Path) -> bool:
     return (folder / "cur").is_dir() or (folder / "new").is_dir()
 
 
-def _fail(error: OSError) -> None:
+def _fail(error: OSError) -> NoReturn:
     raise BadInput("path", f"{error.filename} cannot be read: {error.strerror}") from error
 
 
@@ -54,34 +57,29 @@ def _maildirs(root: Path) -> Iterator[Path]:
         folders[:] = sorted(set(folders) - {"cur", "new", "tmp"})
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _names(folder: Path) -> list[str]:
     if not folder.is_dir():
-        return
+        return []
     try:
-        with os.scandir(folder) as entries:
-            found = sorted(
-                (entry for entry in entries if not entry.name.startswith(".") and entry.is_file()),
-                key=lambda entry: entry.name,
-            )
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
         _fail(error)
-    yield from found
 
 
-def _message_file(root: Path, entry: os.DirEntry[str], labels: frozenset[str]) -> MailFile:
-    return _file(os.path.relpath(entry.path, root), Path(entry.path), entry.stat(), labels)
+def _file(name: str, path: Path, labels: frozenset[str] | None) -> Iterator[MailFile]:
+    """The file as one of a source; none if it is a folder. One that cannot be looked at is reported when it is read."""
+    try:
+        facts = path.stat()
+    except OSError:
+        yield MailFile(name, 0, lambda: "unreadable", partial(_read, path, labels, None))
+        return
+    if stat.S_ISREG(facts.st_mode):
+        delivered = datetime.fromtimestamp(facts.st_mtime, UTC)
+        identity = f"{facts.st_size}:{facts.st_mtime_ns}"
+        yield MailFile(name, facts.st_size, lambda: identity, partial(_read, path, labels, delivered))
 
 
-def _file(name: str, path: Path, facts: os.stat_result, labels: frozenset[str] | None) -> MailFile:
-    return MailFile(
-        name=name,
-        size=facts.st_size,
-        identity=lambda: f"{facts.st_size}:{facts.st_mtime_ns}",
-        read=partial(_read, path, labels, datetime.fromtimestamp(facts.st_mtime, UTC)),
-    )
-
-
-def _read(path: Path, labels: frozenset[str] | None, delivered: datetime, offset: int) -> Iterator[Finding]:
+def _read(path: Path, labels: frozenset[str] | None, delivered: datetime | None, offset: int) -> Iterator[Finding]:
     if offset:
         return
     try:

@@ -52,9 +52,8 @@ class MboxReader:
             yield self._next()
 
     def _start(self) -> None:
-        self._fill()
-        blank = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
-        self._drop(blank)
+        while len(self._buffer) < len(b"From ") and self._fill():
+            self._drop(len(self._buffer) - len(self._buffer.lstrip(b"\r\n")))
         if self._buffer and not self._buffer.startswith(b"From "):
             raise BadInput("path", f"{self._name} does not begin with a `From ` line, so it is not an mbox")
         self._timed = _TIME_OF_DAY.search(self._from_line(0)) is not None

@@ -1,6 +1,6 @@
 """Messages parsed and packed on the other cores, while this process reads and writes.
 
-The first batch is prepared here: a small import is over before another process would have started.
+The first messages are prepared here: a small import is over before another process would have started.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from postroom.archive.packing import pack
 from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
 from postroom.domain.errors import Retryable
 
+PREPARED_HERE = 1_000
 _MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
 
 
@@ -37,11 +38,11 @@ class Preparation:
         self._interpret = interpret
         self.processes = processes or min(_MOST_PROCESSES, os.cpu_count() or 1)
         self._pool: ProcessPoolExecutor | None = None
-        self._batches = 0
+        self._started = 0
 
     def start(self, batch: Sequence[FoundMail]) -> Future[list[Prepared]]:
-        self._batches += 1
-        if self._batches == 1:
+        self._started += len(batch)
+        if self._started <= PREPARED_HERE:
             done: Future[list[Prepared]] = Future()
             done.set_result(prepare_all(self._interpret, batch))
             return done

@@ -32,10 +32,11 @@ def open_takeout(path: Path) -> MailSource:
     paths = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_takeout(file))
     if not paths:
         raise BadInput("path", f"{path} holds no .mbox, .zip or .tgz file")
+    for file in paths:
+        _require_file(file, None if _is_package(file) else "mbox")
     files = partial(_takeout_files, path, paths)
     # How much is inside of a package is known when it has been read.
-    packed = any(file.name.lower().endswith(PACKAGE_ENDINGS) for file in paths)
-    total = None if packed else sum(file.stat().st_size for file in paths)
+    total = None if any(map(_is_package, paths)) else sum(file.stat().st_size for file in paths)
     return MailSource("takeout", path, files, interpreting.takeout, total)
 
 
@@ -66,16 +67,19 @@ def _of_files(format: str, path: Path, files: partial[Iterator[MailFile]]) -> Ma
 def _takeout_files(root: Path, paths: list[Path]) -> Iterator[MailFile]:
     for path in paths:
         name = path.name if path == root else str(path.relative_to(root))
-        if path.name.lower().endswith(PACKAGE_ENDINGS):
+        if _is_package(path):
             yield from package_files(path, name, _identity(path))
         else:
-            _require_file(path, "mbox")
             read = partial(_read_mbox, path, True, LARGEST_MESSAGE)
             yield MailFile(name, path.stat().st_size, partial(_identity, path), read)
 
 
 def _is_takeout(path: Path) -> bool:
-    return path.is_file() and path.name.lower().endswith((".mbox", *PACKAGE_ENDINGS))
+    return path.is_file() and (path.name.lower().endswith(".mbox") or _is_package(path))
+
+
+def _is_package(path: Path) -> bool:
+    return path.name.lower().endswith(PACKAGE_ENDINGS)
 
 
 def _read_mbox(path: Path, unquote: bool, largest_message: int, offset: int) -> Iterator[Finding]:
@@ -98,10 +102,10 @@ def _require(path: Path) -> None:
         raise BadInput("path", f"{path} cannot be read: permission denied")
 
 
-def _require_file(path: Path, format: str) -> None:
+def _require_file(path: Path, format: str | None) -> None:
     _require(path)
     if path.is_dir():
         raise BadInput("path", f"{path} is a folder; name the {format} file, or use `import maildir` or `import eml`")
     with path.open("rb") as file:
-        if not starts_like_mbox(file.read(_HEAD)):
+        if format == "mbox" and not starts_like_mbox(file.read(_HEAD)):
             raise BadInput("path", f"{path} does not begin with a `From ` line, so it is not an mbox")
