@@ -1,4 +1,4 @@
-"""import, export and show as a person uses them: real processes, real exit codes."""
+"""import, export and show as a person uses them: what they print, write and refuse, and their exit codes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,50 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from postroom.cli.main import run
 from tests.support.mail_files import generated, write_maildir, write_mbox, write_takeout
 from tests.support.sim_mail import letter
 
 ME = "owner@example.com"
 
 
-def postroom(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "postroom", *map(str, arguments)],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
+class Done(NamedTuple):
+    returncode: int
+    stdout: bytes
+    stderr: bytes
 
 
-def printed(*arguments: str | Path) -> Any:
-    done = postroom(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+class Postroom:
+    """The command, run in this process: starting one costs a second."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str | Path) -> Done:
+        self._capture.readouterr()
+        self._monkeypatch.setattr(sys, "argv", ["postroom", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        return Done(int(ended.value.code or 0), *self._capture.readouterr())
+
+    def printed(self, *arguments: str | Path) -> Any:
+        done = self(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def postroom(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
+) -> Postroom:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return Postroom(capsysbinary, monkeypatch)
 
 
 @pytest.fixture
@@ -50,23 +70,23 @@ def mbox(tmp_path: Path, home: Path) -> Path:
 
 
 @pytest.mark.req("SY-16")
-def test_mail_goes_in_is_shown_and_comes_out_again(mbox: Path, tmp_path: Path) -> None:
-    report = printed("import", "mbox", mbox, "--account", ME)["report"]
+def test_mail_goes_in_is_shown_and_comes_out_again(postroom: Postroom, mbox: Path, tmp_path: Path) -> None:
+    report = postroom.printed("import", "mbox", mbox, "--account", ME)["report"]
     assert (report["found"], report["stored"], report["duplicates"]) == (2, 2, 0)
     again = postroom("import", "mbox", mbox, "--account", ME)
     assert b"0 stored, 2 were there already, 0 unreadable" in again.stdout
-    shown = printed("show", "<one@x.example>")
+    shown = postroom.printed("show", "<one@x.example>")
     assert shown["message"]["subject"] == "With a file"
     key = shown["message"]["key"]
     raw = postroom("show", key[:8], "--raw").stdout
     assert postroom("export", "eml", "--out", tmp_path / "eml").returncode == 0
     assert raw in [path.read_bytes() for path in (tmp_path / "eml").iterdir()]
-    exported = printed("export", "mbox", "--out", tmp_path / "out.mbox", "--account", ME)["report"]
+    exported = postroom.printed("export", "mbox", "--out", tmp_path / "out.mbox", "--account", ME)["report"]
     assert exported["exported"] == 2
     assert postroom("export", "mbox", "--out", tmp_path / "out.mbox").returncode == 2
 
 
-def test_a_message_is_shown_without_driving_the_terminal(mbox: Path) -> None:
+def test_a_message_is_shown_without_driving_the_terminal(postroom: Postroom, mbox: Path) -> None:
     postroom("import", "mbox", mbox, "--account", ME)
     text = postroom("show", "<one@x.example>").stdout.decode()
     assert "subject      With a file" in text
@@ -74,29 +94,31 @@ def test_a_message_is_shown_without_driving_the_terminal(mbox: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_attachments_are_listed_and_extracted_under_safe_names_without_overwriting(mbox: Path, tmp_path: Path) -> None:
+def test_attachments_are_extracted_under_safe_names_without_overwriting(
+    postroom: Postroom, mbox: Path, tmp_path: Path
+) -> None:
     postroom("import", "mbox", mbox, "--account", ME)
-    [listed] = printed("show", "<one@x.example>", "--attachments")
+    [listed] = postroom.printed("show", "<one@x.example>", "--attachments")
     assert (listed["number"], listed["filename"]) == (0, "evil.pdf")
     out = tmp_path / "a" / "b"
-    saved = printed("show", "<one@x.example>", "--extract", "0", "--out", out)
+    saved = postroom.printed("show", "<one@x.example>", "--extract", "0", "--out", out)
     assert Path(saved["path"]) == out / "evil.pdf"
     assert (out / "evil.pdf").read_bytes() == b"%PDF \xff"
     (out / "evil.pdf").write_bytes(b"mine")
-    other = printed("show", "<one@x.example>", "--extract", "0", "--out", out)
+    other = postroom.printed("show", "<one@x.example>", "--extract", "0", "--out", out)
     assert Path(other["path"]) == out / "evil-2.pdf"
     assert (out / "evil.pdf").read_bytes() == b"mine"
     missing = postroom("show", "<two@x.example>", "--extract", "0", "--out", out)
     assert (missing.returncode, b"it has none" in missing.stderr) == (2, True)
 
 
-def test_a_dry_run_changes_nothing(mbox: Path, home: Path) -> None:
-    assert printed("import", "mbox", mbox, "--account", ME, "--dry-run")["report"]["found"] == 2
+def test_a_dry_run_changes_nothing(postroom: Postroom, mbox: Path, home: Path) -> None:
+    assert postroom.printed("import", "mbox", mbox, "--account", ME, "--dry-run")["report"]["found"] == 2
     assert not (home / "archive").exists()
 
 
 @pytest.mark.parametrize("format", ["takeout", "maildir"])
-def test_every_format_has_its_command(home: Path, tmp_path: Path, format: str) -> None:
+def test_every_format_has_its_command(postroom: Postroom, home: Path, tmp_path: Path, format: str) -> None:
     box = generated(5)
     if format == "takeout":
         write_takeout(tmp_path / "mail", box)
@@ -104,11 +126,13 @@ def test_every_format_has_its_command(home: Path, tmp_path: Path, format: str) -
         assert b"import takeout" in hint
     else:
         write_maildir(tmp_path / "mail", (box.raw(index) for index in range(5)))
-    assert printed("import", format, tmp_path / "mail", "--account", ME)["report"]["stored"] == 5
+    assert postroom.printed("import", format, tmp_path / "mail", "--account", ME)["report"]["stored"] == 5
 
 
-def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(home: Path, tmp_path: Path) -> None:
-    box = generated(6_000)
+def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
+    postroom: Postroom, home: Path, tmp_path: Path
+) -> None:
+    box = generated(3_000)
     write_takeout(tmp_path / "mail", box)
     command = [sys.executable, "-m", "postroom", "import", "takeout", str(tmp_path / "mail"), "--account", ME, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
@@ -120,8 +144,8 @@ def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(home: Path, 
     assert b"Traceback" not in err
     stopped = json.loads(out)["report"]
     assert stopped["stopped"]
-    rest = printed("import", "takeout", tmp_path / "mail", "--account", ME)["report"]
-    assert stopped["stored"] + rest["stored"] == 6_000
+    rest = postroom.printed("import", "takeout", tmp_path / "mail", "--account", ME)["report"]
+    assert stopped["stored"] + rest["stored"] == 3_000
     assert rest["duplicates"] == 0
 
 
@@ -135,7 +159,9 @@ def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(home: Path, 
         (["show", "x", "--raw", "--attachments"], "error: raw: --raw, --attachments and --extract exclude"),
     ],
 )
-def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[str], message: str) -> None:
+def test_bad_usage_names_the_field_and_exits_with_2(
+    postroom: Postroom, home: Path, arguments: list[str], message: str
+) -> None:
     done = postroom(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().startswith(message)
