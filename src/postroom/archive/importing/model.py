@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from postroom.archive.model import IncomingMail
 
 LARGEST_MESSAGE = 128 << 20  # larger than any mail service takes; what is larger is a damaged file
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMail:
+class FoundMail(NamedTuple):
     """A message in a file. `end` is where the file goes on after it."""
 
     raw: bytes

@@ -9,13 +9,15 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from hashlib import sha256
 from multiprocessing.connection import wait
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from postroom.archive.importing.interpreting import delivery_date
 from postroom.archive.importing.model import FoundMail, Interpretation
@@ -28,9 +30,19 @@ PREPARED_HERE = 1_000
 _MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
 
 
+# Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
+_INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
+_PREPARED = attrgetter(*[field.name for field in fields(PreparedMail) if field.name != "mail"])
+_Sent = tuple[Any, Any, str | None]
+
+
 class Prepared(NamedTuple):
     mail: PreparedMail
     failure: str | None  # why nothing but its bytes could be kept
+
+
+PendingBatch = Callable[[], list[Prepared]]
+"""Call it to have the batch; waits if it is not ready."""
 
 
 class Preparation:
@@ -40,36 +52,43 @@ class Preparation:
         self._pool: ProcessPoolExecutor | None = None
         self._started = 0
 
-    def start(self, batch: Sequence[FoundMail]) -> Future[list[Prepared]]:
+    def start(self, batch: Sequence[FoundMail]) -> PendingBatch:
         self._started += len(batch)
         if self._started <= PREPARED_HERE:
-            done: Future[list[Prepared]] = Future()
-            done.set_result(prepare_all(self._interpret, batch))
-            return done
+            return lambda: prepare_all(self._interpret, batch)
         self._pool = self._pool or ProcessPoolExecutor(
             self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent
         )
         # A process inherits what is blocked when it starts: Ctrl-C is for this process alone, which then ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return self._pool.submit(prepare_all, self._interpret, batch)
+            future = self._pool.submit(_prepare_elsewhere, self._interpret, batch)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return partial(_received, batch, future)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
-def result_of(future: Future[list[Prepared]]) -> list[Prepared]:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
-
-
 def prepare_all(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Prepared]:
     return [_prepare(interpret, found) for found in batch]
+
+
+def _prepare_elsewhere(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[_Sent]:
+    return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
+
+
+def _received(batch: Sequence[FoundMail], future: Future[list[_Sent]]) -> list[Prepared]:
+    try:
+        sent = future.result()
+    except BrokenProcessPool as error:
+        raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
+    return [
+        Prepared(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
+        for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
+    ]
 
 
 def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:

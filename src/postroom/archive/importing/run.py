@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from postroom.archive.importing.model import (
     ShowProgress,
     Unreadable,
 )
-from postroom.archive.importing.preparation import Preparation, Prepared, result_of
+from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
 from postroom.archive.importing.state import COMPLETE, ImportState, Mark
 from postroom.archive.layout import account_name
 from postroom.archive.model import StoreOutcome
@@ -129,7 +128,7 @@ class _Run:
         self._started = time.monotonic()
         self._consumed = 0
         self._failure: PostroomError | None = None
-        self._preparing: deque[tuple[_Batch, Future[list[Prepared]]]] = deque()
+        self._preparing: deque[tuple[_Batch, PendingBatch]] = deque()
         self._storing: deque[tuple[_Batch, list[Prepared], Submission]] = deque()
 
     def run(self) -> ImportReport:
@@ -146,8 +145,8 @@ class _Run:
     def _advance(self, preparing: int, storing: int) -> None:
         """Move batches on until no more than these wait at each station."""
         while len(self._preparing) > preparing:
-            batch, future = self._preparing.popleft()
-            prepared = result_of(future)
+            batch, pending = self._preparing.popleft()
+            prepared = pending()
             submission = self._archive.submit(self._account, [mail for mail, _ in prepared])
             self._storing.append((batch, prepared, submission))
             self._settle_down_to(storing)
