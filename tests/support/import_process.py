@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from postroom.archive.importing import ImportProgress, import_mail, open_maildir, open_mbox, open_takeout
 from postroom.archive.importing import run as import_run
+from postroom.archive.importing.model import ImportProgress
+from postroom.archive.importing.run import import_mail
+from postroom.archive.importing.sources import open_maildir, open_mbox, open_takeout
 from postroom.archive.store import Archive
 from tests.support.archives import ME
 

@@ -15,18 +15,9 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from postroom import settings
-from postroom.archive.importing import (
-    ImportProgress,
-    ImportReport,
-    MailSource,
-    count_mail,
-    import_mail,
-    looks_like_takeout,
-    open_eml,
-    open_maildir,
-    open_mbox,
-    open_takeout,
-)
+from postroom.archive.importing.model import ImportProgress, ImportReport, MailSource
+from postroom.archive.importing.run import count_mail, import_mail
+from postroom.archive.importing.sources import looks_like_takeout, open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.layout import account_name
 from postroom.archive.store import Archive
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json

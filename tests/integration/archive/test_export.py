@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from postroom.archive.exporting import MessageFacts, all_messages, count_messages, eml_name, export_eml, export_mbox
-from postroom.archive.importing import import_mail, open_eml, open_mbox
+from postroom.archive.importing.run import import_mail
+from postroom.archive.importing.sources import open_eml, open_mbox
 from postroom.archive.lookup import find_message
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.reading import ArchiveReader

@@ -14,18 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.importing import (
-    ImportProgress,
-    ImportReport,
-    MailSource,
-    count_mail,
-    import_mail,
-    open_eml,
-    open_maildir,
-    open_mbox,
-    open_takeout,
-)
 from postroom.archive.importing import run as import_run
+from postroom.archive.importing.model import ImportProgress, ImportReport, MailSource
+from postroom.archive.importing.run import count_mail, import_mail
+from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.model import Provenance
 from postroom.archive.reading import ArchiveReader
 from postroom.archive.store import Archive

@@ -5,26 +5,21 @@ The first messages are prepared here: a small import is over before another proc
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
+import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from functools import partial
 from hashlib import sha256
-from multiprocessing.connection import wait
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from postroom.archive.importing.interpreting import delivery_date
 from postroom.archive.importing.model import FoundMail, Interpretation
+from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.model import IncomingMail
 from postroom.archive.packing import pack
 from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
-from postroom.domain.errors import Retryable
 
 PREPARED_HERE = 1_000
 _MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
@@ -33,7 +28,7 @@ _MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
 # Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
 _INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
 _PREPARED = attrgetter(*[field.name for field in fields(PreparedMail) if field.name != "mail"])
-_Sent = tuple[Any, Any, str | None]
+Sent = tuple[Any, Any, str | None]
 
 
 class Prepared(NamedTuple):
@@ -49,46 +44,43 @@ class Preparation:
     def __init__(self, interpret: Interpretation, processes: int | None = None) -> None:
         self._interpret = interpret
         self.processes = processes or min(_MOST_PROCESSES, os.cpu_count() or 1)
-        self._pool: ProcessPoolExecutor | None = None
         self._started = 0
+        self._workers: list[PreparingProcess] = []
+        self._idle: queue.SimpleQueue[PreparingProcess] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(self.processes, "preparing")
 
     def start(self, batch: Sequence[FoundMail]) -> PendingBatch:
         self._started += len(batch)
         if self._started <= PREPARED_HERE:
             return lambda: prepare_all(self._interpret, batch)
-        self._pool = self._pool or ProcessPoolExecutor(
-            self.processes, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent
-        )
-        # A process inherits what is blocked when it starts: Ctrl-C is for this process alone, which then ends them.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            future = self._pool.submit(_prepare_elsewhere, self._interpret, batch)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return partial(_received, batch, future)
+        while len(self._workers) < self.processes:
+            self._workers.append(PreparingProcess())
+            self._idle.put(self._workers[-1])
+        return self._threads.submit(self._prepare_elsewhere, batch).result
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.close()
+
+    def _prepare_elsewhere(self, batch: Sequence[FoundMail]) -> list[Prepared]:
+        worker = self._idle.get()
+        try:
+            sent = worker.prepare(self._interpret, batch)
+        finally:
+            self._idle.put(worker)
+        return [
+            Prepared(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
+            for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
+        ]
 
 
 def prepare_all(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Prepared]:
     return [_prepare(interpret, found) for found in batch]
 
 
-def _prepare_elsewhere(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[_Sent]:
+def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Sent]:
     return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
-
-
-def _received(batch: Sequence[FoundMail], future: Future[list[_Sent]]) -> list[Prepared]:
-    try:
-        sent = future.result()
-    except BrokenProcessPool as error:
-        raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
-    return [
-        Prepared(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
-        for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
-    ]
 
 
 def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:
@@ -122,10 +114,3 @@ def _unparsed(mail: IncomingMail, problem: str) -> PreparedMail:
         attachments=[],
         problems=(problem,),
     )
-
-
-def _end_with_parent() -> None:
-    """A pool's process would wait for work for ever if its parent is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
