@@ -238,7 +238,7 @@ def test_a_huge_message_and_an_unreadable_file_are_reported_and_the_rest_is_stor
     (cur / "2.loop:2,S").symlink_to(cur / "2.loop:2,S")
     report = run(root, open_maildir(tmp_path / "Maildir"))
     assert (report.found, report.stored, report.unreadable_count) == (2, 2, 2)
-    assert "more than the 10,000 bytes" in report.unreadable[0].problem
+    assert "are more than the 10,000" in report.unreadable[0].problem
     assert "Too many levels of symbolic links" in report.unreadable[1].problem
 
 

@@ -23,23 +23,22 @@ def maildir_files(root: Path) -> Iterator[MailFile]:
     for folder in _maildirs(root):
         label = _label(root, folder)
         for place in ("cur", "new"):
+            below = os.path.relpath(folder / place, root)
             for name in _names(folder / place):
                 labels = _flag_labels(name, is_new=place == "new") | {label}
-                file = folder / place / name
-                yield from _file(str(file.relative_to(root)), file, labels)
+                yield from _file(root, f"{below}/{name}", labels)
 
 
 def eml_files(path: Path) -> Iterator[MailFile]:
     """One `.eml` file, or all of a folder and the folders below it."""
     if path.is_file():
-        yield from _file(path.name, path, None)
+        yield from _file(path.parent, path.name, None)
         return
     for folder, folders, names in os.walk(path, onerror=_fail):
         folders.sort()
         for name in sorted(names):
             if name.lower().endswith(".eml"):
-                file = Path(folder, name)
-                yield from _file(str(file.relative_to(path)), file, None)
+                yield from _file(path, os.path.relpath(os.path.join(folder, name), path), None)
 
 
 def is_maildir(folder: Path) -> bool:
@@ -66,10 +65,11 @@ def _names(folder: Path) -> list[str]:
         _fail(error)
 
 
-def _file(name: str, path: Path, labels: frozenset[str] | None) -> Iterator[MailFile]:
+def _file(root: Path, name: str, labels: frozenset[str] | None) -> Iterator[MailFile]:
     """The file as one of a source; none if it is a folder. One that cannot be looked at is reported when it is read."""
+    path = f"{root}/{name}"
     try:
-        facts = path.stat()
+        facts = os.stat(path)
     except OSError:
         yield MailFile(name, 0, lambda: "unreadable", partial(_read, path, labels, None))
         return
@@ -79,17 +79,19 @@ def _file(name: str, path: Path, labels: frozenset[str] | None) -> Iterator[Mail
         yield MailFile(name, facts.st_size, lambda: identity, partial(_read, path, labels, delivered))
 
 
-def _read(path: Path, labels: frozenset[str] | None, delivered: datetime | None, offset: int) -> Iterator[Finding]:
+def _read(path: str, labels: frozenset[str] | None, delivered: datetime | None, offset: int) -> Iterator[Finding]:
     if offset:
         return
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_MESSAGE + 1)
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST_MESSAGE:
+                problem = f"{size:,} bytes are more than the {LARGEST_MESSAGE:,} that a message may have"
+                yield Refused(path, problem, 1)
+                return
+            raw = file.read()
     except OSError as error:
-        yield Refused(str(path), f"cannot be read: {error.strerror}", 1)
-        return
-    if len(raw) > LARGEST_MESSAGE:
-        yield Refused(str(path), f"more than the {LARGEST_MESSAGE:,} bytes that a message may have", 1)
+        yield Refused(path, f"cannot be read: {error.strerror}", 1)
         return
     yield FoundMail(raw, max(1, len(raw)), labels=labels, delivered=delivered)
 
