@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import random
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from postroom.archive.importing import run as import_run
-from postroom.archive.importing.model import ImportProgress, ImportReport, MailSource
+from postroom.archive.importing.model import Finding, ImportProgress, ImportReport, MailFile, MailSource
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.model import Provenance
@@ -246,6 +248,40 @@ def test_a_huge_message_of_an_mbox_is_reported_and_the_rest_is_stored(root: Path
     write_mbox(tmp_path / "m.mbox", [letter("d"), letter("e" * 10_000), letter("f")])
     report = run(root, open_mbox(tmp_path / "m.mbox", largest_message=10_000))
     assert (report.stored, report.unreadable_count, report.unreadable[0].kept) == (2, 1, False)
+
+
+def test_file_names_that_are_no_text_do_no_harm(root: Path, tmp_path: Path) -> None:
+    write_maildir(tmp_path / "Maildir", [letter("a")])
+    strange = os.fsencode(tmp_path / "Maildir" / "cur") + b"/\xff.\n:2,S"
+    os.symlink(b"/nowhere", strange + b"2")
+    with open(strange, "wb") as file:
+        file.write(letter("b"))
+    report = run(root, open_maildir(tmp_path / "Maildir"))
+    assert (report.stored, report.unreadable_count) == (2, 1)
+    assert json.dumps(report.unreadable[0].where).isascii()
+    assert report.unreadable[0].where.encode()
+
+
+def test_large_messages_do_not_pile_up_in_memory(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_run, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(import_run, "MOST_BYTES_ON_THE_WAY", 5_000)
+    raws = [letter("x" * 2_000, message_id=f"<{number}@x.org>") for number in range(12)]
+    write_mbox(tmp_path / "m.mbox", raws)
+    read: list[int] = []
+    unstored: list[int] = []
+    source = open_mbox(tmp_path / "m.mbox")
+
+    def counted(offset: int) -> Iterator[Finding]:
+        for file in source.files():
+            for found in file.read(offset):
+                read.append(found.end)
+                yield found
+
+    def files() -> Iterator[MailFile]:
+        return (replace(file, read=counted) for file in source.files())
+
+    run(root, replace(source, files=files), lambda done: unstored.append(len(read) - done.report.found))
+    assert max(unstored) <= 3
 
 
 def test_an_empty_mbox_has_no_mail(root: Path, tmp_path: Path) -> None:

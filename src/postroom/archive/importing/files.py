@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from postroom.archive.importing.gmail_labels import label_of_folder
-from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, FoundMail, MailFile, Refused
+from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, FoundMail, MailFile, Refused, readable
 from postroom.domain.errors import BadInput
 
 _BASE64_RUN = re.compile(r"&([^-]*)-")
@@ -87,11 +87,11 @@ def _read(path: str, labels: frozenset[str] | None, delivered: datetime | None, 
             size = os.fstat(file.fileno()).st_size
             if size > LARGEST_MESSAGE:
                 problem = f"{size:,} bytes are more than the {LARGEST_MESSAGE:,} that a message may have"
-                yield Refused(path, problem, 1)
+                yield Refused(readable(path), problem, 1)
                 return
             raw = file.read()
     except OSError as error:
-        yield Refused(path, f"cannot be read: {error.strerror}", 1)
+        yield Refused(readable(path), f"cannot be read: {error.strerror}", 1)
         return
     yield FoundMail(raw, max(1, len(raw)), labels=labels, delivered=delivered)
 

@@ -32,6 +32,11 @@ class Refused:
     end: int
 
 
+def readable(name: str) -> str:
+    """A file name is bytes; those that are no text get a form that can be stored and shown."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 Finding = FoundMail | Refused
 Interpretation = Callable[[FoundMail], IncomingMail]
 

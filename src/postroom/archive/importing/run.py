@@ -22,6 +22,7 @@ from postroom.archive.importing.model import (
     Refused,
     ShowProgress,
     Unreadable,
+    readable,
 )
 from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
 from postroom.archive.importing.state import COMPLETE, ImportState, Mark
@@ -32,6 +33,7 @@ from postroom.domain.errors import Fatal, PostroomError
 
 BATCH_MESSAGES = 500
 BATCH_BYTES = 4 << 20
+MOST_BYTES_ON_THE_WAY = 64 << 20
 MOST_REPORTED = 1_000
 _BATCHES_STORING = 4
 
@@ -60,7 +62,7 @@ class _Batch:
         match entry.finding:
             case FoundMail() as found:
                 self.mails.append(found)
-                self.origins.append(f"{entry.file}, to byte {found.end:,}")
+                self.origins.append(f"{readable(entry.file)}, to byte {found.end:,}")
                 self.bytes += len(found.raw)
             case Refused() as refused:
                 self.refused.append(refused)
@@ -135,12 +137,18 @@ class _Run:
         for batch in self._batches():
             self._preparing.append((batch, self._preparation.start(batch.mails)))
             self._advance(self._preparation.processes + 1, _BATCHES_STORING)
+            if self._bytes_on_the_way() > MOST_BYTES_ON_THE_WAY:
+                self._advance(0, 0)
         self._advance(0, 0)
         if self._failure is not None:
             raise self._failure
         if not self._report.stopped:
             self._state.forget()
         return self._report
+
+    def _bytes_on_the_way(self) -> int:
+        preparing = sum(batch.bytes for batch, _ in self._preparing)
+        return preparing + sum(batch.bytes for batch, _, _ in self._storing)
 
     def _advance(self, preparing: int, storing: int) -> None:
         """Move batches on until no more than these wait at each station."""
@@ -208,7 +216,7 @@ class _Run:
                 continue
             if position:
                 self._consumed += position
-                self._report.resumed_from = f"byte {position:,} of {file.name}"
+                self._report.resumed_from = f"byte {position:,} of {readable(file.name)}"
             for finding in file.read(position):
                 yield _Entry(file.name, Mark(identity, finding.end), finding, finding.end - position)
                 position = finding.end

@@ -106,6 +106,8 @@ def _require_file(path: Path, format: str | None) -> None:
     _require(path)
     if path.is_dir():
         raise BadInput("path", f"{path} is a folder; name the {format} file, or use `import maildir` or `import eml`")
+    if not path.is_file():
+        raise BadInput("path", f"{path} is not a file that can be read more than once; save the mail to one")
     with path.open("rb") as file:
         if format == "mbox" and not starts_like_mbox(file.read(_HEAD)):
             raise BadInput("path", f"{path} does not begin with a `From ` line, so it is not an mbox")

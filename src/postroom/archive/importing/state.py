@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from postroom.archive.importing.model import readable
 from postroom.archive.shard import storage_error
 
 COMPLETE = -1
@@ -48,12 +49,12 @@ class ImportState:
         """Where to go on in this file; a file that is not what it was is read from its start."""
         row = self._db.execute(
             "SELECT position FROM positions WHERE source = ? AND file = ? AND identity = ?",
-            (self._source, _text(file), identity),
+            (self._source, readable(file), identity),
         ).fetchone()
         return int(row[0]) if row else 0
 
     def remember(self, marks: Mapping[str, Mark]) -> None:
-        rows = [(self._source, _text(file), *mark) for file, mark in marks.items()]
+        rows = [(self._source, readable(file), *mark) for file, mark in marks.items()]
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", rows)
@@ -66,8 +67,3 @@ class ImportState:
 
     def close(self) -> None:
         self._db.close()
-
-
-def _text(name: str) -> str:
-    """A file name is bytes; those that are no text get a form that a database takes."""
-    return name.encode("utf-8", "backslashreplace").decode()
