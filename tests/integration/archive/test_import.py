@@ -17,13 +17,15 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.importing import run as import_run
-from postroom.archive.importing.model import Finding, ImportProgress, ImportReport, MailFile, MailSource
+from postroom.archive.importing.interpreting import plain
+from postroom.archive.importing.model import Finding, FoundMail, ImportProgress, ImportReport, MailFile, MailSource
+from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.model import Provenance
 from postroom.archive.reading import ArchiveReader
 from postroom.archive.store import Archive
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal, Retryable
 from tests.support.archives import ME, letter
 from tests.support.mail_files import generated, takeout_form, write_maildir, write_mbox, write_takeout
 
@@ -358,3 +360,25 @@ def test_a_zip_with_a_password_is_a_clear_error(root: Path, tmp_path: Path) -> N
     (tmp_path / "t.zip").write_bytes(locked)
     with pytest.raises(BadInput, match="password"):
         run(root, open_takeout(tmp_path / "t.zip"))
+
+
+def test_a_damaged_note_of_positions_says_what_to_do(root: Path, tmp_path: Path) -> None:
+    write_mbox(tmp_path / "m.mbox", mails(3))
+    root.mkdir()
+    (root / "imports.db").write_bytes(b"not a database " * 100)
+    with pytest.raises(Fatal, match=r"imports.db is damaged. Delete it"):
+        run(root, open_mbox(tmp_path / "m.mbox"))
+    (root / "imports.db").unlink()
+    assert run(root, open_mbox(tmp_path / "m.mbox")).stored == 3
+
+
+def test_a_preparing_process_that_dies_is_told_as_something_to_try_again() -> None:
+    process = PreparingProcess()
+    [(_, prepared, failure)] = process.prepare(plain, [FoundMail(letter("a"), 1)])
+    assert failure is None
+    assert prepared
+    process._process.kill()
+    process._process.wait()
+    with pytest.raises(Retryable, match="run the same command again"):
+        process.prepare(plain, [FoundMail(letter("a"), 1)])
+    process.close()

@@ -14,7 +14,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from postroom.archive.importing.interpreting import delivery_date
+from postroom.archive.importing.interpreting import delivery_date, plain
 from postroom.archive.importing.model import FoundMail, Interpretation
 from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.model import IncomingMail
@@ -23,7 +23,6 @@ from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
 
 PREPARED_HERE = 1_000
 _MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
-
 
 # Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
 _INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
@@ -84,8 +83,9 @@ def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMail]) -> li
 
 
 def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:
-    incoming = interpret(found)
+    incoming = plain(found)
     try:
+        incoming = interpret(found)
         mail = prepare(incoming)
         if mail.date == UNDATED and (delivered := delivery_date(found)):
             mail = replace(mail, date=delivered)

@@ -7,12 +7,14 @@ heard of is read again and recognised. It is forgotten when the import is comple
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from postroom.archive.importing.model import readable
 from postroom.archive.shard import storage_error
+from postroom.domain.errors import Fatal
 
 COMPLETE = -1
 _TABLE = """
@@ -36,34 +38,41 @@ class Mark(NamedTuple):
 class ImportState:
     def __init__(self, root: Path, account: str, format: str, path: Path) -> None:
         self._file = root / "imports.db"
-        self._source = f"{account} {format} {path.absolute()}"
-        try:
+        self._source = readable(f"{account} {format} {path.absolute()}")
+        with self._errors_told():
             self._db = sqlite3.connect(self._file, isolation_level=None, timeout=30)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")  # a lost last position only means to read a little again
             self._db.execute(_TABLE)
-        except sqlite3.Error as error:
-            raise storage_error(error, str(self._file)) from error
 
     def position(self, file: str, identity: str) -> int:
         """Where to go on in this file; a file that is not what it was is read from its start."""
-        row = self._db.execute(
-            "SELECT position FROM positions WHERE source = ? AND file = ? AND identity = ?",
-            (self._source, readable(file), identity),
-        ).fetchone()
+        with self._errors_told():
+            row = self._db.execute(
+                "SELECT position FROM positions WHERE source = ? AND file = ? AND identity = ?",
+                (self._source, readable(file), identity),
+            ).fetchone()
         return int(row[0]) if row else 0
 
     def remember(self, marks: Mapping[str, Mark]) -> None:
         rows = [(self._source, readable(file), *mark) for file, mark in marks.items()]
-        try:
+        with self._errors_told():
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", rows)
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise storage_error(error, str(self._file)) from error
 
     def forget(self) -> None:
-        self._db.execute("DELETE FROM positions WHERE source = ?", (self._source,))
+        with self._errors_told():
+            self._db.execute("DELETE FROM positions WHERE source = ?", (self._source,))
 
     def close(self) -> None:
         self._db.close()
+
+    @contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise Fatal(f"{self._file} is damaged. Delete it: it only says how far imports were.") from error
+            raise storage_error(error, str(self._file)) from error
