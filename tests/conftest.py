@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from postroom.db import Database, Dialect, connect
 from postroom.domain.clock import ManualClock
 from postroom.telemetry import logs
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that; tests that press Ctrl-C need it back.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from postroom.accounts.access import GmailAccess
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
+from postroom.gmail.grants import GrantStore
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
+from postroom.vault import Vault
 
 CATALOGUE = Catalogue([PRUNE])
 
@@ -21,6 +24,9 @@ class App:
     database: Database
     queue: JobQueue
     handlers: Mapping[str, Handler]
+    grants: GrantStore
+    gmail: GmailAccess
+    clock: Clock
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
         """A worker for every job type, with the recurring schedules declared."""
@@ -28,13 +34,21 @@ class App:
         return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
 
 
+def open_vault(settings: Settings) -> Vault:
+    key = settings.vault_key
+    return Vault(settings.home, None if key is None else key.get_secret_value())
+
+
 @asynccontextmanager
 async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncIterator[App]:
     """Open the database and build what stands on it; everything is closed when the block ends."""
     database = await connect(settings.database_url, settings.database)
     try:
-        queue = JobQueue(database, CATALOGUE, clock or SystemClock())
+        clock = clock or SystemClock()
+        queue = JobQueue(database, CATALOGUE, clock)
         handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
-        yield App(settings, database, queue, handlers)
+        grants = GrantStore(open_vault(settings))
+        gmail = GmailAccess(database, grants, clock)
+        yield App(settings, database, queue, handlers, grants, gmail, clock)
     finally:
         await database.close()

@@ -26,6 +26,8 @@ from postroom.domain.errors import BadInput
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
 HOME_VARIABLE = "POSTROOM_HOME"
+VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
+ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 FILE_NAME = "postroom.toml"
 
 
@@ -101,6 +103,9 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(Path("~/.postroom"), description="the folder that holds everything of this installation")
+    vault_key: SecretStr | None = Field(
+        None, description="the key to the secrets at rest, 32 bytes in base64; unset: `vault.key` in the home folder"
+    )
     database: DatabaseSettings = DatabaseSettings()
     queue: QueueSettings = QueueSettings()
     worker: WorkerSettings = WorkerSettings()
@@ -132,6 +137,8 @@ class Settings(BaseSettings):
                 value = getattr(group, name)
                 if isinstance(value, SecretStr):
                     yield value.get_secret_value()
+        if self.vault_key is not None:
+            yield self.vault_key.get_secret_value()
         if password := urlsplit(self.database_url).password:
             yield unquote(password)
 
@@ -147,6 +154,8 @@ def load() -> Settings:
     content = _read_file(home / FILE_NAME)
     if "home" in content:
         raise BadInput("home", f"set {HOME_VARIABLE} instead: the file is found through the home folder")
+    if "vault_key" in content:
+        raise BadInput("vault_key", f"set {VAULT_KEY_VARIABLE} instead: a key does not lie beside what it locks")
     try:
         return Settings(**(content | {"home": home}))
     except ValidationError as error:
@@ -165,7 +174,14 @@ class Setting:
 
 def reference() -> Iterator[tuple[str, list[Setting]]]:
     """Every group's title with its settings, in the order of the tree."""
-    yield "The home folder", [Setting("", HOME_VARIABLE, "~/.postroom", _help(Settings, "home"))]
+    yield (
+        "The home folder",
+        [
+            Setting("", HOME_VARIABLE, "~/.postroom", _help(Settings, "home")),
+            Setting("", VAULT_KEY_VARIABLE, "", _help(Settings, "vault_key")),
+            Setting("", ACCESS_TOKEN_VARIABLE, "", "read by `postroom account add` in place of `--access-token`"),
+        ],
+    )
     for name, field in Settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Group):
             yield (field.annotation.__doc__ or name).rstrip("."), list(_settings_of(name, field.annotation))

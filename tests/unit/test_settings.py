@@ -39,6 +39,7 @@ def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.Monk
         ("[worker]\nconcurrency = 'many'", "worker.concurrency"),
         ("[telemetry]\nmetrics_token = 'short'", "telemetry.metrics_token"),
         ("home = '/elsewhere'", "home"),
+        ("vault_key = 'beside what it locks'", "vault_key"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_by_its_key(home: Path, text: str, field: str) -> None:
@@ -73,6 +74,16 @@ def test_secrets_are_not_in_what_settings_print(home: Path) -> None:
     loaded = settings.load()
     assert "hunter2" not in repr(loaded)
     assert list(loaded.secrets()) == ["postgresql://me:hunter2hunter2@db/postroom", "hunter2hunter2"]
+
+
+@pytest.mark.req("PL-6")
+def test_the_key_of_the_vault_comes_from_the_environment_and_is_kept_out_of_sight(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTROOM_VAULT_KEY", "a-key-that-nobody-may-see")
+    loaded = settings.load()
+    assert "a-key-that" not in repr(loaded)
+    assert list(loaded.secrets()) == ["a-key-that-nobody-may-see"]
 
 
 def test_every_setting_has_a_line_of_help() -> None:

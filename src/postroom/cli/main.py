@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import exporting, importing, jobs, sim
+from postroom.cli import account, exporting, importing, jobs, sim
 from postroom.cli.demo import demo
+from postroom.cli.doctor import doctor
 from postroom.cli.output import errors
 from postroom.cli.show import show
 from postroom.cli.verify import verify
@@ -29,6 +30,8 @@ app.command()(demo)
 app.command()(worker)
 app.command()(verify)
 app.command()(show)
+app.command()(doctor)
+app.add_typer(account.app, name="account")
 app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")
 app.add_typer(jobs.app, name="jobs")

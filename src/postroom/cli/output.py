@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+
+_GAP = 2
+_NARROWEST = 12
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
@@ -28,15 +32,17 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """A plain table whose last column takes what room is left; `empty` says what it means to have no rows."""
+    texts = [[shown(cell) for cell in row] for row in rows]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns[:-1]:
+    left = console.width
+    for place, name in enumerate(columns[:-1]):
         table.add_column(name, no_wrap=True)
-    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis")
-    count = 0
-    for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
-        count += 1
-    console.print(table if count else empty)
+        left -= max(len(name), *(cell_len(row[place]) for row in texts), 0) + _GAP
+    # Without a limit, a long last cell would squeeze the other columns out of sight.
+    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", max_width=max(left, _NARROWEST))
+    for row in texts:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table if texts else empty)
 
 
 def shown(value: Any) -> str:
@@ -69,4 +75,6 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
     raise TypeError(f"{type(value).__name__} cannot be printed as JSON")

@@ -53,7 +53,11 @@ SEEDS = {
         INSERT INTO jobs (id, type, queue_name, policy_tier, seq, payload_json, state, ready, repeatable,
                           created_at, queued_at, updated_at)
         VALUES ('01990000-0000-7000-8000-000000000000', 'noop', 'live', 'default', 1, '{"n": 1}', 'queued', TRUE, FALSE,
-                '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')"""
+                '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
+    "0002": """
+        INSERT INTO accounts (id, provider, email, api_base, scopes, status, created_at, updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000001', 'gmail', 'me@example.com', 'https://gmail.googleapis.com', '',
+                'active', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
 }
 
 
@@ -69,8 +73,9 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    count = await database.read(lambda tx: tx.execute(text("SELECT count(*) FROM jobs")).scalar_one())
-    assert count == 1
+    for table in ("jobs", "accounts"):
+        query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
+        assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()
 
 

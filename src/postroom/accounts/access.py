@@ -1,0 +1,53 @@
+"""A Gmail client for an account: its login from the vault, its allowance shared with every other process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from postroom.accounts.budget import DatabaseBudget
+from postroom.accounts.store import Account
+from postroom.db import Database
+from postroom.domain.clock import Clock
+from postroom.gmail.client import GmailClient, connected
+from postroom.gmail.grants import GrantStore
+from postroom.gmail.limiter import Limiter, limiter_for
+from postroom.gmail.oauth import credentials_for
+from postroom.gmail.ports import Lane
+from postroom.gmail.quota import PROFILES, QuotaProfile
+from postroom.gmail.transport import TransportConfig
+
+
+class GmailAccess:
+    """One per process: all clients of an account go through the same door."""
+
+    def __init__(self, database: Database, grants: GrantStore, clock: Clock) -> None:
+        self._database = database
+        self._grants = grants
+        self._clock = clock
+        self._limiters: dict[str, Limiter] = {}
+
+    @asynccontextmanager
+    async def client(self, account: Account, lane: Lane) -> AsyncIterator[GmailClient]:
+        """Connected for as long as the block lasts."""
+        async with connected(
+            credentials_for(self._grants, account.email, self._clock),
+            self._limiter(account),
+            self._clock,
+            profile=_profile(account),
+            config=TransportConfig(api_base=account.api_base),
+            lane=lane,
+        ) as client:
+            yield client
+
+    def _limiter(self, account: Account) -> Limiter:
+        if account.id not in self._limiters:
+            profile = _profile(account)
+            budget = DatabaseBudget(self._database, account.id, profile, self._clock) if profile else None
+            self._limiters[account.id] = limiter_for(profile, self._clock, budget=budget)
+        return self._limiters[account.id]
+
+
+def _profile(account: Account) -> QuotaProfile | None:
+    """None where nobody said which price list applies: the pace is found by trying then."""
+    return None if account.quota is None else PROFILES[account.quota]

@@ -1,0 +1,139 @@
+"""One allowance of quota units for each account, shared by all processes through the database (SY-3).
+
+In no minute are more units granted than the account has, whoever asks. The times are those of the processes' clocks:
+hosts that share an account keep theirs together, as every host on a network does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, insert, select, update
+
+from postroom.db import Database, Tx
+from postroom.db.tables.accounts import accounts, quota_grants
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, NotFound
+from postroom.gmail.gate import Reserve
+from postroom.gmail.ports import Grant, Lane
+from postroom.gmail.quota import MINUTE_S, QuotaProfile
+
+WINDOW = timedelta(seconds=MINUTE_S + 1)
+"""Units reach the service a little later than they were granted, and not always equally late, so they count for a
+second beyond the minute. A longer guard would cost more of the allowance than the rare refusal that it prevents."""
+_SECOND = timedelta(seconds=1)
+
+
+class DatabaseBudget:
+    """Implements `ports.UnitBudget`: all that was asked for, or nothing and how long to wait.
+
+    Bulk lanes leave the reserve alone and are spread evenly over the minute; urgent ones may take whatever is there.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        account_id: str,
+        profile: QuotaProfile,
+        clock: Clock,
+        reserve: Reserve = Reserve(),  # noqa: B008 - frozen
+    ) -> None:
+        self._database = database
+        self._account_id = account_id
+        self._allowance = profile.units_per_minute
+        self._clock = clock
+        self._reserve = reserve
+
+    async def lease(self, units: int, lane: Lane) -> Grant:
+        if not 1 <= units <= self._allowance:
+            raise BadInput("units", f"{units} is not within 1 to {self._allowance}, the allowance of a minute")
+        return await self._database.write(lambda tx: self._lease(tx, units, lane))
+
+    def _lease(self, tx: Tx, units: int, lane: Lane) -> Grant:
+        _lock(tx, self._account_id)
+        now = self._clock.now()
+        _forget_past(tx, self._account_id, now)
+        ledger = _read(tx, self._account_id)
+        wait = self._wait(tx, ledger, units, lane, now)
+        if wait > 0:
+            return Grant(0, wait)
+        _append(tx, self._account_id, ledger, units, lane, now)
+        return Grant(units)
+
+    def _wait(self, tx: Tx, ledger: _Ledger, units: int, lane: Lane, now: datetime) -> float:
+        """Seconds until enough of what was granted before lies far enough back."""
+        if lane.may_use_reserve:
+            return self._until_past(tx, ledger, self._allowance - units, WINDOW, now)
+        kept = max(self._reserve.kept(self._allowance, ledger.urgent_used) - ledger.urgent_used, 0)
+        room = self._until_past(tx, ledger, self._allowance - kept - units, WINDOW, now)
+        a_seconds_worth = int(self._allowance / MINUTE_S)
+        return max(room, self._until_past(tx, ledger, a_seconds_worth - units, _SECOND, now))
+
+    def _until_past(self, tx: Tx, ledger: _Ledger, keep: int, span: timedelta, now: datetime) -> float:
+        """Seconds until at most `keep` units were granted within the last `span`."""
+        must_pass = ledger.total - max(keep, 0)
+        if must_pass <= ledger.before:
+            return 0.0
+        reaching = select(quota_grants.c.granted_at).where(
+            quota_grants.c.account_id == self._account_id, quota_grants.c.total >= must_pass
+        )
+        granted_at = tx.execute(reaching.order_by(quota_grants.c.total).limit(1)).scalar_one()
+        return max(0.0, float((granted_at + span - now).total_seconds()))
+
+
+def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
+    """What was granted within the last minute, for people to see."""
+    recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
+    return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """The running totals just before the window and at its end."""
+
+    before: int = 0
+    total: int = 0
+    urgent_before: int = 0
+    urgent_total: int = 0
+
+    @property
+    def urgent_used(self) -> int:
+        return self.urgent_total - self.urgent_before
+
+
+def _lock(tx: Tx, account_id: str) -> None:
+    """Processes take turns at one account; SQLite's writers do so anyway."""
+    if tx.execute(select(accounts.c.id).where(accounts.c.id == account_id).with_for_update()).first() is None:
+        raise NotFound("account", f"there is no account {account_id}; it was removed")
+
+
+def _forget_past(tx: Tx, account_id: str, now: datetime) -> None:
+    ours = quota_grants.c.account_id == account_id
+    tx.execute(delete(quota_grants).where(ours, quota_grants.c.granted_at <= now - WINDOW))
+    # A clock that was set back would leave grants in the future, and nothing to spend until then.
+    tx.execute(update(quota_grants).where(ours, quota_grants.c.granted_at > now).values(granted_at=now))
+
+
+def _read(tx: Tx, account_id: str) -> _Ledger:
+    rows = select(quota_grants).where(quota_grants.c.account_id == account_id).limit(1)
+    oldest = tx.execute(rows.order_by(quota_grants.c.total)).first()
+    newest = tx.execute(rows.order_by(quota_grants.c.total.desc())).first()
+    if oldest is None or newest is None:
+        return _Ledger()
+    urgent_before = oldest.urgent_total - (oldest.units if Lane(oldest.lane).may_use_reserve else 0)
+    return _Ledger(oldest.total - oldest.units, newest.total, urgent_before, newest.urgent_total)
+
+
+def _append(tx: Tx, account_id: str, ledger: _Ledger, units: int, lane: Lane, now: datetime) -> None:
+    urgent = units if lane.may_use_reserve else 0
+    tx.execute(
+        insert(quota_grants).values(
+            account_id=account_id,
+            total=ledger.total + units,
+            urgent_total=ledger.urgent_total + urgent,
+            granted_at=now,
+            units=units,
+            lane=int(lane),
+        )
+    )

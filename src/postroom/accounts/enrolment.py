@@ -1,0 +1,85 @@
+"""Taking an account in, looking how it is doing, and letting it go. An account is stored only after it has proved
+to be the one that was named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postroom.accounts.store import (
+    Account,
+    NewAccount,
+    add_account,
+    find_account,
+    record_check,
+    refuse_other_base,
+    remove_account,
+)
+from postroom.db import Database
+from postroom.domain.clock import Clock
+from postroom.domain.errors import Fatal
+from postroom.domain.findings import Check, Finding, Verdict, first_failure
+from postroom.gmail.checkup import examine
+from postroom.gmail.grants import GrantStore, OAuthGrant, StoredGrant
+from postroom.gmail.oauth import StaticCredentials, credentials_for
+from postroom.gmail.quota import ProfileName
+from postroom.telemetry.logs import clean
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    database: Database
+    grants: GrantStore
+    clock: Clock
+
+    async def refuse_known_elsewhere(self, email: str, api_base: str) -> None:
+        """Before anybody is sent to log in: the same address at another server cannot be added."""
+        known = await self.database.read(lambda tx: find_account(tx, email))
+        if known is not None:
+            refuse_other_base(known, api_base)
+
+    async def add(self, grant: StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
+        """Verify the login with a call for the profile, then store it; also returns what is odd but no obstacle."""
+        await self.refuse_known_elsewhere(grant.email, grant.api_base)
+        findings = await examine(grant, StaticCredentials(grant.access_token, grant.email), self.clock)
+        obstacle = first_failure(finding for finding in findings if finding.check is not Check.CLOCK)
+        if obstacle is not None:
+            raise Fatal(f"{obstacle.text} Nothing was stored.")
+        scopes = grant.scopes if isinstance(grant, OAuthGrant) else frozenset[str]()
+        new = NewAccount(grant.email, grant.api_base, quota, scopes)
+        async with self.grants.locked(grant.email, self.clock):
+            self.grants.save(grant)
+            account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
+        return account, [finding.text for finding in findings if finding.verdict is not Verdict.OK]
+
+    async def check(self, account: Account) -> list[Finding]:
+        """Look at the account closely and note the outcome with it."""
+        findings = await self.examine(account)
+        failure = first_failure(findings)
+        error = None if failure is None else clean(failure.text)
+        await self.database.write(lambda tx: record_check(tx, account.id, self.clock.now(), error))
+        return findings
+
+    async def examine(self, account: Account) -> list[Finding]:
+        """The same look without a note."""
+        return await examine_account(self.grants, account, self.clock)
+
+    async def remove(self, account: Account) -> None:
+        """Tokens first: if this stops half-way, the account is listed still, and can be removed again."""
+        async with self.grants.locked(account.email, self.clock):
+            self.grants.remove(account.email)
+            await self.database.write(lambda tx: remove_account(tx, account.id, self.clock.now()))
+
+
+async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
+    grant = grants.find(account.email)
+    if grant is None:
+        return [
+            Finding(
+                Check.AUTH,
+                Verdict.FAILED,
+                account.email,
+                f"The vault holds no login for {account.email}.",
+                f"Log in with `postroom account add gmail --email {account.email} --client-secrets FILE`.",
+            )
+        ]
+    return await examine(grant, credentials_for(grants, account.email, clock), clock)

@@ -1,0 +1,49 @@
+"""`postroom doctor`: what works, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import typer
+
+from postroom import eventloop, settings
+from postroom.accounts.doctor import examine_installation
+from postroom.app import open_vault
+from postroom.cli.output import JsonOption, console, print_json
+from postroom.domain.clock import SystemClock
+from postroom.domain.findings import Finding, Verdict, first_failure
+from postroom.telemetry import logs
+
+_STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
+
+
+def doctor(json: JsonOption = False) -> None:
+    """Check home folder, disk, database, vault and every account, down to DNS, clock, login, scope and quota.
+
+    Changes nothing. Ends with exit code 1 if anything failed.
+    """
+    loaded = settings.load()
+    logs.configure(level="error", format="console", secrets=loaded.secrets())
+    findings = eventloop.run(_examine(loaded, quiet=json))
+    if json:
+        print_json(findings)
+    if first_failure(findings):
+        raise typer.Exit(1)
+
+
+async def _examine(loaded: settings.Settings, *, quiet: bool) -> list[Finding]:
+    findings: list[Finding] = []
+    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock()):
+        if not quiet:
+            if findings and finding.account != findings[-1].account:
+                print_heading(finding.account)
+            print_finding(finding)
+        findings.append(finding)
+    return findings
+
+
+def print_heading(account: str) -> None:
+    console.print(account, style="bold", markup=False)
+
+
+def print_finding(finding: Finding) -> None:
+    console.print(f"{finding.verdict:<8}", style=_STYLE[finding.verdict], end="")
+    console.print(f"{finding.check:<10}{logs.clean(finding.text)}", markup=False, soft_wrap=True)

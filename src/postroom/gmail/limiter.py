@@ -1,0 +1,161 @@
+"""The one door through which every call of an account goes: most urgent lane first, then first come, first served.
+
+A caller that gives up while it waits takes nothing with it; one that was let in always gives its slot back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import math
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput
+from postroom.gmail.budget import Leases
+from postroom.gmail.gate import Gate, GateLimits, Reserve, tuner_limits_for
+from postroom.gmail.ports import Lane, UnitBudget
+from postroom.gmail.quota import QuotaProfile
+from postroom.gmail.tuner import Tuner, TunerLimits
+
+_AT_ONCE_S = 0.001
+_LONGEST_WAIT_S = 60.0
+"""Whatever is waited for, the gate is asked again after so long."""
+
+
+@dataclass(order=True, slots=True)
+class _Waiter:
+    lane: Lane
+    number: int
+    units: int = field(compare=False)
+    turn: asyncio.Future[None] = field(compare=False)
+
+
+class Limiter:
+    def __init__(self, gate: Gate, clock: Clock, leases: Leases | None = None) -> None:
+        self.gate = gate
+        self._clock = clock
+        self._leases = leases
+        self._waiting: list[_Waiter] = []
+        self._numbers = count()
+        self._changed = asyncio.Event()
+        self._door: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        return sum(not waiter.turn.done() for waiter in self._waiting)
+
+    @contextlib.asynccontextmanager
+    async def admit(self, lane: Lane, units: int) -> AsyncIterator[None]:
+        """Waits for its turn; inside, the call is in flight and its units are spent."""
+        self._refuse_impossible(units)
+        if self._waiting or self._leases is not None or self.gate.wait(lane, units, self._clock.monotonic()) > 0:
+            await self._wait_for_turn(lane, units)
+        else:
+            self.gate.begin(lane, units, self._clock.monotonic())
+        try:
+            yield
+        finally:
+            self._end(lane, units)
+
+    async def _wait_for_turn(self, lane: Lane, units: int) -> None:
+        waiter = _Waiter(lane, next(self._numbers), units, asyncio.get_running_loop().create_future())
+        heapq.heappush(self._waiting, waiter)
+        self._changed.set()
+        if self._door is None or self._door.done():
+            self._door = asyncio.create_task(self._keep_door(), name="gmail limiter")
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self._end(lane, units)  # its turn came in the same instant in which it gave up
+            self._changed.set()
+            raise
+
+    def _end(self, lane: Lane, units: int) -> None:
+        self.gate.end(lane, units, self._clock.monotonic())
+        self._changed.set()
+
+    async def _keep_door(self) -> None:
+        """Lets waiters in, one after the other, for as long as there are any."""
+        try:
+            while waiter := self._first():
+                self._changed.clear()
+                wait = await self._wait_for(waiter)
+                if wait > 0:
+                    await self._until_changed(wait)
+                elif not waiter.turn.done():
+                    self.gate.begin(waiter.lane, waiter.units, self._clock.monotonic())
+                    waiter.turn.set_result(None)
+        except asyncio.CancelledError:
+            self._send_away(None)
+            raise
+        except Exception as error:
+            self._send_away(error)
+
+    def _first(self) -> _Waiter | None:
+        while self._waiting and self._waiting[0].turn.done():
+            heapq.heappop(self._waiting)
+        return self._waiting[0] if self._waiting else None
+
+    async def _wait_for(self, waiter: _Waiter) -> float:
+        wait = self.gate.wait(waiter.lane, waiter.units, self._clock.monotonic())
+        if wait > 0 or self._leases is None or waiter.turn.done():
+            return wait
+        wait = await self._leases.take(waiter.units, waiter.lane, self._clock)
+        # Others may have come or gone during the lease; what was leased stays at hand for whoever is first now.
+        if wait <= 0 and (waiter.turn.done() or self._first() is not waiter):
+            self._leases.give_back(waiter.units, self._clock)
+            return _AT_ONCE_S
+        return wait
+
+    async def _until_changed(self, seconds: float) -> None:
+        if math.isinf(seconds):
+            await self._changed.wait()
+            return
+        changed = asyncio.ensure_future(self._changed.wait())
+        passed = asyncio.ensure_future(self._clock.sleep(min(seconds, _LONGEST_WAIT_S)))
+        try:
+            await asyncio.wait([changed, passed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (changed, passed):
+                each.cancel()
+            await asyncio.gather(changed, passed, return_exceptions=True)
+
+    def _send_away(self, error: Exception | None) -> None:
+        """The door closes (the budget cannot be asked, or the program ends): nobody may wait for ever."""
+        for waiter in self._waiting:
+            if waiter.turn.done():
+                continue
+            if error is None:
+                waiter.turn.cancel()
+            else:
+                waiter.turn.set_exception(error)
+        self._waiting.clear()
+
+    def _refuse_impossible(self, units: int) -> None:
+        allowance = self.gate.limits.units_per_minute
+        if allowance is not None and units > allowance:
+            raise BadInput("units", f"one call of {units} units can never fit into {allowance} a minute")
+
+
+def limiter_for(
+    profile: QuotaProfile | None,
+    clock: Clock,
+    *,
+    budget: UnitBudget | None = None,
+    tuning: TunerLimits | None = None,
+    reserve: Reserve | None = None,
+    dice: random.Random | None = None,
+) -> Limiter:
+    """The limiter of one account. With a budget, the units come from there; without a profile, they are not counted."""
+    now = clock.monotonic()
+    tuner = Tuner(tuning or tuner_limits_for(profile), dice or random.Random(), now)  # noqa: S311 - jitter, no secret
+    metered_here = profile.units_per_minute if profile and budget is None else None
+    gate = Gate(GateLimits(metered_here, reserve=reserve or Reserve()), tuner, now)
+    leases = Leases(budget, profile.units_per_minute) if profile and budget else None
+    return Limiter(gate, clock, leases)

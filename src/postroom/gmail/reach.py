@@ -1,0 +1,164 @@
+"""Why a server cannot be reached: its name, the network, the certificate or our clock. Told apart in one place,
+because most reports of an expired login are in truth one of these."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx2
+
+from postroom.domain.errors import BadInput, Retryable
+from postroom.domain.findings import Check, Finding, Verdict
+
+CONNECT_S = 10.0
+READ_S = 30.0
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_OF_TIME = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+
+
+def http_client() -> httpx2.AsyncClient:
+    """For the few calls outside the Gmail client: tokens, check-ups, keys."""
+    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), trust_env=False)
+
+
+def require_safe_url(url: str, field: str) -> str:
+    """The address without a trailing slash. Secrets travel over TLS; only this machine may be spoken to in clear."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if not host or parts.scheme not in ("http", "https") or any(ch.isspace() for ch in url):
+        raise BadInput(field, f"{url!r} is not a web address; write for example https://gmail.googleapis.com")
+    if parts.username or parts.password:
+        raise BadInput(field, "an address with a password in it is not taken; give the token by itself")
+    if parts.query or parts.fragment:
+        raise BadInput(field, f"{url!r} has a query or a fragment; give the plain address")
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise BadInput(field, f"{url!r} would send secrets unencrypted; use https (http is only for this machine)")
+    return url.rstrip("/")
+
+
+def unreachable(error: Exception, url: str) -> Retryable:
+    """What to raise when no answer came at all. The login is not to blame, and the message says so."""
+    _, message, remedy = explain(error, urlsplit(url).hostname or url)
+    return Retryable(f"{message} {remedy} The login itself was not refused.")
+
+
+def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
+    """Which of the four it is, in words, and what to do."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return (
+            Check.DNS,
+            f"The name {host} cannot be resolved: this is a DNS or network problem.",
+            "Check the spelling, the network connection and the name server.",
+        )
+    for cause in causes:
+        if isinstance(cause, ssl.SSLError):
+            return _explain_tls(cause, host)
+    if any(isinstance(cause, (TimeoutError, httpx2.TimeoutException)) for cause in causes):
+        return Check.NETWORK, f"{host} did not answer in time.", "Check the network and any firewall or proxy."
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return (
+            Check.NETWORK,
+            f"{host} refused the connection.",
+            "Check the address and port, and that the service is running.",
+        )
+    if any(isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH) for cause in causes):
+        return Check.NETWORK, f"There is no route to {host}.", "Check that this machine is connected."
+    detail = str(error) or type(error).__name__
+    return Check.NETWORK, f"The connection to {host} failed ({detail}).", "Check the network and any proxy."
+
+
+def _explain_tls(error: ssl.SSLError, host: str) -> tuple[Check, str, str]:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OF_TIME:
+            return (
+                Check.TLS,
+                f"The certificate of {host} is not valid at this machine's time ({error.verify_message}).",
+                "Check this machine's clock first, for example with `timedatectl`.",
+            )
+        return (
+            Check.TLS,
+            f"The certificate of {host} is not trusted ({error.verify_message}).",
+            "A proxy or virus scanner may be reading the connection; add its certificate to those this system trusts.",
+        )
+    return (
+        Check.TLS,
+        f"{host} does not speak TLS as expected ({error.reason or error}).",
+        "Check the port, and whether https is right.",
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        if isinstance(seen, BaseExceptionGroup):
+            for inner in seen.exceptions:
+                yield from _causes(inner)
+        seen = seen.__cause__ or seen.__context__
+
+
+@dataclass(frozen=True)
+class _Target:
+    host: str
+    port: int
+    secure: bool
+
+
+async def check_reach(url: str) -> list[Finding]:
+    """Name, connection and certificate of a server, one finding each, up to the first that fails."""
+    target = _target(url)
+    findings: list[Finding] = []
+    for check, attempt, success in (
+        (Check.DNS, _resolve, "resolves"),
+        (Check.NETWORK, _connect, "accepts connections"),
+        (Check.TLS, _handshake, "has a certificate that this machine trusts"),
+    ):
+        if check is Check.TLS and not target.secure:
+            break
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await attempt(target)
+        except OSError as error:  # also timeouts, TLS and name errors
+            kind, message, remedy = explain(error, target.host)
+            return [*findings, Finding(kind, Verdict.FAILED, target.host, message, remedy)]
+        findings.append(Finding(check, Verdict.OK, target.host, f"{target.host} {success}."))
+    return findings
+
+
+def _target(url: str) -> _Target:
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    return _Target(parts.hostname or "", parts.port or (443 if secure else 80), secure)
+
+
+async def _resolve(target: _Target) -> None:
+    await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+
+
+async def _connect(target: _Target) -> None:
+    _, writer = await asyncio.open_connection(target.host, target.port)
+    await _hang_up(writer)
+
+
+async def _handshake(target: _Target) -> None:
+    context = httpx2.create_ssl_context(trust_env=False)
+    _, writer = await asyncio.open_connection(target.host, target.port, ssl=context)
+    await _hang_up(writer)
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):  # how the other side takes the end is not what was asked
+        await writer.wait_closed()

@@ -1,0 +1,295 @@
+"""`postroom account` and `postroom doctor` as a person meets them, against the stand-in; logins in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from postroom.accounts.store import Account, list_accounts
+from postroom.cli.main import run
+from postroom.db import connect
+from postroom.domain.clock import SystemClock
+from postroom.gmail.grants import GrantStore, OAuthGrant
+from postroom.gmail.oauth import credentials_for
+from postroom.gmail.permissions import CHANGE, EVERYTHING
+from postroom.gmail.sim.list_source import ListSource
+from postroom.gmail.sim.server import Sim, running_sim
+from postroom.vault import Vault
+from tests.support.databases import SqliteFactory
+from tests.support.logins import SECRET, consent, secrets_file
+from tests.support.sim_mail import OWNER, mailbox
+from tests.support.web import answering, page
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    stdout: str
+    stderr: str
+
+
+async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, "-m", "postroom", *arguments]
+    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+
+
+async def in_a_process(*arguments: str, **environment: str) -> Done:
+    process = await start(*arguments, **environment)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+def in_this_process(*arguments: str, stdin: str = "") -> Done:
+    """The whole command line, without the second that a process takes to start."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["postroom", *arguments])
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        patch.setenv("COLUMNS", "200")
+        try:
+            run()
+        except SystemExit as ended:
+            return Done(int(ended.code or 0), out.getvalue(), err.getvalue())
+    return Done(0, out.getvalue(), err.getvalue())
+
+
+async def postroom(*arguments: str, stdin: str = "") -> Done:
+    """In a thread, so that the stand-in can answer meanwhile."""
+    return await asyncio.to_thread(in_this_process, *arguments, stdin=stdin)
+
+
+@pytest.fixture
+def home(home: Path, sqlite_factory: SqliteFactory) -> Path:
+    """A home whose database was made before, which saves every test the time to do so."""
+    home.mkdir(mode=0o700)
+    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
+    return home
+
+
+async def listed(home: Path) -> list[Account]:
+    database = await connect(f"sqlite:///{home / 'postroom.db'}")
+    accounts = await database.read(list_accounts)
+    await database.close()
+    return accounts
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[Sim]:
+    async with running_sim(mailbox(3)) as running:
+        yield running
+
+
+def grants(home: Path) -> GrantStore:
+    return GrantStore(Vault(home))
+
+
+def with_app(sim: Sim, folder: Path, *more: str) -> list[str]:
+    path = secrets_file(folder, sim.url)
+    return ["account", "add", "gmail", "--email", OWNER, "--client-secrets", str(path), "--api-base", sim.url, *more]
+
+
+def with_token(sim: Sim, *more: str, email: str = OWNER) -> list[str]:
+    return ["account", "add", "gmail", "--email", email, "--api-base", sim.url, *more]
+
+
+async def test_an_account_is_added_by_browser_from_the_printed_address(sim: Sim, home: Path, tmp_path: Path) -> None:
+    process = await start(*with_app(sim, tmp_path, "--no-browser", "--quota", "2026"))
+    assert process.stderr is not None
+    assert b"Open this address in a browser" in await process.stderr.readline()
+    url = (await process.stderr.readline()).decode().strip()
+    assert b"Waiting for the login" in await process.stderr.readline()
+    assert (await consent(url)).status_code == 200
+    out, err = await process.communicate()
+    assert (process.returncode, out, err) == (0, f"Added {OWNER}.\n".encode(), b"")
+    (account,) = json.loads((await postroom("account", "list", "--json")).stdout)
+    assert (account["email"], account["status"], account["quota"]) == (OWNER, "active", "2026")
+    assert account["scopes"] == [CHANGE]
+    grant = grants(home).load(OWNER)
+    assert isinstance(grant, OAuthGrant)
+    renewed = await credentials_for(grants(home), OWNER, SystemClock()).access_token(rejected=grant.access_token)
+    assert renewed != grant.access_token
+
+
+async def test_the_browser_is_opened_and_full_access_is_asked_for_only_when_wanted(
+    sim: Sim, home: Path, tmp_path: Path
+) -> None:
+    browser = f"{sys.executable} -m tests.support.browser %s"
+    done = await in_a_process(*with_app(sim, tmp_path, "--full-access"), BROWSER=browser)
+    assert (done.code, done.stdout) == (0, f"Added {OWNER}.\n")
+    assert (await listed(home))[0].scopes == {EVERYTHING}
+
+
+async def test_a_login_that_nobody_finishes_ends_in_time_and_stores_nothing(
+    sim: Sim, home: Path, tmp_path: Path
+) -> None:
+    done = await postroom(*with_app(sim, tmp_path, "--no-browser", "--timeout", "1"))
+    assert done.code == 1
+    assert "error: Nobody finished the login within 1 seconds; nothing was stored." in done.stderr
+    assert await listed(home) == []
+
+
+async def test_ctrl_c_ends_the_wait_at_once(sim: Sim, home: Path, tmp_path: Path) -> None:
+    process = await start(*with_app(sim, tmp_path, "--no-browser"))
+    assert process.stderr is not None
+    for _ in range(3):
+        await process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, b"Traceback" in rest) == (130, False)
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "pipe"])
+async def test_an_account_is_added_with_a_bare_token_three_ways(
+    sim: Sim, home: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    option = ["--access-token", sim.token] if way == "option" else []
+    if way == "environment":
+        monkeypatch.setenv("POSTROOM_ACCESS_TOKEN", sim.token)
+    done = await postroom(*with_token(sim, *option), stdin=f"{sim.token}\n" if way == "pipe" else "")
+    assert (done.code, done.stdout) == (0, f"Added {OWNER}.\n"), done.stderr
+    assert grants(home).load(OWNER).access_token == sim.token
+
+
+@pytest.mark.req("PL-6")
+async def test_no_token_is_printed_or_readable_in_the_home_folder(sim: Sim, home: Path, tmp_path: Path) -> None:
+    browser = f"{sys.executable} -m tests.support.browser %s"
+    said = [await in_a_process(*with_app(sim, tmp_path), BROWSER=browser)]
+    grant = grants(home).load(OWNER)
+    assert isinstance(grant, OAuthGrant)
+    sim.control.revoke()
+    for command in (["account", "check"], ["account", "list", "--json"], ["doctor", "--json"]):
+        said.append(await postroom(*command))
+    printed_text = "".join(done.stdout + done.stderr for done in said)
+    on_disk = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    for secret in (grant.access_token, grant.refresh_token, SECRET):
+        assert secret not in printed_text
+        assert secret.encode() not in on_disk
+
+
+async def test_a_login_for_another_mailbox_is_refused_and_nothing_is_stored(sim: Sim, home: Path) -> None:
+    done = await postroom(*with_token(sim, "--access-token", sim.token, email="other@example.com"))
+    assert done.code == 1
+    assert f"opens the mailbox of {OWNER} instead" in done.stderr
+    assert await listed(home) == []
+    assert not (home / "vault").exists()
+
+
+async def test_adding_again_renews_the_login_and_keeps_the_account(sim: Sim, home: Path) -> None:
+    await postroom(*with_token(sim, "--access-token", sim.token, "--quota", "legacy"))
+    (before,) = await listed(home)
+    fresh = sim.control.new_token()
+    await postroom(*with_token(sim, "--access-token", fresh))
+    (after,) = await listed(home)
+    assert (after.id, after.quota) == (before.id, "legacy")
+    assert grants(home).load(OWNER).access_token == fresh
+
+
+async def test_several_accounts_are_kept_apart_and_one_is_removed(sim: Sim, home: Path) -> None:
+    async with running_sim(ListSource([], email="second@example.com")) as other:
+        await postroom(*with_token(sim, "--access-token", sim.token))
+        await postroom(*with_token(other, "--access-token", other.token, email=other.email))
+        assert [account.email for account in await listed(home)] == [OWNER, other.email]
+        preview = await postroom("account", "remove", OWNER, "--dry-run")
+        assert "Would remove the login" in preview.stdout
+        assert grants(home).find(OWNER) is not None
+        removed = await postroom("account", "remove", OWNER.upper())
+        assert "its mail stays" in removed.stdout
+        assert grants(home).find(OWNER) is None
+        assert [account.email for account in await listed(home)] == [other.email]
+        assert grants(home).load(other.email).access_token == other.token
+    gone = await postroom("account", "remove", OWNER)
+    assert (gone.code, f"error: account: there is no account {OWNER}" in gone.stderr) == (2, True)
+
+
+async def test_a_check_says_what_is_wrong_with_which_account_and_notes_it(sim: Sim, home: Path) -> None:
+    await postroom(*with_token(sim, "--access-token", sim.token))
+    well = await postroom("account", "check")
+    assert well.code == 0, well.stdout
+    assert "Gmail's quota has room." in well.stdout
+    sim.control.revoke()
+    ill = await postroom("account", "check", OWNER)
+    assert ill.code == 1
+    assert "cannot be renewed" in ill.stdout
+    (account,) = await listed(home)
+    assert (account.status, "cannot be renewed" in (account.last_error or "")) == ("failing", True)
+    assert "failing" in (await postroom("account", "list")).stdout
+
+
+@pytest.mark.req("PL-8")
+async def test_the_doctor_ends_with_1_when_something_failed_and_says_what_to_do(sim: Sim, home: Path) -> None:
+    await postroom(*with_token(sim, "--access-token", sim.token))
+    well = await postroom("doctor")
+    assert well.code == 0, well.stdout
+    sim.control.skew = timedelta(hours=-1)
+    ill = await postroom("doctor", "--json")
+    assert ill.code == 1
+    (finding,) = [each for each in json.loads(ill.stdout) if each["verdict"] == "failed"]
+    assert (finding["check"], finding["account"]) == ("clock", OWNER)
+    assert "ahead of that of 127.0.0.1" in finding["message"]
+
+
+async def test_a_clock_an_hour_off_does_not_stop_a_login_but_is_said(sim: Sim, home: Path) -> None:
+    sim.control.skew = timedelta(hours=1)
+    done = await postroom(*with_token(sim, "--access-token", sim.token))
+    assert done.code == 0
+    assert done.stderr.startswith("warning: This machine's clock is 60 minutes behind that of 127.0.0.1. Set it")
+
+
+async def test_a_base_address_that_is_not_gmail_says_so_and_stores_nothing(home: Path) -> None:
+    async with answering(page(b"<html>It works!</html>")) as url:
+        arguments = ["account", "add", "gmail", "--email", OWNER, "--api-base", url, "--access-token", "ya29.x"]
+        done = await postroom(*arguments)
+    assert done.code == 1
+    assert "is not the Gmail API (status 200, text/html)" in done.stderr
+    assert await listed(home) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--email", "nobody", "--access-token", "x"], "error: email: 'nobody' is not an e-mail address"),
+        (["--email", OWNER], "error: client-secrets: is needed to log in by browser"),
+        (["--email", OWNER, "--client-secrets", "x.json", "--access-token", "x"], "error: access-token: give either"),
+        (["--email", OWNER, "--client-secrets", "/nothing/x.json"], "error: /nothing/x.json: cannot be read"),
+        (["--email", OWNER, "--api-base", "gmail", "--access-token", "x"], "error: api-base: 'gmail' is not a web"),
+        (
+            ["--email", OWNER, "--api-base", "http://mail.example", "--access-token", "x"],
+            "error: api-base: 'http://mail.example' would send secrets unencrypted",
+        ),
+        (["--email", OWNER, "--api-base", "http://127.0.0.1:1"], "error: access-token: is empty"),
+    ],
+)
+def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[str], message: str) -> None:
+    done = in_this_process("account", "add", "gmail", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith(message), done.stderr
+
+
+async def test_the_same_address_at_another_server_is_refused_before_anybody_logs_in(sim: Sim, home: Path) -> None:
+    await postroom(*with_token(sim, "--access-token", sim.token))
+    done = await postroom("account", "add", "gmail", "--email", OWNER, "--access-token", "x")
+    assert (done.code, f"known with {sim.url}" in done.stderr) == (2, True)
+
+
+def test_every_command_explains_itself() -> None:
+    for arguments in (["account"], ["doctor"], *(["account", name] for name in ("add", "list", "check", "remove"))):
+        done = in_this_process(*arguments, "--help")
+        assert (done.code, "Usage:" in done.stdout) == (0, True)
+    assert "POSTROOM_ACCESS_TOKEN" in in_this_process("account", "add", "--help").stdout
