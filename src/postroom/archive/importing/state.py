@@ -44,9 +44,13 @@ class ImportState:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")  # a lost last position only means to read a little again
             self._db.execute(_TABLE)
+            exists = "SELECT EXISTS (SELECT 1 FROM positions WHERE source = ?)"
+            self._is_resumed = bool(self._db.execute(exists, (self._source,)).fetchone()[0])
 
     def position(self, file: str, identity: str) -> int:
         """Where to go on in this file; a file that is not what it was is read from its start."""
+        if not self._is_resumed:  # a Maildir asks for every message
+            return 0
         with self._errors_told():
             row = self._db.execute(
                 "SELECT position FROM positions WHERE source = ? AND file = ? AND identity = ?",
