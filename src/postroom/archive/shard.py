@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +24,12 @@ _FOR_WRITING = (
 def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
     """The shard, made if it is missing. FULL: every commit is on disk before anybody is told."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    connection = _connect(path, f"file:{uri_path(path)}?mode=rwc")
+    if not path.exists():
+        _make(path, name)
+    connection = _connect(path, f"file:{uri_path(path)}?mode=rw")
     try:
         for pragma in _FOR_WRITING:
             connection.execute(f"PRAGMA {pragma}")
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            _create(connection, name)
     except sqlite3.Error as error:
         connection.close()
         raise storage_error(error, str(path)) from error
@@ -68,6 +69,26 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
 
 def uri_path(path: Path) -> str:
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _make(path: Path, name: ShardName) -> None:
+    """A new shard gets its name when it is complete: neither a reader nor a kill finds one that is half made."""
+    unborn = path.with_name(f".{path.name}.new")
+    for leftover in (unborn, unborn.with_name(f"{unborn.name}-journal")):
+        leftover.unlink(missing_ok=True)
+    connection = _connect(unborn, f"file:{uri_path(unborn)}?mode=rwc")
+    try:
+        _create(connection, name)
+    except sqlite3.Error as error:
+        raise storage_error(error, str(path)) from error
+    finally:
+        connection.close()
+    unborn.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _create(connection: sqlite3.Connection, name: ShardName) -> None:

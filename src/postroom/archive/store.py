@@ -128,10 +128,9 @@ class Archive:
         """
         by_key = self._locate(account, "key", [mail.key for mail in mails])
         twins = self._locate_twins(account, [mail.message_id for mail in mails])
+        open_parts = {year: self._open_part(account, year) for year in {year_of(mail.date) for mail in mails}}
         return [
-            by_key.get(mail.key)
-            or twins.get((mail.message_id, mail.sha256))
-            or self._open_part(account, year_of(mail.date))
+            by_key.get(mail.key) or twins.get((mail.message_id, mail.sha256)) or open_parts[year_of(mail.date)]
             for mail in mails
         ]
 

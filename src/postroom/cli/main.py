@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, jobs, sim
+from postroom.cli import account, exporting, importing, jobs, sim
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
 from postroom.cli.search import CONTEXT, search
+from postroom.cli.show import show
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
@@ -31,8 +32,11 @@ app.command()(demo)
 app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
+app.command()(show)
 app.command()(doctor)
 app.add_typer(account.app, name="account")
+app.add_typer(importing.app, name="import")
+app.add_typer(exporting.app, name="export")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 

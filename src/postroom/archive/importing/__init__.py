@@ -1,0 +1,1 @@
+"""Mail from files into the archive: mbox, Google Takeout, Maildir and `.eml`, streamed, resumable, nothing twice."""

@@ -1,0 +1,116 @@
+"""Messages parsed and packed on the other cores, while this process reads and writes.
+
+The first messages are prepared here: a small import is over before another process would have started.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from postroom.archive.importing.interpreting import delivery_date, plain
+from postroom.archive.importing.model import FoundMail, Interpretation
+from postroom.archive.importing.process import PreparingProcess
+from postroom.archive.model import IncomingMail
+from postroom.archive.packing import pack
+from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
+
+PREPARED_HERE = 1_000
+_MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
+
+# Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
+_INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
+_PREPARED = attrgetter(*[field.name for field in fields(PreparedMail) if field.name != "mail"])
+Sent = tuple[Any, Any, str | None]
+
+
+class Prepared(NamedTuple):
+    mail: PreparedMail
+    failure: str | None  # why nothing but its bytes could be kept
+
+
+PendingBatch = Callable[[], list[Prepared]]
+"""Call it to have the batch; waits if it is not ready."""
+
+
+class Preparation:
+    def __init__(self, interpret: Interpretation, processes: int | None = None) -> None:
+        self._interpret = interpret
+        self.processes = processes or min(_MOST_PROCESSES, os.cpu_count() or 1)
+        self._started = 0
+        self._workers: list[PreparingProcess] = []
+        self._idle: queue.SimpleQueue[PreparingProcess] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(self.processes, "preparing")
+
+    def start(self, batch: Sequence[FoundMail]) -> PendingBatch:
+        self._started += len(batch)
+        if self._started <= PREPARED_HERE:
+            return lambda: prepare_all(self._interpret, batch)
+        while len(self._workers) < self.processes:
+            self._workers.append(PreparingProcess())
+            self._idle.put(self._workers[-1])
+        return self._threads.submit(self._prepare_elsewhere, batch).result
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.close()
+
+    def _prepare_elsewhere(self, batch: Sequence[FoundMail]) -> list[Prepared]:
+        worker = self._idle.get()
+        try:
+            sent = worker.prepare(self._interpret, batch)
+        finally:
+            self._idle.put(worker)
+        return [
+            Prepared(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
+            for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
+        ]
+
+
+def prepare_all(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Prepared]:
+    return [_prepare(interpret, found) for found in batch]
+
+
+def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Sent]:
+    return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
+
+
+def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:
+    incoming = plain(found)
+    try:
+        incoming = interpret(found)
+        mail = prepare(incoming)
+        if mail.date == UNDATED and (delivered := delivery_date(found)):
+            mail = replace(mail, date=delivered)
+        return Prepared(mail, None)
+    except Exception as error:  # whatever a message does to the parser, its bytes are kept
+        problem = f"could not be parsed ({type(error).__name__})"
+        return Prepared(_unparsed(incoming, problem), problem)
+
+
+def _unparsed(mail: IncomingMail, problem: str) -> PreparedMail:
+    digest = sha256(mail.raw)
+    name = f"sha256:{digest.hexdigest()}"
+    return PreparedMail(
+        mail=mail,
+        key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
+        message_id=name,
+        thread_id=mail.thread_id or f"t{sha256(name.encode()).hexdigest()[:15]}",
+        date=mail.received or UNDATED,
+        sha256=digest.digest(),
+        packed=pack(mail.raw),
+        cuts=[],
+        sender="",
+        subject="",
+        texts=Texts("", "", "", "", "", "", ""),
+        recipients=[],
+        attachments=[],
+        problems=(problem,),
+    )

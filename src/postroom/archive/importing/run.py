@@ -1,0 +1,229 @@
+"""An import from start to end: read, prepare, store, and remember how far everything is on disk, in this order.
+
+Batches pass through in the order of the file, and one that fails ends the run before any later one is remembered. So
+the remembered position never passes a message that is not stored.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from postroom.archive.importing.model import (
+    Finding,
+    FoundMail,
+    ImportProgress,
+    ImportReport,
+    MailSource,
+    Refused,
+    ShowProgress,
+    Unreadable,
+    readable,
+)
+from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
+from postroom.archive.importing.state import COMPLETE, ImportState, Mark
+from postroom.archive.layout import account_name
+from postroom.archive.model import StoreOutcome
+from postroom.archive.store import Archive, Submission
+from postroom.domain.errors import Fatal, PostroomError
+
+BATCH_MESSAGES = 500
+BATCH_BYTES = 4 << 20
+MOST_BYTES_ON_THE_WAY = 64 << 20
+MOST_REPORTED = 1_000
+_BATCHES_STORING = 4
+
+
+class _Entry(NamedTuple):
+    """What was found next in a file, or its end."""
+
+    file: str
+    mark: Mark
+    finding: Finding | None
+    consumed: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    mails: list[FoundMail] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    bytes: int = 0
+    consumed: int = 0  # bytes of the source that it stands for
+
+    def add(self, entry: _Entry) -> None:
+        self.marks[entry.file] = entry.mark
+        self.consumed += entry.consumed
+        match entry.finding:
+            case FoundMail() as found:
+                self.mails.append(found)
+                self.origins.append(f"{readable(entry.file)}, to byte {found.end:,}")
+                self.bytes += len(found.raw)
+            case Refused() as refused:
+                self.refused.append(refused)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.mails) >= BATCH_MESSAGES or len(self.marks) >= BATCH_MESSAGES or self.bytes >= BATCH_BYTES
+
+
+def import_mail(
+    archive: Archive,
+    account: str,
+    source: MailSource,
+    *,
+    progress: ShowProgress | None = None,
+    stop: threading.Event | None = None,
+) -> ImportReport:
+    """Bring all mail of a source into the archive; what is there already is skipped and counted.
+
+    Set `stop` to end after what has been read is stored. Killed or stopped, the same call goes on where it was.
+    """
+    state = ImportState(archive.root, account_name(account), source.format, source.path)
+    preparation = Preparation(source.interpret)
+    try:
+        return _Run(archive, account, source, state, preparation, progress, stop or threading.Event()).run()
+    finally:
+        preparation.close()
+        state.close()
+
+
+def count_mail(source: MailSource) -> ImportReport:
+    """What an import would find, without an archive."""
+    report = ImportReport()
+    started = time.monotonic()
+    for file in source.files():
+        for finding in file.read(0):
+            if isinstance(finding, FoundMail):
+                report.found += 1
+                report.bytes += len(finding.raw)
+            else:
+                _note(report, Unreadable(finding.where, finding.problem, kept=False))
+    report.seconds = time.monotonic() - started
+    return report
+
+
+class _Run:
+    def __init__(
+        self,
+        archive: Archive,
+        account: str,
+        source: MailSource,
+        state: ImportState,
+        preparation: Preparation,
+        progress: ShowProgress | None,
+        stop: threading.Event,
+    ) -> None:
+        self._archive = archive
+        self._account = account
+        self._source = source
+        self._state = state
+        self._preparation = preparation
+        self._progress = progress
+        self._stop = stop
+        self._report = ImportReport()
+        self._started = time.monotonic()
+        self._consumed = 0
+        self._failure: PostroomError | None = None
+        self._preparing: deque[tuple[_Batch, PendingBatch]] = deque()
+        self._storing: deque[tuple[_Batch, list[Prepared], Submission]] = deque()
+
+    def run(self) -> ImportReport:
+        for batch in self._batches():
+            self._preparing.append((batch, self._preparation.start(batch.mails)))
+            self._advance(self._preparation.processes + 1, _BATCHES_STORING)
+            if self._bytes_on_the_way() > MOST_BYTES_ON_THE_WAY:
+                self._advance(0, 0)
+        self._advance(0, 0)
+        if self._failure is not None:
+            raise self._failure
+        if not self._report.stopped:
+            self._state.forget()
+        return self._report
+
+    def _bytes_on_the_way(self) -> int:
+        preparing = sum(batch.bytes for batch, _ in self._preparing)
+        return preparing + sum(batch.bytes for batch, _, _ in self._storing)
+
+    def _advance(self, preparing: int, storing: int) -> None:
+        """Move batches on until no more than these wait at each station."""
+        while len(self._preparing) > preparing:
+            batch, pending = self._preparing.popleft()
+            prepared = pending()
+            submission = self._archive.submit(self._account, [mail for mail, _ in prepared])
+            self._storing.append((batch, prepared, submission))
+            self._settle_down_to(storing)
+        self._settle_down_to(storing)
+
+    def _settle_down_to(self, count: int) -> None:
+        while len(self._storing) > count:
+            self._settle(*self._storing.popleft())
+
+    def _settle(self, batch: _Batch, prepared: list[Prepared], submission: Submission) -> None:
+        """The batch is on disk: remember it, then say so."""
+        report = self._report
+        stored = submission.result()
+        self._state.remember(batch.marks)
+        for origin, (mail, failure), proof in zip(batch.origins, prepared, stored, strict=True):
+            is_new = proof.outcome is StoreOutcome.STORED
+            report.stored += is_new
+            report.duplicates += not is_new
+            report.with_problems += is_new and bool(mail.problems)
+            if failure:
+                _note(report, Unreadable(origin, failure, kept=True))
+        for refused in batch.refused:
+            _note(report, Unreadable(refused.where, refused.problem, kept=False))
+        report.found += len(batch.mails)
+        report.bytes += batch.bytes
+        report.seconds = time.monotonic() - self._started
+        self._consumed += batch.consumed
+        if self._progress is not None:
+            self._progress(ImportProgress(self._consumed, self._source.total_bytes, report))
+
+    def _batches(self) -> Iterator[_Batch]:
+        """A source that cannot be read further ends the run too, but what was read before it is stored first."""
+        batch = _Batch()
+        try:
+            for entry in self._entries():
+                batch.add(entry)
+                if batch.is_full:
+                    yield batch
+                    batch = _Batch()
+                if self._stop.is_set():
+                    self._report.stopped = True
+                    break
+        except PostroomError as error:
+            self._failure = error
+        except OSError as error:
+            self._failure = Fatal(f"{error.filename or self._source.path} cannot be read: {error.strerror or error}")
+        if batch.marks:
+            yield batch
+
+    def _entries(self) -> Iterator[_Entry]:
+        files_done = 0
+        for file in self._source.files():
+            identity = file.identity()
+            position = self._state.position(file.name, identity)
+            if position == COMPLETE:
+                files_done += 1
+                self._consumed += file.size or 0
+                self._report.resumed_from = f"{files_done:,} files done before"
+                continue
+            if position:
+                self._consumed += position
+                self._report.resumed_from = f"byte {position:,} of {readable(file.name)}"
+            for finding in file.read(position):
+                yield _Entry(file.name, Mark(identity, finding.end), finding, finding.end - position)
+                position = finding.end
+            yield _Entry(file.name, Mark(identity, COMPLETE), None, 0)
+
+
+def _note(report: ImportReport, unreadable: Unreadable) -> None:
+    report.unreadable_count += 1
+    if len(report.unreadable) < MOST_REPORTED:
+        report.unreadable.append(unreadable)

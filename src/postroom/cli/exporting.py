@@ -1,0 +1,94 @@
+"""`postroom export`: mail out of the archive, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from postroom import settings
+from postroom.archive.exporting import (
+    ExportReport,
+    Messages,
+    ShowExport,
+    all_messages,
+    count_messages,
+    export_eml,
+    export_mbox,
+)
+from postroom.archive.reading import ArchiveReader
+from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
+from postroom.domain.errors import BadInput
+
+app = typer.Typer(no_args_is_help=True, help="Write archived mail to files, byte for byte: mbox or .eml.")
+
+OutOption = Annotated[Path, typer.Option("--out", help="Where to write; nothing that is there is overwritten.")]
+QueryOption = Annotated[str | None, typer.Option("--query", help="Only mail that this search finds; all otherwise.")]
+AccountOption = Annotated[
+    str | None, typer.Option("--account", help="Only this account's mail; all accounts otherwise.")
+]
+
+
+@app.command()
+def mbox(
+    out: OutOption,
+    query: QueryOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write one mbox file; importing it again gives the same bytes."""
+    _run(lambda messages, show: export_mbox(messages, out, show), out, query, account, dry_run=dry_run, json=json)
+
+
+@app.command()
+def eml(
+    out: OutOption,
+    query: QueryOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write one .eml file for each message, named by its date, subject and key."""
+    _run(lambda messages, show: export_eml(messages, out, show), out, query, account, dry_run=dry_run, json=json)
+
+
+def _run(
+    export: Callable[[Messages, ShowExport], ExportReport],
+    out: Path,
+    query: str | None,
+    account: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    with ArchiveReader(settings.load().home / "archive") as archive:
+        report = count_messages(_chosen(archive, query, account))
+        if not dry_run:
+            with _shown(report.exported) as show:
+                report = export(_chosen(archive, query, account), show)
+    if json:
+        print_json({"out": out, "dry_run": dry_run, "report": report})
+        return
+    verb = "Would export" if dry_run else "Exported"
+    there = f" {report.already_there:,} were there already." if report.already_there else ""
+    console.print(f"{verb} {report.exported:,} messages ({report.bytes:,} bytes) to {out}.{there}", markup=False)
+
+
+def _chosen(archive: ArchiveReader, query: str | None, account: str | None) -> Messages:
+    if query is not None:
+        raise BadInput("query", "export of a search is not built yet; leave --query out to export all mail")
+    return all_messages(archive, account)
+
+
+@contextmanager
+def _shown(total: int) -> Iterator[ShowExport]:
+    with Progress(
+        "exporting", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda report: bar.update(task, completed=report.exported + report.already_there)

@@ -1,0 +1,131 @@
+"""Imports in a real process, killed at random points again and again: in the end everything is there, once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from postroom.archive.reading import ArchiveReader
+from tests.support.archives import ME
+from tests.support.mail_files import generated, takeout_form, write_maildir, write_takeout
+
+
+def start(root: Path, format: str, path: Path, batch: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.import_process", str(root), format, str(path), str(batch)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def kill_after(process: subprocess.Popen[str], lines: int, pause: float) -> str:
+    """Kill the process and nothing else once it has said so many lines; the last line that it said."""
+    assert process.stdout is not None
+    last = ""
+    for _ in range(lines):
+        line = process.stdout.readline()
+        if not line:
+            break
+        last = line
+    time.sleep(pause)  # the point within a batch is left to chance, from a seed
+    process.kill()
+    rest = process.stdout.read().splitlines()
+    process.wait()
+    process.stdout.close()
+    return rest[-1] if rest else last
+
+
+def children_of(group: int) -> list[int]:
+    """Processes that are still in a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def import_through_kills(root: Path, format: str, path: Path, batch: int, kills: int, dice: random.Random) -> list[str]:
+    for _ in range(kills):
+        process = start(root, format, path, batch)
+        if kill_after(process, dice.randint(1, 6), dice.random() * 0.05).startswith("done"):
+            break
+    process = start(root, format, path, batch)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    return out.splitlines()[-1].split()
+
+
+def stored(root: Path) -> dict[str, str]:
+    """Key and hash of every message, as it is read back; every message is searchable."""
+    found: dict[str, str] = {}
+    with ArchiveReader(root) as archive:
+        for shard in archive.shards(ME):
+            for row_id, key in shard.query("SELECT id, key FROM messages"):
+                assert key not in found
+                found[key] = hashlib.sha256(shard.raw(row_id)).hexdigest()
+            [(indexed,)] = shard.query("SELECT count(*) FROM search")
+            [(rows,)] = shard.query("SELECT count(*) FROM messages")
+            assert indexed == rows
+    return found
+
+
+def check_takeout(tmp_path: Path, count: int, batch: int, kills: int) -> None:
+    box = generated(count)
+    write_takeout(tmp_path / "mail.mbox", box)
+    final = import_through_kills(
+        tmp_path / "archive", "takeout", tmp_path / "mail.mbox", batch, kills, random.Random(count)
+    )
+    names = dict(box.user_labels())
+    expected = {}
+    for index in range(count):
+        summary = box.summary(index)
+        raw = takeout_form(summary, box.raw(index), names)
+        raw = raw if raw.endswith(b"\n") else raw + b"\n"  # an mbox cannot tell
+        expected[f"{int(summary.id, 16):x}"] = hashlib.sha256(raw).hexdigest()
+    assert stored(tmp_path / "archive") == expected
+    assert final[0] == "done"
+
+
+@pytest.mark.req("SY-16", "SY-7")
+def test_a_takeout_import_killed_at_random_points_ends_complete_and_without_doubles(tmp_path: Path) -> None:
+    check_takeout(tmp_path, count=1_600, batch=40, kills=4)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.req("SY-16", "SY-7")
+def test_an_import_of_50_000_messages_killed_again_and_again_ends_complete(tmp_path: Path) -> None:
+    check_takeout(tmp_path, count=50_000, batch=500, kills=25)
+
+
+@pytest.mark.req("SY-16")
+def test_a_maildir_import_killed_at_random_points_ends_complete_and_without_doubles(tmp_path: Path) -> None:
+    box = generated(400)
+    raws = [box.raw(index) for index in range(box.count())]
+    write_maildir(tmp_path / "Maildir", raws)
+    import_through_kills(tmp_path / "archive", "maildir", tmp_path / "Maildir", 20, 3, random.Random(3))
+    assert sorted(stored(tmp_path / "archive").values()) == sorted(hashlib.sha256(raw).hexdigest() for raw in raws)
+
+
+def test_a_killed_import_leaves_no_process_behind(tmp_path: Path) -> None:
+    write_takeout(tmp_path / "mail.mbox", generated(2_500))
+    process = start(tmp_path / "archive", "takeout", tmp_path / "mail.mbox", 100)
+    assert process.stdout is not None
+    while len(children_of(process.pid)) < 2:  # it, and one that prepares
+        assert process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while children_of(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,167 @@
+"""import, export and show as a person uses them: what they print, write and refuse, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from postroom.cli.main import run
+from tests.support.mail_files import generated, write_maildir, write_mbox, write_takeout
+from tests.support.sim_mail import letter
+
+ME = "owner@example.com"
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Postroom:
+    """The command, run in this process: starting one costs a second."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str | Path) -> Done:
+        self._capture.readouterr()
+        self._monkeypatch.setattr(sys, "argv", ["postroom", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        return Done(int(ended.value.code or 0), *self._capture.readouterr())
+
+    def printed(self, *arguments: str | Path) -> Any:
+        done = self(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def postroom(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
+) -> Postroom:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return Postroom(capsysbinary, monkeypatch)
+
+
+@pytest.fixture
+def mbox(tmp_path: Path, home: Path) -> Path:
+    """Two letters, one with an attachment whose name would be a path."""
+    path = tmp_path / "mail.mbox"
+    headers = {"Message-ID": "<one@x.example>", "Date": "Mon, 05 Jan 2026 12:00:00 +0000"}
+    write_mbox(
+        path,
+        [
+            letter("With a file", "See \x1b[31mthere\n", headers=headers, attachment=("../../evil.pdf", b"%PDF \xff")),
+            letter("Without", "Nothing.\n", headers={"Message-ID": "<two@x.example>"}),
+        ],
+    )
+    return path
+
+
+@pytest.mark.req("SY-16")
+def test_mail_goes_in_is_shown_and_comes_out_again(postroom: Postroom, mbox: Path, tmp_path: Path) -> None:
+    report = postroom.printed("import", "mbox", mbox, "--account", ME)["report"]
+    assert (report["found"], report["stored"], report["duplicates"]) == (2, 2, 0)
+    again = postroom("import", "mbox", mbox, "--account", ME)
+    assert b"0 stored, 2 were there already, 0 unreadable" in again.stdout
+    shown = postroom.printed("show", "<one@x.example>")
+    assert shown["message"]["subject"] == "With a file"
+    key = shown["message"]["key"]
+    raw = postroom("show", key[:8], "--raw").stdout
+    assert postroom("export", "eml", "--out", tmp_path / "eml").returncode == 0
+    assert raw in [path.read_bytes() for path in (tmp_path / "eml").iterdir()]
+    exported = postroom.printed("export", "mbox", "--out", tmp_path / "out.mbox", "--account", ME)["report"]
+    assert exported["exported"] == 2
+    assert postroom("export", "mbox", "--out", tmp_path / "out.mbox").returncode == 2
+
+
+def test_a_message_is_shown_without_driving_the_terminal(postroom: Postroom, mbox: Path) -> None:
+    postroom("import", "mbox", mbox, "--account", ME)
+    text = postroom("show", "<one@x.example>").stdout.decode()
+    assert "subject      With a file" in text
+    assert "See \N{REPLACEMENT CHARACTER}[31mthere" in text
+    assert "\x1b" not in text
+
+
+def test_attachments_are_extracted_under_safe_names_without_overwriting(
+    postroom: Postroom, mbox: Path, tmp_path: Path
+) -> None:
+    postroom("import", "mbox", mbox, "--account", ME)
+    [listed] = postroom.printed("show", "<one@x.example>", "--attachments")
+    assert (listed["number"], listed["filename"]) == (0, "evil.pdf")
+    out = tmp_path / "a" / "b"
+    saved = postroom.printed("show", "<one@x.example>", "--extract", "0", "--out", out)
+    assert Path(saved["path"]) == out / "evil.pdf"
+    assert (out / "evil.pdf").read_bytes() == b"%PDF \xff"
+    (out / "evil.pdf").write_bytes(b"mine")
+    other = postroom.printed("show", "<one@x.example>", "--extract", "0", "--out", out)
+    assert Path(other["path"]) == out / "evil-2.pdf"
+    assert (out / "evil.pdf").read_bytes() == b"mine"
+    missing = postroom("show", "<two@x.example>", "--extract", "0", "--out", out)
+    assert (missing.returncode, b"it has none" in missing.stderr) == (2, True)
+
+
+def test_a_dry_run_changes_nothing(postroom: Postroom, mbox: Path, home: Path) -> None:
+    assert postroom.printed("import", "mbox", mbox, "--account", ME, "--dry-run")["report"]["found"] == 2
+    assert not (home / "archive").exists()
+
+
+@pytest.mark.parametrize("format", ["takeout", "maildir"])
+def test_every_format_has_its_command(postroom: Postroom, home: Path, tmp_path: Path, format: str) -> None:
+    box = generated(5)
+    if format == "takeout":
+        write_takeout(tmp_path / "mail", box)
+        hint = postroom("import", "mbox", tmp_path / "mail", "--account", ME, "--dry-run").stderr
+        assert b"import takeout" in hint
+    else:
+        write_maildir(tmp_path / "mail", (box.raw(index) for index in range(5)))
+    assert postroom.printed("import", format, tmp_path / "mail", "--account", ME)["report"]["stored"] == 5
+
+
+def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
+    postroom: Postroom, home: Path, tmp_path: Path
+) -> None:
+    box = generated(3_000)
+    write_takeout(tmp_path / "mail", box)
+    command = [sys.executable, "-m", "postroom", "import", "takeout", str(tmp_path / "mail"), "--account", ME, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    while not (home / "archive" / "imports.db-wal").exists():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the command
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    stopped = json.loads(out)["report"]
+    assert stopped["stopped"]
+    rest = postroom.printed("import", "takeout", tmp_path / "mail", "--account", ME)["report"]
+    assert stopped["stored"] + rest["stored"] == 3_000
+    assert rest["duplicates"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["import", "mbox", "missing", "--account", ME], "error: path: missing does not exist"),
+        (["import", "mbox", ".", "--account", ME], "error: path: . is a folder"),
+        (["import", "eml", ".", "--account", "nobody"], "error: account: 'nobody' is not a mail address"),
+        (["show", "i1234567"], "error: id: the archive has no message i1234567"),
+        (["show", "x", "--raw", "--attachments"], "error: raw: --raw, --attachments and --extract exclude"),
+    ],
+)
+def test_bad_usage_names_the_field_and_exits_with_2(
+    postroom: Postroom, home: Path, arguments: list[str], message: str
+) -> None:
+    done = postroom(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith(message)
