@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from postroom.archive import rowids
-from postroom.archive.model import Provenance, Stored, StoreOutcome
+from postroom.archive.model import IncomingMail, Provenance, Stored, StoreOutcome
 from postroom.archive.packing import Cut, pack
 from postroom.archive.preparing import PreparedMail
 
@@ -44,7 +44,7 @@ class Insertion:
             row_id = self._insert(mail)
             return self._stored(mail, row_id, mail.key, StoreOutcome.STORED)
         if mail.mail.labels is not None:
-            self.set_labels(known.id, mail.mail.labels)
+            self._learn_labels(known.id, mail.mail)
         if known.sha256 != mail.sha256:
             return self._other_bytes(known, mail)
         if mail.mail.provenance is Provenance.API:
@@ -62,6 +62,16 @@ class Insertion:
             "INSERT INTO message_labels (label, id) VALUES (?, ?)",
             [(self._label(name), row_id) for name in sorted(labels)],
         )
+
+    def _learn_labels(self, row_id: int, mail: IncomingMail) -> None:
+        """The API tells all the labels there are; any other source only some that there once were."""
+        labels = mail.labels or frozenset()
+        if mail.provenance is not Provenance.API:
+            rows = self._db.execute(
+                "SELECT name FROM message_labels JOIN labels USING (label) WHERE id = ?", (row_id,)
+            ).fetchall()
+            labels |= {name for (name,) in rows}
+        self.set_labels(row_id, labels)
 
     def _stored(self, mail: PreparedMail, row_id: int, key: str, outcome: StoreOutcome) -> Stored:
         return Stored(key, self._shard, row_id, mail.sha256.hex(), outcome)

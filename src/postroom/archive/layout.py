@@ -51,6 +51,15 @@ def year_of(date: datetime) -> int:
     return min(max(date.year, 1970), 9999)
 
 
+def parse_name(text: str) -> ShardName:
+    """A shard's name as `str` gives it."""
+    account, _, filename = text.rpartition("/")
+    name = parse_filename(account, filename)
+    if name is None:
+        raise BadInput("shard", f"{text!r} is not the name of a shard")
+    return name
+
+
 def parse_filename(account: str, filename: str) -> ShardName | None:
     match = _FILE.fullmatch(filename)
     return ShardName(account, int(match[1]), int(match[2] or 1)) if match else None

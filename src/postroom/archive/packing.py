@@ -7,9 +7,10 @@ them. Cutting is by position and never by meaning, so putting them back gives th
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import zstandard
 
@@ -18,7 +19,15 @@ from postroom.domain.errors import Fatal
 PLAIN, ZSTD = "plain", "zstd"
 LARGE_BYTES = 64 << 10
 _LEVEL = 3
+_of_thread = threading.local()
 _LARGEST_UNPACKED = 1 << 31  # a damaged header must not make us allocate the machine
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """One for each thread: making one costs more than most messages take, and they cannot be shared."""
+    if not hasattr(_of_thread, "compressor"):
+        _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    return cast(zstandard.ZstdCompressor, _of_thread.compressor)
 
 
 class Packed(NamedTuple):
@@ -39,7 +48,7 @@ class Cut:
 
 
 def pack(data: bytes) -> Packed:
-    compressed = zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+    compressed = _compressor().compress(data)
     return Packed(ZSTD, compressed) if len(compressed) < len(data) else Packed(PLAIN, data)
 
 

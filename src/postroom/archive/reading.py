@@ -110,7 +110,7 @@ class ArchiveReader:
     """The whole archive, read-only. Not for several threads at once; each opens its own."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._shards: dict[ShardName, ShardReader] = {}
 
     def __enter__(self) -> ArchiveReader:
@@ -122,13 +122,13 @@ class ArchiveReader:
 
     def shard(self, name: ShardName) -> ShardReader:
         if name not in self._shards:
-            self._shards[name] = ShardReader(self._root, name)
+            self._shards[name] = ShardReader(self.root, name)
         return self._shards[name]
 
     def shards(self, email: str | None = None) -> Iterator[ShardReader]:
         """Every shard, newest first within an account."""
         account = None if email is None else account_name(email)
-        return (self.shard(name) for name in reversed(shards_on_disk(self._root, account)))
+        return (self.shard(name) for name in reversed(shards_on_disk(self.root, account)))
 
     def message(self, email: str, key: str) -> ArchivedMessage | None:
         return next((found for shard in self.shards(email) if (found := shard.message(key))), None)

@@ -20,9 +20,13 @@ from postroom.archive.exporting import (
     export_eml,
     export_mbox,
 )
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.layout import parse_name
+from postroom.archive.reading import ArchiveReader, ShardReader
+from postroom.archive.search import Search
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import Fatal
+
+_PAGE = 200
 
 app = typer.Typer(no_args_is_help=True, help="Write archived mail to files, byte for byte: mbox or .eml.")
 
@@ -80,9 +84,22 @@ def _run(
 
 
 def _chosen(archive: ArchiveReader, query: str | None, account: str | None) -> Messages:
-    if query is not None:
-        raise BadInput("query", "export of a search is not built yet; leave --query out to export all mail")
-    return all_messages(archive, account)
+    return all_messages(archive, account) if query is None else _found(archive, query, account)
+
+
+def _found(archive: ArchiveReader, query: str, account: str | None) -> Iterator[tuple[ShardReader, int]]:
+    """Everything a search finds, page by page. A shard that cannot be searched stops it: an export must be whole."""
+    with Search(archive.root) as search:
+        token: str | None = None
+        while True:
+            page = search.search(query, accounts=[account] if account else None, limit=_PAGE, after=token)
+            if page.problems:
+                raise Fatal(f"Not all of the archive could be searched: {page.problems[0]}. Run `postroom verify`.")
+            for hit in page.hits:
+                yield archive.shard(parse_name(hit.message.shard)), hit.message.row_id
+            token = page.next
+            if token is None:
+                return
 
 
 @contextmanager

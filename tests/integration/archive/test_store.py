@@ -126,6 +126,23 @@ def test_label_changes_and_deletions_at_the_source_are_recorded_and_lose_nothing
         assert reader.raw(ME, gmail_id) == letter()
 
 
+def test_an_old_takeout_adds_labels_and_the_api_decides_which_there_are(archive: Archive) -> None:
+    gmail_id = "18c2000000000001"
+    old = IncomingMail(letter(), Provenance.TAKEOUT, gmail_id, labels=frozenset({"Old"}))
+    seen = []
+    for mail in (
+        api(letter(), gmail_id, labels=frozenset({"INBOX"})),
+        old,
+        api(letter(), gmail_id, labels=frozenset()),
+    ):
+        archive.store(ME, [mail])
+        with ArchiveReader(archive.root) as reader:
+            message = reader.message(ME, gmail_id)
+            assert message is not None
+            seen.append(message.labels)
+    assert seen == [("INBOX",), ("INBOX", "Old"), ()]
+
+
 def test_old_mail_that_arrives_late_takes_its_place_by_date(archive: Archive) -> None:
     days = [5, 1, 3, 2, 4]
     mails = [IncomingMail(letter(f"day {day}", date=f"Thu, 0{day} Jan 2026"), Provenance.IMPORT) for day in days]

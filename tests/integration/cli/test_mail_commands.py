@@ -86,6 +86,20 @@ def test_mail_goes_in_is_shown_and_comes_out_again(postroom: Postroom, mbox: Pat
     assert postroom("export", "mbox", "--out", tmp_path / "out.mbox").returncode == 2
 
 
+@pytest.mark.req("SY-15", "SY-16")
+def test_what_a_search_finds_is_exported_whole(postroom: Postroom, home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "generated.mbox"
+    box = generated(600)
+    write_mbox(path, map(box.raw, range(600)))
+    postroom("import", "mbox", path, "--account", ME)
+    found = postroom.printed("search", "has:attachment", "--count")
+    out = tmp_path / "out"
+    report = postroom.printed("export", "eml", "--query", "has:attachment", "--out", out)
+    assert report["report"]["exported"] == len(list(out.iterdir())) == found["messages"] > 10
+    mistake = postroom("export", "eml", "--query", "form:ann", "--out", out)
+    assert (mistake.returncode, b"query" in mistake.stderr) == (2, True)
+
+
 def test_a_message_is_shown_without_driving_the_terminal(postroom: Postroom, mbox: Path) -> None:
     postroom("import", "mbox", mbox, "--account", ME)
     text = postroom("show", "<one@x.example>").stdout.decode()
