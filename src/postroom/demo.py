@@ -19,10 +19,23 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
+from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance
+from postroom.archive.search import Search
+from postroom.archive.store import Archive
+from postroom.archive.verify import verify
 from postroom.db import Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
 from postroom.domain.tiers import TIERS, Tier
+from postroom.gmail.client import connected
+from postroom.gmail.fetching import Got
+from postroom.gmail.limiter import limiter_for
+from postroom.gmail.oauth import StaticCredentials
+from postroom.gmail.resources import Message
+from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.gmail.sim.server import running_sim
+from postroom.gmail.transport import TransportConfig
+from postroom.gmail.tuner import TunerLimits
 from postroom.queue import Catalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName, Worker
 from postroom.queue.inspection import stats
 from postroom.settings import WorkerSettings
@@ -30,6 +43,7 @@ from postroom.telemetry import logs
 
 CATALOGUE = Catalogue([JobType("demo.mail", time_limit=timedelta(seconds=30))])
 ONE_AT_A_TIME = WorkerSettings(concurrency=1)
+DEMO_QUERY = "(invoice OR receipt) newer_than:5y"
 SHORT_LEASE = WorkerSettings(concurrency=4, lease_s=1.0, poll_s=0.2)
 
 MORNING: Sequence[tuple[str, Tier]] = [
@@ -54,6 +68,15 @@ class Crash:
     done_before_the_kill: int
     done_in_the_end: int
     attempts: int
+
+
+@dataclass(frozen=True)
+class Mailbox:
+    fetched: int
+    newest_found: list[ArchivedMessage]
+    found: int
+    verified: int
+    is_sound: bool
 
 
 @asynccontextmanager
@@ -121,6 +144,40 @@ async def kill_a_worker(folder: Path, count: int = 400) -> Crash:
         await task
         done, attempts = await _completed(queue), await queue.database.read(_attempts)
     return Crash(count, before, done, attempts)
+
+
+async def ten_years_of_mail(folder: Path, count: int = 600) -> Mailbox:
+    """A simulated Gmail account is fetched, stored in an archive, searched, and proved byte by byte."""
+    owner, clock = "you@example.org", SystemClock()
+    limiter = limiter_for(None, clock, tuning=TunerLimits(start_rps=60, max_rps=60))
+    async with (
+        running_sim(GeneratedMailbox(count, 7, owner)) as sim,
+        connected(
+            StaticCredentials(sim.token, owner), limiter, clock, config=TransportConfig(api_base=sim.url)
+        ) as client,
+    ):
+        pages = [page async for page in client.list_messages(include_spam_trash=True)]
+        answers = await client.get_messages([message.id for page in pages for message in page.messages])
+    fetched = [answer.message for answer in answers if isinstance(answer, Got)]
+    await asyncio.to_thread(_store, folder, owner, fetched)
+    with Search(folder) as search:
+        page = await asyncio.to_thread(search.search, DEMO_QUERY, limit=3)
+        found = await asyncio.to_thread(search.count, DEMO_QUERY)
+    report = await asyncio.to_thread(verify, folder)
+    return Mailbox(len(fetched), [hit.message for hit in page.hits], found.messages, report.messages, report.is_sound)
+
+
+def _store(folder: Path, owner: str, messages: Sequence[Message]) -> None:
+    with Archive(folder, purpose="postroom demo") as archive:
+        archive.store(
+            owner,
+            [
+                IncomingMail(
+                    mail.raw or b"", Provenance.API, mail.id, mail.thread_id, mail.label_ids, mail.internal_date
+                )
+                for mail in messages
+            ],
+        )
 
 
 def _victim(folder: str) -> None:

@@ -162,6 +162,7 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "1 Your appointment at 10:30 is confirmed (doctor)" in done.stdout
     assert "400 of 400" in done.stdout
+    assert "verified               600 messages: every byte is what was stored" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
