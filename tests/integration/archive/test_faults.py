@@ -125,8 +125,8 @@ def test_a_shard_from_a_newer_version_is_refused_and_left_alone(filled: Path) ->
     path = path_of(filled, SHARD)
     change(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(NewerSchema, match="shard version 99"):
-        Archive(filled).store(ME, LETTERS[:1])
+    with Archive(filled) as archive, pytest.raises(NewerSchema, match="shard version 99"):
+        archive.store(ME, LETTERS[:1])
     assert path.read_bytes() == before
 
 
