@@ -41,11 +41,19 @@ class ImportState:
         self._source = readable(f"{account} {format} {path.absolute()}")
         with self._errors_told():
             self._db = sqlite3.connect(self._file, isolation_level=None, timeout=30)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")  # a lost last position only means to read a little again
-            self._db.execute(_TABLE)
-            exists = "SELECT EXISTS (SELECT 1 FROM positions WHERE source = ?)"
-            self._is_resumed = bool(self._db.execute(exists, (self._source,)).fetchone()[0])
+            try:
+                self._is_resumed = self._prepare()
+            except sqlite3.Error:
+                self._db.close()
+                raise
+
+    def _prepare(self) -> bool:
+        """Whether an earlier run of this import left something to go on from."""
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")  # a lost last position only means to read a little again
+        self._db.execute(_TABLE)
+        exists = "SELECT EXISTS (SELECT 1 FROM positions WHERE source = ?)"
+        return bool(self._db.execute(exists, (self._source,)).fetchone()[0])
 
     def position(self, file: str, identity: str) -> int:
         """Where to go on in this file; a file that is not what it was is read from its start."""
