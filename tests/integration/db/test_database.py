@@ -59,6 +59,11 @@ SEEDS = {
         INSERT INTO accounts (id, provider, email, api_base, scopes, status, created_at, updated_at)
         VALUES ('01990000-0000-7000-8000-000000000001', 'gmail', 'me@example.com', 'https://gmail.googleapis.com', '',
                 'active', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
+    "0003": """
+        INSERT INTO sync_states (account_id, walk, walk_started_at, granularity, until, frontier, watermark, counters,
+                                 updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000001', 1, '2026-01-01T00:00:00.000000Z', 'week', 1, 1, 1, '{}',
+                '2026-01-01T00:00:00.000000Z')""",
 }
 
 
@@ -74,7 +79,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts"):
+    for table in ("jobs", "accounts", "sync_states"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()

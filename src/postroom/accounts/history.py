@@ -1,0 +1,83 @@
+"""The history cursor of an account, and who may move it: one reader at a time, by a lease with a fence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Row, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.sync import history_cursors as cursors
+from postroom.domain.errors import NotAllowed, Retryable
+
+LEASE = timedelta(seconds=90)
+
+
+class ReaderElsewhere(Retryable):
+    """Another process reads this account's changes."""
+
+
+class ReaderLost(NotAllowed):
+    """Another process has taken over reading this account's changes; this one must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The right to read an account's changes and to move its cursor, until the lease runs out."""
+
+    account_id: str
+    holder: str
+    fence: int
+    history_id: str | None
+
+
+def cursor_of(tx: Tx, account_id: str) -> str | None:
+    return tx.execute(select(cursors.c.history_id).where(cursors.c.account_id == account_id)).scalar()
+
+
+def claim_reader(tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE) -> Reader:
+    """Become the one reader; refused, with the name of the other, while somebody else's lease runs."""
+    row = _locked(tx, account_id)
+    if row is None:
+        values = {"account_id": account_id, "history_id": None, "fence": 1}
+        tx.execute(cursors.insert().values(**values, holder=holder, lease_expires_at=now + lease, updated_at=now))
+        return Reader(account_id, holder, 1, None)
+    if row.holder is not None and row.lease_expires_at is not None and row.lease_expires_at > now:
+        wait = row.lease_expires_at - now
+        raise ReaderElsewhere(f"{row.holder} reads this account's changes.", retry_after=wait)
+    fence = row.fence + 1
+    _set(tx, account_id, holder=holder, fence=fence, lease_expires_at=now + lease, updated_at=now)
+    return Reader(account_id, holder, fence, row.history_id)
+
+
+def renew_reader(tx: Tx, reader: Reader, now: datetime, lease: timedelta = LEASE) -> None:
+    _require_held(tx, reader)
+    _set(tx, reader.account_id, lease_expires_at=now + lease)
+
+
+def move_cursor(tx: Tx, reader: Reader, history_id: str, now: datetime, lease: timedelta = LEASE) -> None:
+    """Everything up to this history id has been taken in; also renews the lease."""
+    _require_held(tx, reader)
+    _set(tx, reader.account_id, history_id=history_id, lease_expires_at=now + lease, updated_at=now)
+
+
+def release_reader(tx: Tx, reader: Reader, now: datetime) -> None:
+    """Let the next one in at once. A lease that was lost already is nobody's loss."""
+    row = _locked(tx, reader.account_id)
+    if row is not None and row.fence == reader.fence:
+        _set(tx, reader.account_id, holder=None, lease_expires_at=None, updated_at=now)
+
+
+def _locked(tx: Tx, account_id: str) -> Row[*tuple[object, ...]] | None:
+    return tx.execute(tx.locking(select(cursors).where(cursors.c.account_id == account_id))).one_or_none()
+
+
+def _require_held(tx: Tx, reader: Reader) -> None:
+    row = _locked(tx, reader.account_id)
+    if row is None or row.fence != reader.fence or row.holder is None:
+        raise ReaderLost()
+
+
+def _set(tx: Tx, account_id: str, **values: object) -> None:
+    tx.execute(update(cursors).where(cursors.c.account_id == account_id).values(**values))

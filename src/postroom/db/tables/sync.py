@@ -1,0 +1,74 @@
+"""How far each account's mail has been brought into the archive. Times of mail are seconds since 1970."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, Table, Text
+
+from postroom.db.tables.base import metadata
+from postroom.db.types import Id, Instant
+
+# One reader an account at a time: whoever holds the lease reads what changed, and moves the cursor.
+history_cursors = Table(
+    "history_cursors",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("history_id", Text, comment="null: nobody has read one yet"),
+    Column("holder", Text, comment="who reads now, in words for a person"),
+    Column("fence", Integer, nullable=False, comment="raised with each change of holder"),
+    Column("lease_expires_at", Instant),
+    Column("updated_at", Instant, nullable=False),
+)
+
+sync_states = Table(
+    "sync_states",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("walk", Integer, nullable=False, comment="1 is the first sync; an expired history id begins another"),
+    Column("walk_started_at", Instant, nullable=False),
+    Column("walked_at", Instant, comment="null while the walk is under way"),
+    Column("granularity", Text, nullable=False),
+    Column("until", BigInteger, nullable=False, comment="where the newest slice with an end has its end"),
+    Column("frontier", BigInteger, nullable=False, comment="all slices of this walk that end at or before it are done"),
+    Column("watermark", BigInteger, nullable=False, comment="the largest frontier of any walk; never goes back"),
+    Column("counters", Text, nullable=False, comment="JSON"),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("granularity IN ('day', 'week', 'month')", name="granularity"),
+)
+
+# The slices from the frontier on; those below it are gone, the frontier speaks for them.
+sync_slices = Table(
+    "sync_slices",
+    metadata,
+    Column("account_id", Id, ForeignKey("sync_states.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("start_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("end_s", BigInteger, comment="null: has no end, and so moves no frontier"),
+    Column("state", Text, nullable=False),
+    Column("messages", Integer, nullable=False, comment="as listed"),
+    CheckConstraint("state IN ('open', 'done')", name="state"),
+)
+
+bad_messages = Table(
+    "sync_bad_messages",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("gmail_id", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("first_seen", Instant, nullable=False),
+    Column("last_tried", Instant, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("reader_version", Integer, nullable=False, comment="of the code that could not read it"),
+)
+
+sync_alerts = Table(
+    "sync_alerts",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("condition", Text, primary_key=True),
+    Column("level", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("raised_at", Instant, nullable=False),
+    Column("last_seen_at", Instant, nullable=False),
+    Column("last_told_at", Instant, comment="null: nobody was told"),
+    Column("cleared_at", Instant),
+    CheckConstraint("level IN ('warning', 'critical')", name="level"),
+)

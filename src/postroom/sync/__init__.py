@@ -1,0 +1,1 @@
+"""Brings a whole Gmail account into the archive, and keeps it there up to date."""

@@ -1,0 +1,217 @@
+"""How far an account's sync has come, in the control database. The frontier moves here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.sync import bad_messages, sync_slices, sync_states
+from postroom.domain.errors import Fatal, NotFound
+from postroom.sync.frontier import advance
+from postroom.sync.slices import Granularity, Slice
+
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SyncState:
+    account_id: str
+    walk: int
+    """1 is the first sync; each expired history id begins another walk over the whole mailbox."""
+    walk_started_at: datetime
+    walked_at: datetime | None
+    granularity: Granularity
+    until: int
+    frontier: int
+    watermark: int
+    """Mail dated before it is stored, listed as bad, or gone at the source. Seconds since 1970."""
+    counters: Mapping[str, int]
+
+    @property
+    def is_walking(self) -> bool:
+        return self.walked_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    slice: Slice
+    is_done: bool
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadMessage:
+    gmail_id: str
+    reason: str
+    first_seen: datetime
+    last_tried: datetime
+    tries: int
+    reader_version: int
+
+
+def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState | None:
+    """None for an account that was never synced. `to_change` keeps others from changing it meanwhile."""
+    query = select(sync_states).where(sync_states.c.account_id == account_id)
+    row = tx.execute(tx.locking(query) if to_change else query).one_or_none()
+    if row is None:
+        return None
+    return SyncState(
+        account_id=account_id,
+        walk=row.walk,
+        walk_started_at=row.walk_started_at,
+        walked_at=row.walked_at,
+        granularity=Granularity(row.granularity),
+        until=row.until,
+        frontier=row.frontier,
+        watermark=row.watermark,
+        counters=json.loads(row.counters),
+    )
+
+
+def get_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState:
+    state = find_state(tx, account_id, to_change=to_change)
+    if state is None:
+        raise NotFound("account", "was never synced; `postroom sync run` begins")
+    return state
+
+
+def begin_walk(
+    tx: Tx, account_id: str, slices: Sequence[Slice], until: int, granularity: Granularity, now: datetime
+) -> SyncState:
+    """Plan a walk over the whole mailbox, the first or another. The watermark stays where it is."""
+    known = find_state(tx, account_id, to_change=True)
+    values = {
+        "walk_started_at": now,
+        "walked_at": None,
+        "granularity": granularity,
+        "until": until,
+        "frontier": 0,
+        "updated_at": now,
+    }
+    if known is None:
+        row = {"account_id": account_id, "walk": 1, "watermark": 0, "counters": "{}", **values}
+        tx.execute(sync_states.insert().values(**row))
+    else:
+        _set(tx, account_id, walk=known.walk + 1, **values)
+        tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
+    _insert(tx, account_id, slices)
+    return get_state(tx, account_id)
+
+
+def slices_of(tx: Tx, account_id: str) -> list[SliceRow]:
+    """The slices from the frontier on, oldest first."""
+    query = select(sync_slices).where(sync_slices.c.account_id == account_id).order_by(sync_slices.c.start_s)
+    return [
+        SliceRow(Slice(row.start_s, row.end_s), row.state == "done", row.messages) for row in tx.execute(query).all()
+    ]
+
+
+def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice]) -> None:
+    """A slice turned out to be too full: its parts, which cover it exactly, stand in its place."""
+    _require_cover(whole, parts)
+    gone = tx.execute(delete(sync_slices).where(_is_open(account_id, whole)))
+    if gone.rowcount != 1:
+        raise Fatal(f"The slice from {whole.start} is not open and cannot be split.")
+    _insert(tx, account_id, parts)
+
+
+def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime) -> SyncState:
+    """Every message of the slice is on disk, listed as bad, or gone; the frontier and the watermark follow.
+
+    Whoever calls has made sure of it first. A slice of an earlier walk changes nothing.
+    """
+    state = get_state(tx, account_id, to_change=True)
+    if state.walk != walk:
+        return state
+    tx.execute(update(sync_slices).where(_is_open(account_id, done)).values(state="done", messages=messages))
+    rows = slices_of(tx, account_id)
+    frontier = advance(state.frontier, {row.slice: row.is_done for row in rows})
+    is_over = all(row.is_done for row in rows)
+    _set(
+        tx,
+        account_id,
+        frontier=frontier,
+        watermark=max(state.watermark, frontier),
+        walked_at=now if is_over else None,
+        updated_at=now,
+    )
+    below = (sync_slices.c.account_id == account_id) & (sync_slices.c.end_s <= frontier)
+    tx.execute(delete(sync_slices).where(below))
+    return get_state(tx, account_id)
+
+
+def count(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> None:
+    """Add to the account's counters."""
+    state = get_state(tx, account_id, to_change=True)
+    totals = dict(state.counters)
+    for name, number in added.items():
+        totals[name] = totals.get(name, 0) + number
+    _set(tx, account_id, counters=json.dumps(totals, sort_keys=True), updated_at=now)
+
+
+def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_version: int, now: datetime) -> None:
+    """A message that cannot be had or stored: known by name and reason, tried again later, and in nobody's way."""
+    reason = reason[:_LONGEST_REASON]
+    again = tx.execute(
+        update(bad_messages)
+        .where(_is_bad(account_id, [gmail_id]))
+        .values(reason=reason, last_tried=now, tries=bad_messages.c.tries + 1, reader_version=reader_version)
+    )
+    if again.rowcount == 0:
+        values = {"reason": reason, "first_seen": now, "last_tried": now, "tries": 1, "reader_version": reader_version}
+        tx.execute(bad_messages.insert().values(account_id=account_id, gmail_id=gmail_id, **values))
+
+
+def forget_bad(tx: Tx, account_id: str, gmail_ids: Iterable[str]) -> int:
+    """They are stored after all, or gone at the source; returns how many were listed."""
+    return tx.execute(delete(bad_messages).where(_is_bad(account_id, list(gmail_ids)))).rowcount
+
+
+def bad_of(tx: Tx, account_id: str) -> list[BadMessage]:
+    query = (
+        select(bad_messages)
+        .where(bad_messages.c.account_id == account_id)
+        .order_by(bad_messages.c.first_seen, bad_messages.c.gmail_id)
+    )
+    return [
+        BadMessage(row.gmail_id, row.reason, row.first_seen, row.last_tried, row.tries, row.reader_version)
+        for row in tx.execute(query).all()
+    ]
+
+
+def _insert(tx: Tx, account_id: str, slices: Sequence[Slice]) -> None:
+    rows = [
+        {"account_id": account_id, "start_s": part.start, "end_s": part.end, "state": "open", "messages": 0}
+        for part in slices
+    ]
+    if rows:
+        tx.execute(sync_slices.insert(), rows)
+
+
+def _is_open(account_id: str, part: Slice) -> ColumnElement[bool]:
+    return (
+        (sync_slices.c.account_id == account_id)
+        & (sync_slices.c.start_s == part.start)
+        & (sync_slices.c.end_s.is_(None) if part.end is None else sync_slices.c.end_s == part.end)
+        & (sync_slices.c.state == "open")
+    )
+
+
+def _is_bad(account_id: str, gmail_ids: Sequence[str]) -> ColumnElement[bool]:
+    return (bad_messages.c.account_id == account_id) & bad_messages.c.gmail_id.in_(gmail_ids)
+
+
+def _require_cover(whole: Slice, parts: Sequence[Slice]) -> None:
+    starts = [part.start for part in parts]
+    ends = [part.end for part in parts]
+    if [whole.start, *ends[:-1]] != starts or ends[-1] != whole.end:
+        raise Fatal(f"The parts of the slice from {whole.start} do not cover it.")
+
+
+def _set(tx: Tx, account_id: str, **values: object) -> None:
+    tx.execute(update(sync_states).where(sync_states.c.account_id == account_id).values(**values))

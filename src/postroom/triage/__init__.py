@@ -1,0 +1,1 @@
+"""Decides about mail: rules, then a model, then whether a person has to agree."""
