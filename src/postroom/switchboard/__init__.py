@@ -1,1 +1,1 @@
-"""The one place where mail enters, and where history is recovered under a budget: an MCP server over the control database."""
+"""The one place where mail enters, and where history is recovered under a budget: an MCP server."""
