@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,8 +20,8 @@ from postroom.domain.findings import Check, Finding, Verdict
 
 CONNECT_S = 10.0
 READ_S = 30.0
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL})
 _OF_TIME = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 
@@ -42,9 +43,16 @@ def require_safe_url(url: str, field: str) -> str:
         raise BadInput(field, "an address with a password in it is not taken; give the token by itself")
     if parts.query or parts.fragment:
         raise BadInput(field, f"{url!r} has a query or a fragment; give the plain address")
-    if parts.scheme == "http" and host not in LOOPBACK:
+    if parts.scheme == "http" and not is_this_machine(host):
         raise BadInput(field, f"{url!r} would send secrets unencrypted; use https (http is only for this machine)")
     return url.rstrip("/")
+
+
+def is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def unreachable(error: Exception, url: str) -> Retryable:
@@ -73,7 +81,7 @@ def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
             f"{host} refused the connection.",
             "Check the address and port, and that the service is running.",
         )
-    if any(isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH) for cause in causes):
+    if any(isinstance(cause, OSError) and cause.errno in _NO_ROUTE for cause in causes):
         return Check.NETWORK, f"There is no route to {host}.", "Check that this machine is connected."
     detail = str(error) or type(error).__name__
     return Check.NETWORK, f"The connection to {host} failed ({detail}).", "Check the network and any proxy."
@@ -81,15 +89,17 @@ def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
 
 def _explain_tls(error: ssl.SSLError, host: str) -> tuple[Check, str, str]:
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _OF_TIME:
+        # Only errors of a real handshake carry these two.
+        reason = getattr(error, "verify_message", error)
+        if getattr(error, "verify_code", None) in _OF_TIME:
             return (
                 Check.TLS,
-                f"The certificate of {host} is not valid at this machine's time ({error.verify_message}).",
+                f"The certificate of {host} is not valid at this machine's time ({reason}).",
                 "Check this machine's clock first, for example with `timedatectl`.",
             )
         return (
             Check.TLS,
-            f"The certificate of {host} is not trusted ({error.verify_message}).",
+            f"The certificate of {host} is not trusted ({reason}).",
             "A proxy or virus scanner may be reading the connection; add its certificate to those this system trusts.",
         )
     return (
@@ -100,13 +110,17 @@ def _explain_tls(error: ssl.SSLError, host: str) -> tuple[Check, str, str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        if isinstance(seen, BaseExceptionGroup):
-            for inner in seen.exceptions:
-                yield from _causes(inner)
-        seen = seen.__cause__ or seen.__context__
+    """The error and everything beneath it; libraries wrap several layers deep, and in groups."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [below for below in (each.__cause__, each.__context__) if below is not None]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import httpx2
 
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import PostroomError
 from postroom.gmail import instruments
 from postroom.gmail.errors import Gone, HistoryExpired, LoginNeeded, Refused, Throttled, Unavailable
 from postroom.gmail.failures import failure_of
 from postroom.gmail.limiter import Limiter
 from postroom.gmail.ports import Credentials, Lane
+from postroom.gmail.reach import is_this_machine, require_safe_url
 from postroom.gmail.refusals import Answer, Asked, error_of, not_gmail
 from postroom.telemetry import logs
 
@@ -49,11 +49,11 @@ class TransportConfig:
     max_answer_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
-        _require_safe_address(self.api_base)
+        require_safe_url(self.api_base, "api_base")
 
     @property
     def is_local(self) -> bool:
-        return _is_this_machine(httpx2.URL(self.api_base).host)
+        return is_this_machine(httpx2.URL(self.api_base).host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,21 +226,3 @@ def read_as(make: Callable[[Json], T], value: Json, asked: Asked) -> T:
 
 def json_body(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _require_safe_address(api_base: str) -> None:
-    try:
-        url = httpx2.URL(api_base)
-    except httpx2.InvalidURL as error:
-        raise BadInput("api_base", f"{api_base[:100]!r} is not an address: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise BadInput("api_base", f"{api_base[:100]!r} is not an address; write for example {GOOGLE}")
-    if url.scheme == "http" and not _is_this_machine(url.host):
-        raise BadInput("api_base", "the access token would travel unencrypted; use https, or a server on this machine")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

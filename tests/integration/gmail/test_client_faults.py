@@ -282,7 +282,7 @@ async def test_a_port_where_nobody_listens_is_told_apart() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    with pytest.raises(Unreachable, match="refuses connections"):
+    with pytest.raises(Unreachable, match="refused the connection"):
         await profile_at(TransportConfig(api_base=url))
 
 
