@@ -39,7 +39,13 @@ class Schedule:
 
 
 def declare(tx: Tx, catalogue: Catalogue, wanted: Iterable[Schedule], now: datetime) -> None:
-    """Add or change these schedules. One whose cadence is unchanged keeps its next tick, also across restarts."""
+    """Make these the schedules that there are. One whose cadence is unchanged keeps its next tick, across restarts too.
+
+    A schedule of a job type that this process does not know is left for the newer Postroom that declared it.
+    """
+    wanted = list(wanted)
+    dropped = schedules.c.name.not_in([schedule.name for schedule in wanted])
+    tx.execute(delete(schedules).where(schedules.c.job_type.in_(_names(catalogue)), dropped))
     for schedule in wanted:
         if catalogue[schedule.job_type].key_use is not KeyUse.REPEATABLE:
             raise BadInput("job_type", f"{schedule.job_type} runs once a key, so it cannot recur")
@@ -52,10 +58,6 @@ def declare(tx: Tx, catalogue: Catalogue, wanted: Iterable[Schedule], now: datet
             "next_at": bind_time(tx.dialect, cadence.parse(schedule.cadence).first(now)),
         }
         tx.rows(statements(tx.dialect).declare_schedule, values)
-
-
-def remove(tx: Tx, name: str) -> None:
-    tx.execute(delete(schedules).where(schedules.c.name == name))
 
 
 def fire_due(tx: Tx, catalogue: Catalogue, now: datetime) -> list[str]:
@@ -101,8 +103,8 @@ def _rhythm(row: Row[Any]) -> cadence.Cadence | None:
 
 def _of_known_types(catalogue: Catalogue) -> Select[Any]:
     """A schedule of a type that this process does not know is left for one that does."""
-    return (
-        select(schedules)
-        .where(schedules.c.job_type.in_([job_type.name for job_type in catalogue]))
-        .order_by(schedules.c.next_at)
-    )
+    return select(schedules).where(schedules.c.job_type.in_(_names(catalogue))).order_by(schedules.c.next_at)
+
+
+def _names(catalogue: Catalogue) -> list[str]:
+    return [job_type.name for job_type in catalogue]

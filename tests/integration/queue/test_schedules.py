@@ -11,8 +11,8 @@ from postroom.db import Database, connect
 from postroom.db.tables.queue import schedules
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput
-from postroom.queue import JobContext, NewJob, Schedule
-from postroom.queue.schedules import fire_due, next_due, remove
+from postroom.queue import Catalogue, JobContext, JobQueue, NewJob, Schedule
+from postroom.queue.schedules import next_due
 from tests.support.jobs import CATALOGUE, claim, complete, count_jobs, later, make_queue
 from tests.support.workers import running
 
@@ -115,11 +115,18 @@ async def test_a_cadence_of_a_newer_version_is_left_for_it_and_stops_nobody(
     assert await database.write(queue.fire_schedules) == ["labels"]
 
 
-async def test_a_removed_schedule_fires_no_more(database: Database, clock: ManualClock) -> None:
+async def test_a_schedule_that_is_no_longer_declared_fires_no_more(database: Database, clock: ManualClock) -> None:
     queue = make_queue(database, clock)
+    await queue.declare_schedules(LABELS, Schedule("other", "hourly", "every 1h"))
     await queue.declare_schedules(LABELS)
-    await database.write(lambda tx: remove(tx, "labels"))
-    assert await database.write(lambda tx: fire_due(tx, CATALOGUE, clock.now())) == []
+    assert await database.write(queue.fire_schedules) == ["labels"]
+
+
+async def test_the_schedules_of_a_newer_version_survive_an_older_one(database: Database, clock: ManualClock) -> None:
+    await make_queue(database, clock).declare_schedules(LABELS)
+    older = JobQueue(database, Catalogue([]), clock)
+    await older.declare_schedules()
+    assert await database.write(make_queue(database, clock).fire_schedules) == ["labels"]
 
 
 async def test_a_running_worker_fires_what_is_due(database: Database) -> None:
