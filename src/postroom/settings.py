@@ -114,6 +114,29 @@ class SyncSettings(Group):
     self_email: bool = Field(False, description="also put alerts into the mailbox itself, at most one an hour each")
 
 
+class ArchiverSettings(Group):
+    """Removing mail at the source that the archive provably holds."""
+
+    enabled: bool = Field(False, description="whether mail may be removed at all; `archive run --enable` for one run")
+    action: Literal["label", "trash", "delete"] | None = Field(
+        None, description="what removing means: take `archiver.label` away, move to the trash, or delete for ever"
+    )
+    label: str = Field("INBOX", min_length=1, description="the label that the action `label` takes away")
+    keep_days: int = Field(30, ge=0, description="mail younger than this stays")
+    keep_labels: str = Field(
+        "STARRED, IMPORTANT", description="mail with one of these labels stays; names, separated by commas"
+    )
+    batch_size: int = Field(300, ge=1, le=300, description="messages proved, certified and removed at a time")
+
+
+class RecurringSettings(Group):
+    """Jobs that a worker repeats, such as `every 15m`, `daily 04:30` or `daily 04:30 Europe/Zagreb`; `off`: never."""
+
+    sync: str = Field("every 15m", description="bring every account's new mail and changes into the archive")
+    bad_messages: str = Field("every 6h", description="try messages again that could not be had")
+    archiver: str = Field("daily 04:30", description="remove mail at the source, if `archiver.enabled` says so")
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -146,6 +169,8 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     archive: ArchiveSettings = ArchiveSettings()
     sync: SyncSettings = SyncSettings()
+    archiver: ArchiverSettings = ArchiverSettings()
+    recurring: RecurringSettings = RecurringSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod

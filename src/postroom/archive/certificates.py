@@ -111,7 +111,9 @@ class Certificates:
             for proof in proofs:
                 number = self._find(removal, proof) or self._insert(batch, removal, proof, watermark, now)
                 self._add_outcome(number, Result.INTENDED, f"batch {batch}", now)
-        return self._intended(removal, [proof.gmail_id for proof in proofs])
+        wanted = {(proof.gmail_id, proof.sha256) for proof in proofs}
+        intended = self._intended(removal, [proof.gmail_id for proof in proofs])
+        return [each for each in intended if (each.proof.gmail_id, each.proof.sha256) in wanted]
 
     def settle(self, certificates: Iterable[Certificate], result: Result, detail: str, now: datetime) -> None:
         """Write down what became of removals."""

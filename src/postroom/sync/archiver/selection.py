@@ -35,7 +35,7 @@ class Policy:
 
     removal: Removal
     keep_labels: frozenset[str]
-    younger_than: datetime
+    young_from: datetime
     """Mail from then on stays."""
 
 
@@ -59,7 +59,7 @@ def why_it_stays(message: ArchivedMessage, policy: Policy, grounds: Grounds) -> 
         (message.date.timestamp() >= grounds.watermark, Stays.ABOVE_WATERMARK),
         (message.gmail_id in grounds.bad, Stays.BAD),
         (bool(labels & folded(policy.keep_labels | ALWAYS_KEPT)), Stays.LABEL),
-        (message.date >= policy.younger_than, Stays.YOUNG),
+        (message.date >= policy.young_from, Stays.YOUNG),
         (message.provenance is not Provenance.API, Stays.NOT_COMPARED),
     )
     return next((reason for applies, reason in reasons if applies), None)
