@@ -13,6 +13,7 @@ from postroom.gmail.grants import GrantStore
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
+from postroom.sync.archiver.service import ArchiverService
 from postroom.vault import Vault
 
 CATALOGUE = Catalogue([PRUNE])
@@ -26,6 +27,7 @@ class App:
     handlers: Mapping[str, Handler]
     grants: GrantStore
     gmail: GmailAccess
+    archiver: ArchiverService
     clock: Clock
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
@@ -49,6 +51,7 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
         handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
         grants = GrantStore(open_vault(settings))
         gmail = GmailAccess(database, grants, clock, settings.sync)
-        yield App(settings, database, queue, handlers, grants, gmail, clock)
+        archiver = ArchiverService(database, gmail, settings, clock)
+        yield App(settings, database, queue, handlers, grants, gmail, archiver, clock)
     finally:
         await database.close()
