@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from postroom.archive.catalogue import Catalogue
 from postroom.archive.insertion import Insertion
 from postroom.archive.layout import ShardName, account_name, path_of, year_of
-from postroom.archive.model import IncomingMail, Stored
+from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.ownership import Ownership
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.reading import ShardReader, shards_on_disk
@@ -84,20 +84,68 @@ class Archive:
 
         def relabel(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
             for key in keys:
-                row = connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()
-                insertion.set_labels(row[0], labels[key])
+                insertion.set_labels(_row_id(connection, key), labels[key])
 
         return self._change(account_name(email), list(labels), relabel)
 
+    def change_labels(self, email: str, changes: Sequence[Relabelling]) -> set[str]:
+        """Apply what the source says was given and taken, in this order; returns the ids that are not in the archive.
+
+        Done again, it changes nothing.
+        """
+        by_key: dict[str, list[Relabelling]] = defaultdict(list)
+        for each in changes:
+            by_key[each.gmail_id].append(each)
+
+        def relabel(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            for key in keys:
+                row_id = _row_id(connection, key)
+                for each in by_key[key]:
+                    insertion.change_labels(row_id, each.add, each.remove)
+
+        return self._change(account_name(email), list(by_key), relabel)
+
+    def rename_label(self, email: str, old: str, new: str) -> None:
+        """Whatever has the old label has the new one instead, in every shard."""
+        if old != new:
+            self._change_label(account_name(email), old, lambda insertion: insertion.rename_label(old, new))
+
+    def drop_label(self, email: str, label: str) -> None:
+        """The label does not exist any more at the source; the messages stay."""
+        self._change_label(account_name(email), label, lambda insertion: insertion.drop_label(label))
+
+    def label_members(self, email: str, label: str) -> set[str]:
+        """The Gmail ids that have this label, without those that are deleted at the source."""
+        query = (
+            "SELECT gmail_id FROM messages JOIN message_labels USING (id) JOIN labels USING (label) "
+            "WHERE name = ? AND gmail_id IS NOT NULL AND deleted_at_source IS NULL"
+        )
+        names = shards_on_disk(self.root, account_name(email))
+        return {gmail_id for name in names for (gmail_id,) in self._reader(name).query(query, (label,))}
+
     def mark_deleted(self, email: str, gmail_ids: Sequence[str], when: datetime) -> set[str]:
-        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids."""
+        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids.
+
+        Who is marked already keeps the time of the first mark.
+        """
 
         def mark(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
             connection.executemany(
-                "UPDATE messages SET deleted_at_source = ? WHERE key = ?", [(when.isoformat(), key) for key in keys]
+                "UPDATE messages SET deleted_at_source = coalesce(deleted_at_source, ?) WHERE key = ?",
+                [(when.isoformat(), key) for key in keys],
             )
 
         return self._change(account_name(email), gmail_ids, mark)
+
+    def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
+        """They are at the source after all. Returns unknown ids."""
+
+        def unmark(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            connection.executemany(
+                "UPDATE messages SET deleted_at_source = NULL WHERE key = ?", [(key,) for key in keys]
+            )
+
+        return self._change(account_name(email), gmail_ids, unmark)
 
     def checkpoint(self) -> None:
         """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is."""
@@ -163,6 +211,17 @@ class Archive:
             future.result()
         return set(keys) - set(homes)
 
+    def _change_label(self, account: str, label: str, change: Callable[[Insertion], None]) -> None:
+        """Apply a change to every shard that knows the label."""
+        known = "SELECT 1 FROM labels WHERE name = ?"
+        futures = [
+            self._writer(name).change(lambda connection, insertion: change(insertion))
+            for name in shards_on_disk(self.root, account)
+            if self._reader(name).query(known, (label,))
+        ]
+        for future in futures:
+            future.result()
+
     def _open_part(self, account: str, year: int) -> ShardName:
         """The part of a year that still takes mail: the last one, or a new one if that is full."""
         parts = [name for name in shards_on_disk(self.root, account) if name.year == year]
@@ -182,3 +241,7 @@ class Archive:
         if name not in self._readers:
             self._readers[name] = ShardReader(self.root, name)
         return self._readers[name]
+
+
+def _row_id(connection: sqlite3.Connection, key: str) -> int:
+    return int(connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()[0])
