@@ -81,12 +81,9 @@ class Insertion:
             "WHERE label = (SELECT label FROM labels WHERE name = ?)",
             (self._label(new), old),
         )
-        self.drop_label(old)
-
-    def drop_label(self, name: str) -> None:
-        self._db.execute("DELETE FROM message_labels WHERE label = (SELECT label FROM labels WHERE name = ?)", (name,))
-        self._db.execute("DELETE FROM labels WHERE name = ?", (name,))
-        self._labels.pop(name, None)
+        self._db.execute("DELETE FROM message_labels WHERE label = (SELECT label FROM labels WHERE name = ?)", (old,))
+        self._db.execute("DELETE FROM labels WHERE name = ?", (old,))
+        self._labels.pop(old, None)
 
     def _learn_labels(self, row_id: int, mail: IncomingMail) -> None:
         """The API tells all the labels there are; any other source only some that there once were."""

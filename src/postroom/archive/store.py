@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -107,12 +107,20 @@ class Archive:
 
     def rename_label(self, email: str, old: str, new: str) -> None:
         """Whatever has the old label has the new one instead, in every shard."""
-        if old != new:
-            self._change_label(account_name(email), old, lambda insertion: insertion.rename_label(old, new))
+        if old == new:
+            return
+        futures = [
+            self._writer(name).change(lambda connection, insertion: insertion.rename_label(old, new))
+            for name in shards_on_disk(self.root, account_name(email))
+            if self._reader(name).query("SELECT 1 FROM labels WHERE name = ?", (old,))
+        ]
+        for future in futures:
+            future.result()
 
-    def drop_label(self, email: str, label: str) -> None:
-        """The label does not exist any more at the source; the messages stay."""
-        self._change_label(account_name(email), label, lambda insertion: insertion.drop_label(label))
+    def label_names(self, email: str) -> set[str]:
+        """Every label that some message of the account has or had."""
+        names = shards_on_disk(self.root, account_name(email))
+        return {label for name in names for (label,) in self._reader(name).query("SELECT name FROM labels")}
 
     def label_members(self, email: str, label: str) -> set[str]:
         """The Gmail ids that have this label, without those that are deleted at the source."""
@@ -210,17 +218,6 @@ class Archive:
         for future in futures:
             future.result()
         return set(keys) - set(homes)
-
-    def _change_label(self, account: str, label: str, change: Callable[[Insertion], None]) -> None:
-        """Apply a change to every shard that knows the label."""
-        known = "SELECT 1 FROM labels WHERE name = ?"
-        futures = [
-            self._writer(name).change(lambda connection, insertion: change(insertion))
-            for name in shards_on_disk(self.root, account)
-            if self._reader(name).query(known, (label,))
-        ]
-        for future in futures:
-            future.result()
 
     def _open_part(self, account: str, year: int) -> ShardName:
         """The part of a year that still takes mail: the last one, or a new one if that is full."""

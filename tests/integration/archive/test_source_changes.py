@@ -118,10 +118,9 @@ def test_the_old_name_can_be_used_again_after_a_rename(archive: Archive) -> None
     assert archive.label_members(ME, "Work") == {OLD}
 
 
-def test_a_label_that_is_gone_at_the_source_is_gone_from_every_shard(archive: Archive) -> None:
-    archive.drop_label(ME, "Work")
-    archive.drop_label(ME, "Never was")
-    assert labels_of(archive, OLD) == labels_of(archive, NEW) == {"INBOX"}
+def test_the_labels_of_an_account_are_told_over_all_shards(archive: Archive) -> None:
+    archive.change_labels(ME, [Relabelling(OLD, add=some("Bills"))])
+    assert archive.label_names(ME) == {"INBOX", "Work", "Bills"}
 
 
 def test_the_members_of_a_label_are_those_that_the_source_can_still_have(archive: Archive) -> None:
