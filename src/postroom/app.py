@@ -48,7 +48,7 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
         queue = JobQueue(database, CATALOGUE, clock)
         handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
         grants = GrantStore(open_vault(settings))
-        gmail = GmailAccess(database, grants, clock)
+        gmail = GmailAccess(database, grants, clock, settings.sync)
         yield App(settings, database, queue, handlers, grants, gmail, clock)
     finally:
         await database.close()

@@ -156,9 +156,14 @@ class Archive:
         return self._change(account_name(email), gmail_ids, unmark)
 
     def checkpoint(self) -> None:
-        """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is."""
-        for name, writer in self._writers.items():
-            writer.checkpoint()
+        """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is.
+
+        Only shards with something in their log are touched, among them those that an earlier process left so.
+        """
+        for name in shards_on_disk(self.root):
+            if not _has_log(path_of(self.root, name)):
+                continue
+            self._writer(name).checkpoint()
             [(count,)] = self._reader(name).query("SELECT count(*) FROM messages")
             self._catalogue.counted(name, count)
 
@@ -242,3 +247,10 @@ class Archive:
 
 def _row_id(connection: sqlite3.Connection, key: str) -> int:
     return int(connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _has_log(shard: Path) -> bool:
+    try:
+        return shard.with_name(f"{shard.name}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False

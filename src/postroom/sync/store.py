@@ -1,0 +1,167 @@
+"""The archive as the sync sees it: for one account, from the event loop, and never in its way.
+
+Everything that touches the archive runs on one thread. It waits while the shard writers are behind, and so does whoever
+brings mail: that is the back-pressure. Mail that several workers bring at the same time goes to disk together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from postroom.archive.model import IncomingMail, Stored
+from postroom.archive.preparing import prepare
+from postroom.archive.store import Archive, Submission
+from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.settings import ArchiveSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    mails: Sequence[IncomingMail]
+    answer: asyncio.Future[list[Stored]]
+
+    @property
+    def size(self) -> int:
+        return sum(len(mail.raw) for mail in self.mails)
+
+    def succeed(self, stored: list[Stored]) -> None:
+        if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
+            self.answer.set_result(stored)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ArchiveStore:
+    """One account's part of an archive that this process owns. `of` gives another account's, on the same thread."""
+
+    def __init__(self, archive: Archive, email: str, thread: ThreadPoolExecutor | None = None) -> None:
+        self.email = email
+        self._archive = archive
+        self._thread = thread or ThreadPoolExecutor(1, "archive")
+        self._waiting: deque[_Request] = deque()
+        self._bringing: asyncio.Task[None] | None = None
+
+    def of(self, email: str) -> ArchiveStore:
+        return ArchiveStore(self._archive, email, self._thread)
+
+    async def known(self, gmail_ids: Sequence[str]) -> set[str]:
+        """Which of these are in the archive already."""
+        return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
+
+    async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:
+        """When this returns, they are on disk. The answers stand in the order of the mail."""
+        if not mails:
+            return []
+        asked: asyncio.Future[list[Stored]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(mails, asked))
+        if self._bringing is None or self._bringing.done():
+            self._bringing = asyncio.create_task(self._bring(), name="archive")
+        return await asked
+
+    async def set_labels(self, labels: Mapping[str, frozenset[str]]) -> set[str]:
+        """Record the labels that messages now have; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.set_labels(self.email, labels))
+
+    async def mark_deleted(self, gmail_ids: Sequence[str], when: datetime) -> set[str]:
+        """Record that messages were deleted at the source; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.mark_deleted(self.email, gmail_ids, when))
+
+    async def checkpoint(self) -> None:
+        """Everything stored so far stands in the shards themselves."""
+        await self.run(lambda archive: archive.checkpoint())
+
+    async def run(self, work: Callable[[Archive], T]) -> T:
+        """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
+
+    async def close(self) -> None:
+        """After everybody has stopped bringing: checkpoint, and let the archive go."""
+        if self._bringing is not None:
+            await asyncio.gather(self._bringing, return_exceptions=True)
+        try:
+            await self.run(lambda archive: archive.close())
+        finally:
+            self._thread.shutdown()
+
+    async def _bring(self) -> None:
+        """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""
+        async with asyncio.TaskGroup() as commits:
+            while self._waiting:
+                together = self._next_commit()
+                try:
+                    submission = await self._submit([mail for request in together for mail in request.mails])
+                except Exception as error:
+                    commits.create_task(self._store_apart(together, error))
+                else:
+                    commits.create_task(self._answer(together, submission))
+
+    def _next_commit(self) -> list[_Request]:
+        """As many requests as fit into one transaction, and at least one."""
+        together: list[_Request] = []
+        messages = size = 0
+        while self._waiting:
+            request = self._waiting[0]
+            messages, size = messages + len(request.mails), size + request.size
+            if together and (messages > MESSAGES_PER_COMMIT or size > BYTES_PER_COMMIT):
+                break
+            together.append(self._waiting.popleft())
+        return together
+
+    async def _answer(self, together: list[_Request], submission: Submission) -> None:
+        try:
+            stored = iter(await _on_disk(submission))
+        except Exception as error:
+            await self._store_apart(together, error)
+            return
+        for request in together:
+            request.succeed([next(stored) for _ in request.mails])
+
+    async def _store_apart(self, together: list[_Request], error: Exception) -> None:
+        """Storing them together failed: each by itself, so that nobody pays for another's mail."""
+        if len(together) == 1:
+            together[0].fail(error)
+            return
+        for request in together:
+            try:
+                request.succeed(await _on_disk(await self._submit(request.mails)))
+            except Exception as own:
+                request.fail(own)
+
+    async def _submit(self, mails: Sequence[IncomingMail]) -> Submission:
+        return await self.run(lambda archive: archive.submit(self.email, [prepare(mail) for mail in mails]))
+
+
+async def _on_disk(submission: Submission) -> list[Stored]:
+    # Shielded: a writer's future that is cancelled from here would break the writer when it answers.
+    await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for _, future in submission.parts))
+    return submission.result()
+
+
+@asynccontextmanager
+async def opened_store(
+    root: Path, email: str, settings: ArchiveSettings | None = None, purpose: str = "postroom sync"
+) -> AsyncIterator[ArchiveStore]:
+    """The archive below `root`, owned by this process until the block ends."""
+    thread = ThreadPoolExecutor(1, "archive")
+    try:
+        archive = await asyncio.get_running_loop().run_in_executor(thread, Archive, root, settings, purpose)
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise
+    store = ArchiveStore(archive, email, thread)
+    try:
+        yield store
+    finally:
+        await store.close()
