@@ -17,6 +17,8 @@ from postroom.gmail.resources import Message
 from postroom.sync.labels import LabelNames
 from postroom.sync.store import ArchiveStore
 
+READER_VERSION = 1
+"""Of the code that reads mail and stores it. Raise it with every change there, and bad messages are tried again."""
 Beat = Callable[["Brought"], None]
 
 
@@ -34,6 +36,11 @@ class Brought:
     gone: frozenset[str] = frozenset()
     """No longer in the mailbox."""
     failed: Mapping[str, PostroomError] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """Those of which nothing more need be asked."""
+        return self.stored | self.duplicates | self.gone
 
     def __or__(self, other: Brought) -> Brought:
         return Brought(

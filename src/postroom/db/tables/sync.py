@@ -74,13 +74,14 @@ sync_alerts = Table(
     CheckConstraint("level IN ('warning', 'critical')", name="level"),
 )
 
-# The labels as they were last seen at the source: so that a label that gets another name is known by its id.
+# The labels as they were last seen at the source: so that a label that gets another name is known by its id. One that
+# has several names here is being renamed, or was when a process died.
 sync_labels = Table(
     "sync_labels",
     metadata,
     Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
     Column("label_id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
+    Column("name", Text, primary_key=True),
 )
 
 # How the last messages went, for the share of bad ones; kept over restarts, since many runs bring only a few.

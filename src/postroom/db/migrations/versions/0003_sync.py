@@ -96,7 +96,7 @@ def upgrade() -> None:
         sa.Column("account_id", Id, nullable=False),
         sa.Column("label_id", sa.Text, nullable=False),
         sa.Column("name", sa.Text, nullable=False),
-        sa.PrimaryKeyConstraint("account_id", "label_id", name="sync_labels_pkey"),
+        sa.PrimaryKeyConstraint("account_id", "label_id", "name", name="sync_labels_pkey"),
         _of_account("sync_labels"),
     )
     op.create_table(
