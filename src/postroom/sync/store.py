@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from postroom.archive.model import IncomingMail, Stored
+from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.preparing import prepare
 from postroom.archive.store import Archive, Submission
 from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
@@ -77,6 +77,25 @@ class ArchiveStore:
     async def mark_deleted(self, gmail_ids: Sequence[str], when: datetime) -> set[str]:
         """Record that messages were deleted at the source; returns the Gmail ids that are not in the archive."""
         return await self.run(lambda archive: archive.mark_deleted(self.email, gmail_ids, when))
+
+    async def unmark_deleted(self, gmail_ids: Sequence[str]) -> set[str]:
+        """They are at the source after all; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.unmark_deleted(self.email, gmail_ids))
+
+    async def change_labels(self, changes: Sequence[Relabelling]) -> set[str]:
+        """Apply what was given and taken, in this order; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.change_labels(self.email, changes))
+
+    async def rename_label(self, old: str, new: str) -> None:
+        await self.run(lambda archive: archive.rename_label(self.email, old, new))
+
+    async def label_names(self) -> set[str]:
+        """Every label that some message has or had."""
+        return await self.run(lambda archive: archive.label_names(self.email))
+
+    async def label_members(self, label: str) -> set[str]:
+        """The Gmail ids that have this label, without those that are deleted at the source."""
+        return await self.run(lambda archive: archive.label_members(self.email, label))
 
     async def checkpoint(self) -> None:
         """Everything stored so far stands in the shards themselves."""
