@@ -14,6 +14,7 @@ from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
 from postroom.sync.archiver.service import ArchiverService
+from postroom.sync.service import SyncService
 from postroom.vault import Vault
 
 CATALOGUE = Catalogue([PRUNE])
@@ -27,6 +28,7 @@ class App:
     handlers: Mapping[str, Handler]
     grants: GrantStore
     gmail: GmailAccess
+    sync: SyncService
     archiver: ArchiverService
     clock: Clock
 
@@ -51,7 +53,8 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
         handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
         grants = GrantStore(open_vault(settings))
         gmail = GmailAccess(database, grants, clock, settings.sync)
+        sync = SyncService(database, gmail, settings, clock)
         archiver = ArchiverService(database, gmail, settings, clock)
-        yield App(settings, database, queue, handlers, grants, gmail, archiver, clock)
+        yield App(settings, database, queue, handlers, grants, gmail, sync, archiver, clock)
     finally:
         await database.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from postroom.archive.certificates import Action, Certificate, Result, list_cert
 from postroom.archive.reading import ArchiveReader
 from postroom.cli.accounts_chosen import AccountOption, chosen_accounts
 from postroom.cli.interrupt import stopped_by_signals
-from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json, print_table
+from postroom.cli.output import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.cli.session import with_app
 from postroom.domain.errors import Fatal
 from postroom.sync.archiver.plan import ArchivePlan
@@ -118,11 +117,12 @@ async def _plan(
 async def _run(
     app: App, email: str | None, action: Action | None, label: str | None, *, enable: bool, json: bool
 ) -> bool:
+    app.archiver.require_enabled(enabled_now=enable)
     policy = app.archiver.policy(action, label)
     reports: dict[str, ArchiveReport] = {}
     try:
         for account in await chosen_accounts(app, email):
-            await _run_one(app, account, policy, reports, enable=enable)
+            await _run_one(app, account, policy, reports)
             if not reports[account.email].is_complete:
                 break
     finally:
@@ -134,10 +134,8 @@ async def _run(
     return all(report.is_complete for report in reports.values())
 
 
-async def _run_one(
-    app: App, account: Account, policy: Policy, reports: dict[str, ArchiveReport], *, enable: bool
-) -> None:
-    async with app.archiver.opened(account, policy, enabled_now=enable) as archiver:
+async def _run_one(app: App, account: Account, policy: Policy, reports: dict[str, ArchiveReport]) -> None:
+    async with app.archiver.opened(account, policy) as archiver:
         reports[account.email] = archiver.report
         expected = await app.archiver.plan(account, policy)
         shown = _Shown(archiver.report)
@@ -181,8 +179,8 @@ def _stored(app: App, account: Account) -> int | None:
 def _print_plan(plan: ArchivePlan, *, verified: bool) -> None:
     console.print(f"{plan.account}: {plan.removal}", markup=False)
     lines = {
-        "watermark": _moment(plan.watermark),
-        "would be removed": f"{plan.messages:,} messages, {plan.bytes:,} bytes",
+        "watermark": moment(plan.watermark),
+        "would be removed": f"{plan.messages:,} messages, {size(plan.bytes)}",
         "dated": f"{plan.oldest:%Y-%m-%d} to {plan.newest:%Y-%m-%d}" if plan.oldest and plan.newest else "",
         "compared first": f"{plan.to_compare:,} of them came from files, not from Gmail" if plan.to_compare else "",
         "interrupted": f"{plan.interrupted:,} removals of an earlier run; Gmail is asked first"
@@ -201,7 +199,7 @@ def _print_plan(plan: ArchivePlan, *, verified: bool) -> None:
 
 def _print_report(email: str, policy: Policy, report: ArchiveReport) -> None:
     console.print(
-        f"{email}: {report.removed:,} messages removed ({policy.removal}), {report.bytes:,} bytes, in "
+        f"{email}: {report.removed:,} messages removed ({policy.removal}), {size(report.bytes)}, in "
         f"{report.batches:,} batches.",
         markup=False,
         soft_wrap=True,
@@ -231,7 +229,3 @@ def _row(certificate: Certificate) -> list[object]:
         proof.shard,
         proof.sha256,
     ]
-
-
-def _moment(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC" if seconds else "none yet"

@@ -33,6 +33,10 @@ class ArchiverService:
     def root(self) -> Path:
         return self.settings.home / "archive"
 
+    def require_enabled(self, *, enabled_now: bool = False) -> None:
+        """Refused while nobody has turned it on."""
+        require_enabled(self.settings.archiver, enabled_now=enabled_now)
+
     def policy(self, action: Action | None = None, label: str | None = None) -> Policy:
         """What was asked for, else what the settings say."""
         return policy_of(self.settings.archiver, self.clock.now(), action=action, label=label)
@@ -54,9 +58,8 @@ class ArchiverService:
         )
 
     @asynccontextmanager
-    async def opened(self, account: Account, policy: Policy, *, enabled_now: bool = False) -> AsyncIterator[Archiver]:
-        """An archiver that may run; refused while nobody has turned it on."""
-        require_enabled(self.settings.archiver, enabled_now=enabled_now)
+    async def opened(self, account: Account, policy: Policy) -> AsyncIterator[Archiver]:
+        """The archiver of an account that has been synced, for whoever has made sure that it may run."""
         await self.database.read(lambda tx: get_state(tx, account.id))
         site = Site(self.database, self.clock, self.root, self.settings.archive, self.settings.archiver.batch_size)
         async with (
