@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,11 +69,20 @@ class ProgressCounters:
         self.slices_done = self.slices_total = self.watermark = self.messages_total = 0
         self.stored = self.known = self.gone = self.bad = 0
         self.splits = self.retries = self.stalls = 0
+        self.earlier = 0
+        """Messages whose fate was settled before this run."""
         self._clock = clock
         self._limiter = limiter
         self._allowance = None if profile is None else profile.units_per_minute
         self._started = clock.monotonic()
         self._recent: deque[tuple[float, int]] = deque()
+
+    def add(self, outcomes: Mapping[str, int]) -> None:
+        """So many more messages were stored, known, gone or bad."""
+        self.stored += outcomes.get("stored", 0)
+        self.known += outcomes.get("known", 0)
+        self.gone += outcomes.get("gone", 0)
+        self.bad += outcomes.get("bad", 0)
 
     def fetched(self, messages: int) -> None:
         """So many messages came through just now; what the rate is made of."""
@@ -80,12 +90,12 @@ class ProgressCounters:
         self._recent.append((now, messages))
         self._forget(now)
 
-    def snapshot(self) -> SyncProgress:
+    def snapshot(self, *, is_waiting: bool = False) -> SyncProgress:
         now = self._clock.monotonic()
         gate = self._limiter.gate
         rate = self._rate(now)
         return SyncProgress(
-            phase=self.phase,
+            phase=Phase.WAITING if is_waiting else self.phase,
             slices_done=self.slices_done,
             slices_total=self.slices_total,
             watermark=self.watermark,
@@ -118,5 +128,5 @@ class ProgressCounters:
     def _seconds_left(self, rate: float) -> float | None:
         if self.phase is Phase.FOLLOWING:
             return 0.0
-        left = self.messages_total - self.stored - self.known - self.gone - self.bad
+        left = self.messages_total - self.earlier - self.stored - self.known - self.gone - self.bad
         return max(left, 0) / rate if rate > 0 else None
