@@ -2,7 +2,7 @@
 
 The cursor moves after a page's effects are on disk, in the transaction that also records its bad messages and counts
 it; every effect can be repeated. So a crash anywhere, or another reader that takes over, loses nothing and doubles
-nothing. Whoever calls deals with an expired history id: it means that the mailbox has to be walked again.
+nothing. An expired history id is the caller's matter: it means that the mailbox has to be walked again.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class DeltaReader:
     async def _take_in(self, records: Sequence[HistoryRecord], cursor: str | None) -> Deltas:
         """One page: its effects onto disk first, then the cursor. `cursor` None leaves it where it is."""
         changes = fold(records)
+        if records:
+            await self._bringer.store.settled()
         brought = await self._bring(await self._missing(changes.wanted))
         relabelled = await self._relabel(changes)
         deleted = await self._mark_deleted(changes.deleted)

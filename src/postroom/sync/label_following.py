@@ -7,14 +7,15 @@ them: a crash in between is seen as such, and the labels concerned are then comp
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import delete, select
 
 from postroom.db import Database, Tx
 from postroom.db.tables.sync import sync_labels
 from postroom.gmail.client import GmailClient
-from postroom.sync.label_changes import changes_between
+from postroom.sync.label_changes import LabelChanges, changes_between
+from postroom.sync.labels import Names
 from postroom.sync.membership import align_label, strip_label
 from postroom.sync.store import ArchiveStore
 from postroom.telemetry import logs
@@ -23,7 +24,7 @@ log = logs.get(__name__)
 
 
 class LabelFollower:
-    """`follow` is what `LabelNames` calls with every list of labels."""
+    """What `LabelNames` asks to keep the archive's names in step."""
 
     def __init__(self, database: Database, account_id: str, client: GmailClient, store: ArchiveStore) -> None:
         self._database = database
@@ -31,27 +32,33 @@ class LabelFollower:
         self._client = client
         self._store = store
 
-    async def follow(self, listed: Mapping[str, str]) -> None:
-        now = {label_id: name for label_id, name in listed.items() if label_id != name}  # system labels never change
-        before = await self._database.read(lambda tx: names_seen(tx, self._account_id))
-        if before == {label_id: frozenset({name}) for label_id, name in now.items()}:
-            return
-        await self._database.write(lambda tx: record_names(tx, self._account_id, now))
+    async def record(self, names: Names) -> Mapping[str, frozenset[str]]:
+        return await self._database.write(lambda tx: record_names(tx, self._account_id, _owners(names)))
+
+    async def follow(self, before: Mapping[str, frozenset[str]], names: Names) -> None:
+        now = _owners(names)
         changes = changes_between(before, now)
-        if changes:
-            log.info(
-                "sync.labels_changed",
-                renamed=len(changes.renamed),
-                dropped=len(changes.dropped),
-                compared=len(changes.mixed),
-            )
+        if not changes:
+            return
+        counts = {"renamed": len(changes.renamed), "dropped": len(changes.dropped), "mixed": len(changes.mixed)}
+        log.info("sync.labels_changed", **counts)
+        await self._store.settled()  # mail on its way may carry names of before
+        await self._apply(changes)
+        past = [(each, name) for each, some in before.items() for name in some if now.get(each) != name]
+        await self._database.write(lambda tx: forget_names(tx, self._account_id, past))
+
+    async def _apply(self, changes: LabelChanges) -> None:
         for old, new in changes.renamed:
             await self._store.rename_label(old, new)
         for name in changes.dropped:
             await strip_label(self._store, name)
         for label_id, name in changes.mixed:
             await align_label(self._client, self._store, label_id, name)
-        await self._database.write(lambda tx: record_names(tx, self._account_id, now, alone=True))
+
+
+def _owners(names: Names) -> dict[str, str]:
+    """System labels never change: only the owner's need watching."""
+    return {label_id: name for label_id, name in names.items() if label_id != name}
 
 
 def names_seen(tx: Tx, account_id: str) -> dict[str, frozenset[str]]:
@@ -63,12 +70,9 @@ def names_seen(tx: Tx, account_id: str) -> dict[str, frozenset[str]]:
     return {label_id: frozenset(some) for label_id, some in names.items()}
 
 
-def record_names(tx: Tx, account_id: str, names: Mapping[str, str], *, alone: bool = False) -> None:
-    """These may be in the archive from now on, beside those on record; `alone`: no others any more."""
+def record_names(tx: Tx, account_id: str, names: Names) -> dict[str, frozenset[str]]:
+    """These may be in the archive from now on, beside those on record; returns what was on record."""
     known = names_seen(tx, account_id)
-    if alone:
-        tx.execute(delete(sync_labels).where(sync_labels.c.account_id == account_id))
-        known = {}
     rows = [
         {"account_id": account_id, "label_id": label_id, "name": name}
         for label_id, name in names.items()
@@ -76,3 +80,11 @@ def record_names(tx: Tx, account_id: str, names: Mapping[str, str], *, alone: bo
     ]
     if rows:
         tx.execute(sync_labels.insert(), rows)
+    return known
+
+
+def forget_names(tx: Tx, account_id: str, past: Iterable[tuple[str, str]]) -> None:
+    """No mail has these any more."""
+    mine = sync_labels.c.account_id == account_id
+    for label_id, name in past:
+        tx.execute(delete(sync_labels).where(mine, sync_labels.c.label_id == label_id, sync_labels.c.name == name))

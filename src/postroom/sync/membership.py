@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from postroom.archive.model import Relabelling
 from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import Gone, Refused
 from postroom.sync.id_set import IdSet
 from postroom.sync.store import ArchiveStore
 
@@ -23,8 +24,13 @@ async def align_label(client: GmailClient, store: ArchiveStore, label_id: str, n
     """
     label = frozenset({name})
     with IdSet() as listed:
-        async for ids in listed_ids(client, label_ids=(label_id,)):
-            listed.add(ids)
+        try:
+            async for ids in listed_ids(client, label_ids=(label_id,)):
+                listed.add(ids)
+        except (Refused, Gone):
+            if any(each.id == label_id for each in await client.list_labels()):
+                raise
+            return 0  # deleted meanwhile; the next look at the labels takes it away
         members = await store.label_members(name)
         lost = [each for some in _portions(sorted(members)) for each in listed.lacking(some)]
         changed = await _change(store, [Relabelling(each, remove=label) for each in lost])

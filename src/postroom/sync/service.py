@@ -23,8 +23,10 @@ from postroom.sync.bringing import Bringer
 from postroom.sync.deltas import DeltaReader
 from postroom.sync.engine import Chore, SyncEngine
 from postroom.sync.estimate import SyncEstimate, estimate
+from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.progress import Phase, SyncProgress
+from postroom.sync.reconcile import Reconciliation
 from postroom.sync.store import ArchiveStore, opened_store
 from postroom.sync.tasks import first_error
 
@@ -67,16 +69,6 @@ class AccountSync:
 
 
 @dataclass(frozen=True)
-class _Following:
-    """What the engine asks of the history."""
-
-    deltas: DeltaReader
-
-    async def read(self) -> None:
-        await self.deltas.read()
-
-
-@dataclass(frozen=True)
 class SyncService:
     database: Database
     gmail: GmailAccess
@@ -112,14 +104,15 @@ class SyncService:
             opened_store(self.root, account.email, self.settings.archive, purpose) as store,
             self.gmail.client(account, Lane.SYNC) as client,
         ):
-            retry = self._retry(account.id, Bringer(client, store, LabelNames(client)))
+            names = LabelNames(client, LabelFollower(self.database, account.id, client, store))
+            retry = self._retry(account.id, Bringer(client, store, names))
             return await (retry.retry_due() if only_due else retry.retry(gmail_ids))
 
     def _sync(self, account: Account, client: GmailClient, store: ArchiveStore) -> AccountSync:
         settings, clock = self.settings.sync, self.clock
 
-        def deltas(reader: Reader, bringer: Bringer) -> _Following:
-            return _Following(DeltaReader(self.database, reader, bringer, clock))
+        def deltas(reader: Reader, bringer: Bringer) -> DeltaReader:
+            return DeltaReader(self.database, reader, bringer, clock)
 
         def chores(reader: Reader, bringer: Bringer) -> Sequence[Chore]:
             retry = self._retry(account.id, bringer)
@@ -127,7 +120,7 @@ class SyncService:
             async def retry_due() -> None:
                 await retry.retry_due()
 
-            return (retry_due,)
+            return Reconciliation(self.database, account.id, bringer, self.root, clock), retry_due
 
         engine = SyncEngine(
             self.database,

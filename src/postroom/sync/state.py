@@ -111,6 +111,11 @@ def begin_walk(
     return get_state(tx, account_id)
 
 
+def record_comparison(tx: Tx, account_id: str, walk: int, now: datetime) -> None:
+    """The labels and deletions of all mail that this walk found have been compared with the source."""
+    _set(tx, account_id, compared_walk=walk, updated_at=now)
+
+
 def extend_walk(tx: Tx, account_id: str, until: int, now: datetime) -> SyncState:
     """After a walk: one more slice, of the time that has passed since. Mail of that time was taken in by its history;
     listing it proves so, and lets the watermark follow."""
@@ -121,11 +126,6 @@ def extend_walk(tx: Tx, account_id: str, until: int, now: datetime) -> SyncState
     _insert(tx, account_id, [Slice(state.until, until)])
     _set(tx, account_id, walked_at=None, until=until, updated_at=now)
     return get_state(tx, account_id)
-
-
-def record_comparison(tx: Tx, account_id: str, walk: int, now: datetime) -> None:
-    """The labels and deletions of all mail that this walk found have been compared with the source."""
-    _set(tx, account_id, compared_walk=walk, updated_at=now)
 
 
 def slices_of(tx: Tx, account_id: str) -> list[SliceRow]:

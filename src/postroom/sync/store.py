@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,16 +29,20 @@ T = TypeVar("T")
 class _Request:
     mails: Sequence[IncomingMail]
     answer: asyncio.Future[list[Stored]]
+    end: asyncio.Future[None]
+    """Comes however it went, also for whoever has given up."""
 
     @property
     def size(self) -> int:
         return sum(len(mail.raw) for mail in self.mails)
 
     def succeed(self, stored: list[Stored]) -> None:
+        self.end.set_result(None)
         if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
             self.answer.set_result(stored)
 
     def fail(self, error: Exception) -> None:
+        self.end.set_result(None)
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -52,6 +56,7 @@ class ArchiveStore:
         self._thread = thread or ThreadPoolExecutor(1, "archive")
         self._waiting: deque[_Request] = deque()
         self._bringing: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Future[None]] = set()
 
     def of(self, email: str) -> ArchiveStore:
         return ArchiveStore(self._archive, email, self._thread)
@@ -65,10 +70,29 @@ class ArchiveStore:
         if not mails:
             return []
         asked: asyncio.Future[list[Stored]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(mails, asked))
+        self._waiting.append(_Request(mails, asked, self._begin()))
         if self._bringing is None or self._bringing.done():
             self._bringing = asyncio.create_task(self._bring(), name="archive")
         return await asked
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Mail is being fetched for the archive, in the state that it has now: `settled` waits for it."""
+        end = self._begin()
+        try:
+            yield
+        finally:
+            end.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
+
+        Whoever applies news from the source calls this between hearing of it and applying it: else mail that was
+        fetched before the news, and is stored after it, would bring the old state back.
+        """
+        while_waiting = set(self._under_way)
+        if while_waiting:
+            await asyncio.wait(while_waiting)
 
     async def set_labels(self, labels: Mapping[str, frozenset[str]]) -> set[str]:
         """Record the labels that messages now have; returns the Gmail ids that are not in the archive."""
@@ -113,6 +137,12 @@ class ArchiveStore:
             await self.run(lambda archive: archive.close())
         finally:
             self._thread.shutdown()
+
+    def _begin(self) -> asyncio.Future[None]:
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(end)
+        end.add_done_callback(self._under_way.discard)
+        return end
 
     async def _bring(self) -> None:
         """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""

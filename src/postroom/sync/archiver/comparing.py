@@ -20,12 +20,20 @@ from postroom.sync.archiver.source import Source
 from postroom.sync.store import ArchiveStore, opened_store
 
 
+@dataclass(frozen=True, slots=True)
+class AtSource:
+    """What Gmail says of a message, which a Takeout may say otherwise."""
+
+    date: datetime
+    labels: frozenset[str]
+
+
 @dataclass(slots=True)
 class Compared:
     """What was found for each message that was asked for."""
 
-    dates: dict[str, datetime] = field(default_factory=dict)
-    """When Gmail received it; those that have one here are stored as Gmail holds them."""
+    found: dict[str, AtSource] = field(default_factory=dict)
+    """Those that are stored now as Gmail holds them."""
     gone: list[str] = field(default_factory=list)
     failed: dict[str, PostroomError] = field(default_factory=dict)
     replaced: int = 0
@@ -54,19 +62,20 @@ async def _compare_some(source: Source, store: ArchiveStore, ids: Sequence[str],
                 compared.gone.append(message_id)
             case Failed(message_id, error):
                 compared.failed[message_id] = error
-    stored = await store.store([await _incoming(source, message) for message in got])
+    stored = await store.store([_incoming(message) for message in got])
     compared.replaced += sum(each.outcome is StoreOutcome.REPLACED for each in stored)
     for message in got:
         if message.internal_date is not None:
-            compared.dates[message.id] = message.internal_date
+            labels = await source.names.names(message.label_ids)
+            compared.found[message.id] = AtSource(message.internal_date, labels)
 
 
-async def _incoming(source: Source, message: Message) -> IncomingMail:
+def _incoming(message: Message) -> IncomingMail:
+    """The bytes alone: what labels there are now is the sync's to record."""
     return IncomingMail(
         raw=message.raw or b"",
         provenance=Provenance.API,
         gmail_id=message.id,
         thread_id=message.thread_id or None,
-        labels=await source.names.names(message.label_ids),
         received=message.internal_date,
     )

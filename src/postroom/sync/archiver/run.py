@@ -196,7 +196,7 @@ class Archiver:
         _log.info("archiver.batch", account=self._account.id, batch=batch, removed=len(certificates))
 
     async def _compared(self, chosen: Sequence[ArchivedMessage], grounds: Grounds) -> list[ArchivedMessage]:
-        """Replace those from elsewhere by what Gmail holds, dated as Gmail dates them, and choose again."""
+        """Replace those from elsewhere by what Gmail holds, dated and labelled as it is there, and choose again."""
         foreign = [message for message in chosen if message.provenance is not Provenance.API]
         if not foreign:
             return list(chosen)
@@ -209,17 +209,17 @@ class Archiver:
             self.report.stays[Stays.NOT_COMPARED] += len(foreign)
             self.report.notes.append(f"Mail from a Takeout or an import was left for a later run. {error.message}")
             return ours
-        self.report.compared += len(compared.dates)
+        self.report.compared += len(compared.found)
         self.report.replaced += compared.replaced
         self.report.stays[Stays.GONE] += len(compared.gone)
-        self.report.stays[Stays.NOT_COMPARED] += len(foreign) - len(compared.gone) - len(compared.dates)
+        self.report.stays[Stays.NOT_COMPARED] += len(foreign) - len(compared.gone) - len(compared.found)
         found = await asyncio.to_thread(find_messages, root, email, [message.key for message in foreign])
-        dated = [
-            replace(message, date=compared.dates[message.gmail_id])
+        as_there = [
+            replace(message, date=there.date, labels=tuple(sorted(there.labels)))
             for message in found.values()
-            if message.gmail_id in compared.dates
+            if message.gmail_id and (there := compared.found.get(message.gmail_id))
         ]
-        return ours + self._choose(dated, grounds)
+        return ours + self._choose(as_there, grounds)
 
     async def _without_kept(self, chosen: Sequence[ArchivedMessage]) -> list[ArchivedMessage]:
         """The archive may not have heard yet what was starred a minute ago."""
