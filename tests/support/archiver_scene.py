@@ -21,6 +21,7 @@ from postroom.settings import ArchiverSettings, ArchiveSettings
 from postroom.sync import state
 from postroom.sync.archiver.policy import policy_of
 from postroom.sync.archiver.run import Archiver, ArchiveReport, Site, archiving
+from postroom.sync.sharing import SharedArchive
 from postroom.sync.slices import Granularity, Slice
 from tests.support.gmail_client import EagerClock, client_of
 from tests.support.sim_mail import HOUR_MS, OWNER, START_MS
@@ -47,7 +48,7 @@ class Scene:
     ) -> AsyncIterator[Archiver]:
         label = removal.label or None
         policy = policy_of(settings or ArchiverSettings(), CLOCK.now(), action=removal.action, label=label)
-        site = Site(self.database, EagerClock(), self.root, ArchiveSettings(), batch_size)
+        site = Site(self.database, EagerClock(), SharedArchive(self.root, ArchiveSettings()), batch_size)
         async with client_of(self.sim) as client, archiving(site, self.account, policy, client) as archiver:
             yield archiver
 

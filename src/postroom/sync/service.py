@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.history import Reader
@@ -27,7 +26,8 @@ from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.progress import Phase, SyncProgress
 from postroom.sync.reconcile import Reconciliation
-from postroom.sync.store import ArchiveStore, opened_store
+from postroom.sync.sharing import SharedArchive
+from postroom.sync.store import ArchiveStore
 from postroom.sync.tasks import first_error
 
 _CHECK_EVERY_S = 30.0
@@ -72,36 +72,34 @@ class AccountSync:
 class SyncService:
     database: Database
     gmail: GmailAccess
+    archive: SharedArchive
     settings: Settings
     clock: Clock
-
-    @property
-    def root(self) -> Path:
-        return self.settings.home / "archive"
 
     @asynccontextmanager
     async def opened(self, accounts: Sequence[Account], purpose: str) -> AsyncIterator[list[AccountSync]]:
         """The syncs of these accounts, with the archive in this process's hands until the block ends."""
         async with AsyncExitStack() as stack:
-            opened = opened_store(self.root, accounts[0].email, self.settings.archive, purpose)
-            store = await stack.enter_async_context(opened)
             syncs = []
             for account in accounts:
+                store = await stack.enter_async_context(self.archive.store(account.email, purpose))
                 client = await stack.enter_async_context(self.gmail.client(account, Lane.SYNC))
-                syncs.append(self._sync(account, client, store.of(account.email)))
+                syncs.append(self._sync(account, client, store))
             yield syncs
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would cost, before a message is fetched."""
         async with self.gmail.client(account, Lane.USER_ACTION) as client:
-            return await estimate(self.database, account, client, self.settings.sync, self.root, self.clock.now())
+            return await estimate(
+                self.database, account, client, self.settings.sync, self.archive.root, self.clock.now()
+            )
 
     async def retry_bad(
         self, account: Account, gmail_ids: Sequence[str] | None, purpose: str, *, only_due: bool = False
     ) -> Retried:
         """Try messages again that could not be had: these, all, or those whose time has come."""
         async with (
-            opened_store(self.root, account.email, self.settings.archive, purpose) as store,
+            self.archive.store(account.email, purpose) as store,
             self.gmail.client(account, Lane.SYNC) as client,
         ):
             names = LabelNames(client, LabelFollower(self.database, account.id, client, store))
@@ -120,7 +118,7 @@ class SyncService:
             async def retry_due() -> None:
                 await retry.retry_due()
 
-            return Reconciliation(self.database, account.id, bringer, self.root, clock), retry_due
+            return Reconciliation(self.database, account.id, bringer, self.archive.root, clock), retry_due
 
         engine = SyncEngine(
             self.database,

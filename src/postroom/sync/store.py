@@ -129,10 +129,14 @@ class ArchiveStore:
         """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
-    async def close(self) -> None:
-        """After everybody has stopped bringing: checkpoint, and let the archive go."""
+    async def drain(self) -> None:
+        """Wait until what was brought is on disk, also where whoever brought it has given up."""
         if self._bringing is not None:
             await asyncio.gather(self._bringing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """After everybody has stopped bringing: checkpoint, and let the archive go."""
+        await self.drain()
         try:
             await self.run(lambda archive: archive.close())
         finally:

@@ -1,4 +1,4 @@
-"""`postroom archive run` in real processes, killed at random points under faults. The stand-in's own record is the judge:
+"""`postroom archive run` in real processes, killed at random points under faults. The stand-in's own record judges:
 whatever was removed there had its certificate on disk before, with the hash of the bytes that Gmail held.
 """
 
@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.store import find_account
+from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.certificates import Result, path_of
 from postroom.db import connect
+from postroom.gmail.grants import GrantStore, StaticGrant
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.sync.state import record_bad
+from postroom.vault import Vault
 from tests.support.archiver_scene import CLOCK, advance_watermark, as_takeout, hour, incoming, store
 from tests.support.databases import SqliteFactory
 from tests.support.gmail_client import client_of
@@ -77,9 +79,8 @@ class House:
     async def prepare(self, watermark: int, bad: str) -> None:
         database = await connect(f"sqlite:///{self.home / 'postroom.db'}")
         try:
-            account = await database.read(lambda tx: find_account(tx, OWNER))
-            assert account is not None
-            account_id = account.id
+            new = NewAccount(OWNER, self.sim.url)
+            account_id = (await database.write(lambda tx: add_account(tx, new, CLOCK.now()))).id
             await database.write(lambda tx: advance_watermark(tx, account_id, watermark))
             await database.write(lambda tx: record_bad(tx, account_id, bad, "broken", 1, CLOCK.now()))
         finally:
@@ -115,11 +116,8 @@ async def house(source: MailSource, folder: Path, template: str) -> AsyncIterato
     home.mkdir(mode=0o700)
     shutil.copy(template.removeprefix("sqlite:///"), home / "postroom.db")
     async with running_sim(source) as sim:
-        built = House(sim, home)
-        add = ["account", "add", "gmail", "--email", OWNER, "--api-base", sim.url, "--access-token", sim.token]
-        code, _, err = await built.postroom(*add)
-        assert code == 0, err
-        yield built
+        GrantStore(Vault(home)).save(StaticGrant(email=OWNER, api_base=sim.url, access_token=sim.token))
+        yield House(sim, home)
 
 
 async def kill_when(house: House, process: asyncio.subprocess.Process, removed: int, pause: float) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
 from postroom.domain.errors import PostroomError
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Message
-from postroom.settings import ArchiveSettings
 from postroom.sync.archiver.source import Source
-from postroom.sync.store import ArchiveStore, opened_store
+from postroom.sync.sharing import SharedArchive
+from postroom.sync.store import ArchiveStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +38,12 @@ class Compared:
     replaced: int = 0
 
 
-async def compare(
-    source: Source, root: Path, settings: ArchiveSettings, email: str, messages: Sequence[ArchivedMessage]
-) -> Compared:
+async def compare(source: Source, archive: SharedArchive, email: str, messages: Sequence[ArchivedMessage]) -> Compared:
     """Raises OwnedElsewhere, before anything is fetched, while another process writes to the archive."""
     compared = Compared()
     ids = [message.gmail_id for message in messages if message.gmail_id]
     size = source.client.batch_size
-    async with opened_store(root, email, settings, "postroom archive run") as store:
+    async with archive.store(email, "postroom archive run") as store:
         for start in range(0, len(ids), size):
             await _compare_some(source, store, ids[start : start + size], compared)
     return compared

@@ -28,11 +28,11 @@ from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import PermissionMissing, Refused
 from postroom.gmail.scope import shortage
-from postroom.settings import ArchiveSettings
 from postroom.sync.archiver.candidates import Doubt, find_messages, read_back
 from postroom.sync.archiver.comparing import compare
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
 from postroom.sync.archiver.source import Source, open_source
+from postroom.sync.sharing import SharedArchive
 from postroom.sync.state import bad_of, get_state
 from postroom.telemetry import logs
 
@@ -64,9 +64,12 @@ class Site:
 
     database: Database
     clock: Clock
-    root: Path
-    archive: ArchiveSettings
+    archive: SharedArchive
     batch_size: int = MOST_IN_A_BATCH
+
+    @property
+    def root(self) -> Path:
+        return self.archive.root
 
 
 class Archiver:
@@ -203,7 +206,7 @@ class Archiver:
         ours = [message for message in chosen if message.provenance is Provenance.API]
         email, root = self._account.email, self._site.root
         try:
-            compared = await compare(self._source, root, self._site.archive, email, foreign)
+            compared = await compare(self._source, self._site.archive, email, foreign)
         except OwnedElsewhere as error:
             self._waits_for_owner = error.message
             self.report.stays[Stays.NOT_COMPARED] += len(foreign)

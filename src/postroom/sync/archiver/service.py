@@ -19,6 +19,7 @@ from postroom.sync.archiver.plan import ArchivePlan, make_plan
 from postroom.sync.archiver.policy import policy_of, require_enabled
 from postroom.sync.archiver.run import Archiver, Site, archiving
 from postroom.sync.archiver.selection import Policy
+from postroom.sync.sharing import SharedArchive
 from postroom.sync.state import bad_of, get_state
 
 
@@ -26,12 +27,13 @@ from postroom.sync.state import bad_of, get_state
 class ArchiverService:
     database: Database
     gmail: GmailAccess
+    archive: SharedArchive
     settings: Settings
     clock: Clock
 
     @property
     def root(self) -> Path:
-        return self.settings.home / "archive"
+        return self.archive.root
 
     def require_enabled(self, *, enabled_now: bool = False) -> None:
         """Refused while nobody has turned it on."""
@@ -61,7 +63,7 @@ class ArchiverService:
     async def opened(self, account: Account, policy: Policy) -> AsyncIterator[Archiver]:
         """The archiver of an account that has been synced, for whoever has made sure that it may run."""
         await self.database.read(lambda tx: get_state(tx, account.id))
-        site = Site(self.database, self.clock, self.root, self.settings.archive, self.settings.archiver.batch_size)
+        site = Site(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
         async with (
             self.gmail.client(account, Lane.SYNC) as client,
             archiving(site, account, policy, client) as archiver,
