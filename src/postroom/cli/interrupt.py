@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from postroom.cli.output import errors
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -18,14 +21,20 @@ def stopped_by_signals(saying: str) -> Iterator[asyncio.Event]:
 
     def interrupt() -> None:
         stop.set()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        _give_back(loop)
         errors.print(saying, markup=False)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone
+        yield stop
+        return
+    for number in _SIGNALS:
         loop.add_signal_handler(number, interrupt)
     try:
         yield stop
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        _give_back(loop)
+
+
+def _give_back(loop: asyncio.AbstractEventLoop) -> None:
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)

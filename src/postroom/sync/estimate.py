@@ -142,15 +142,20 @@ async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
     ids: list[str] = []
     for part in dice.sample(list(slices), min(_SAMPLED_SLICES, len(slices))):
         before = "" if part.end is None else f" before:{part.end}"
-        pages = client.list_messages(f"after:{part.start}{before}", include_spam_trash=True, page_size=_SAMPLED_EACH)
-        async for page in pages:
-            ids += [message.id for message in page.messages]
-            break
+        ids += await _some(client, f"after:{part.start}{before}", _SAMPLED_EACH)
+    if not ids:  # a mailbox with little mail in many months
+        ids = await _some(client, "", _SAMPLED_SLICES * _SAMPLED_EACH)
     found = await client.get_messages(ids, Format.MINIMAL)
     sizes = [each.message.size_estimate for each in found if isinstance(each, Got) and each.message.size_estimate]
     if not sizes:
         return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
     return Sizes(sum(sizes) / len(sizes), len(sizes), "messages looked at; packed they take less, their index more")
+
+
+async def _some(client: GmailClient, query: str, count: int) -> list[str]:
+    async for page in client.list_messages(query, include_spam_trash=True, page_size=count):
+        return [message.id for message in page.messages]
+    return []
 
 
 def _free(root: Path) -> int:
