@@ -111,6 +111,8 @@ class SyncSettings(Group):
     metadata_budget_bytes: int = Field(1_048_576, ge=1_024, description="size that the account's metadata may reach")
     metadata_warn: float = Field(0.5, ge=0, le=1, description="share of that size that is worth a warning")
     metadata_critical: float = Field(0.8, ge=0, le=1, description="share of that size that is critical")
+    throttle_window_s: float = Field(600.0, gt=0, description="how far back slowing down for Gmail is looked at")
+    throttle_cuts_warn: int = Field(10, ge=1, description="slowing down so often within that time is worth a warning")
     self_email: bool = Field(False, description="also put alerts into the mailbox itself, at most one an hour each")
 
 

@@ -63,7 +63,8 @@ class Bringer:
         size = self.client.batch_size
         brought = Brought()
         for start in range(0, len(wanted), size):
-            chunk = await self._bring_chunk(wanted[start : start + size])
+            with self.store.expecting():
+                chunk = await self._bring_chunk(wanted[start : start + size])
             beat(chunk)
             brought |= chunk
         return brought

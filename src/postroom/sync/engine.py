@@ -19,6 +19,7 @@ from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired
 from postroom.settings import SyncSettings
 from postroom.sync.bringing import Bringer
+from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.planning import newest_end, plan_walk
 from postroom.sync.progress import Phase, ProgressCounters, SyncProgress
@@ -35,7 +36,7 @@ _log = logs.get(__name__)
 
 
 class Deltas(Protocol):
-    async def read(self) -> None:
+    async def read(self) -> object:
         """Take in what changed since the cursor, and move it. Raises HistoryExpired where Gmail no longer knows."""
 
 
@@ -72,7 +73,7 @@ class SyncEngine:
         self._holder = holder
         self._make_deltas = deltas
         self._make_chores = chores
-        self._bringer = Bringer(client, store, LabelNames(client))
+        self._bringer = Bringer(client, store, LabelNames(client, LabelFollower(database, account.id, client, store)))
         self._weather = Weather(clock, settings.patience_s)
         self._counters = ProgressCounters(clock, client.limiter, client.profile)
 

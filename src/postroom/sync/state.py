@@ -25,6 +25,8 @@ class SyncState:
     """1 is the first sync; each expired history id begins another walk over the whole mailbox."""
     walk_started_at: datetime
     walked_at: datetime | None
+    compared_walk: int
+    """The last walk after which the labels and deletions of known mail were compared with the source."""
     granularity: Granularity
     until: int
     frontier: int
@@ -35,6 +37,11 @@ class SyncState:
     @property
     def is_walking(self) -> bool:
         return self.walked_at is None
+
+    @property
+    def needs_comparing(self) -> bool:
+        """A walk lists ids: what it found in the archive already may have other labels at the source by now."""
+        return not self.is_walking and self.compared_walk < self.walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState
         walk=row.walk,
         walk_started_at=row.walk_started_at,
         walked_at=row.walked_at,
+        compared_walk=row.compared_walk,
         granularity=Granularity(row.granularity),
         until=row.until,
         frontier=row.frontier,
@@ -94,13 +102,18 @@ def begin_walk(
         "updated_at": now,
     }
     if known is None:
-        row = {"account_id": account_id, "walk": 1, "watermark": 0, "counters": "{}", **values}
+        row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
         tx.execute(sync_states.insert().values(**row))
     else:
         _set(tx, account_id, walk=known.walk + 1, **values)
         tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
     _insert(tx, account_id, slices)
     return get_state(tx, account_id)
+
+
+def record_comparison(tx: Tx, account_id: str, walk: int, now: datetime) -> None:
+    """The labels and deletions of all mail that this walk found have been compared with the source."""
+    _set(tx, account_id, compared_walk=walk, updated_at=now)
 
 
 def extend_walk(tx: Tx, account_id: str, until: int, now: datetime) -> SyncState:
