@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import httpx2
 
-from postroom.accounts.history import Reader, claim_reader, move_cursor
+from postroom.accounts.history import Reader, claim_reader, cursor_of, move_cursor
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader
@@ -23,6 +23,10 @@ from postroom.gmail.quota import PROFILES, ProfileName
 from postroom.gmail.sim.control import Control
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.transport import TransportConfig
+from postroom.sync.bringing import Bringer
+from postroom.sync.deltas import DeltaReader
+from postroom.sync.label_following import LabelFollower
+from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity
 from postroom.sync.state import begin_walk
 from postroom.sync.store import ArchiveStore, opened_store
@@ -48,6 +52,23 @@ class Followed:
             start = (await self.client.get_profile()).history_id
             await self.database.write(lambda tx: move_cursor(tx, reader, start, now))
         return reader
+
+    def bringer(self, store: ArchiveStore | None = None) -> Bringer:
+        """As a fresh process has it: it remembers no label."""
+        keeper = LabelFollower(self.database, self.account.id, self.client, store or self.store)
+        return Bringer(self.client, store or self.store, LabelNames(self.client, keeper))
+
+    def deltas(self, reader: Reader, bringer: Bringer | None = None) -> DeltaReader:
+        return DeltaReader(self.database, reader, bringer or self.bringer(), self.clock)
+
+    async def bring_all(self) -> None:
+        """What a walk would do: everything that is at the source now."""
+        bringer = self.bringer()
+        await bringer.names.refresh()
+        await bringer.bring([str(each["id"]) for each in self.control.truth(hashes=False)])
+
+    async def cursor(self) -> str | None:
+        return await self.database.read(lambda tx: cursor_of(tx, self.account.id))
 
     def archived(self) -> dict[str, ArchivedMessage]:
         """Every message of the archive, by Gmail id."""

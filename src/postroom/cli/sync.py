@@ -167,7 +167,7 @@ async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[
 
 
 def _start(syncs: Sequence[AccountSync], *, once: bool) -> list[asyncio.Task[None]]:
-    return [asyncio.create_task(sync.run(once=once), name=f"sync {sync.account.id}") for sync in syncs]
+    return [asyncio.create_task(sync.engine.run(once=once), name=f"sync {sync.account.id}") for sync in syncs]
 
 
 async def _until_over(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> bool:

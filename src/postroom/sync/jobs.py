@@ -54,7 +54,7 @@ def handlers(sync: SyncService, archiver: ArchiverService) -> dict[str, Handler]
 
     async def bring(account: Account) -> Json:
         async with sync.opened([account], "a sync job") as [one]:
-            await one.run(once=True)
+            await one.engine.run(once=True)
             done = one.progress()
         return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}
 

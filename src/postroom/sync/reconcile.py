@@ -16,6 +16,7 @@ from postroom.archive.source_ids import KnownId, all_ids
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import Throttled, Unreachable
 from postroom.gmail.fetching import Failed, Missing
 from postroom.gmail.resources import Format
 from postroom.sync.bringing import Bringer
@@ -94,10 +95,13 @@ class Reconciliation:
 
 
 async def gone_of(client: GmailClient, ids: Sequence[str]) -> list[str]:
-    """Those that the source does not have, each asked for by itself: a list may have missed what arrived or moved."""
+    """Those that the source does not have, each asked for by itself: a list may have missed what arrived or moved.
+
+    One that cannot be had, for a reason of its own, is there.
+    """
     gone = []
     for answer in await client.get_messages(ids, Format.MINIMAL) if ids else ():
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failed) and isinstance(answer.error, Throttled | Unreachable):
             raise answer.error
         if isinstance(answer, Missing):
             gone.append(answer.id)

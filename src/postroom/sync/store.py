@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.preparing import prepare
@@ -56,7 +56,12 @@ class ArchiveStore:
         self._thread = thread or ThreadPoolExecutor(1, "archive")
         self._waiting: deque[_Request] = deque()
         self._bringing: asyncio.Task[None] | None = None
+        self._commits: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Future[None]] = set()
+
+    @property
+    def root(self) -> Path:
+        return self._archive.root
 
     def of(self, email: str) -> ArchiveStore:
         return ArchiveStore(self._archive, email, self._thread)
@@ -133,6 +138,7 @@ class ArchiveStore:
         """Wait until what was brought is on disk, also where whoever brought it has given up."""
         if self._bringing is not None:
             await asyncio.gather(self._bringing, return_exceptions=True)
+            await asyncio.gather(*self._commits, return_exceptions=True)
 
     async def close(self) -> None:
         """After everybody has stopped bringing: checkpoint, and let the archive go."""
@@ -150,15 +156,21 @@ class ArchiveStore:
 
     async def _bring(self) -> None:
         """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""
-        async with asyncio.TaskGroup() as commits:
-            while self._waiting:
-                together = self._next_commit()
-                try:
-                    submission = await self._submit([mail for request in together for mail in request.mails])
-                except Exception as error:
-                    commits.create_task(self._store_apart(together, error))
-                else:
-                    commits.create_task(self._answer(together, submission))
+        while self._waiting:
+            together = self._next_commit()
+            try:
+                submission = await self._submit([mail for request in together for mail in request.mails])
+            except Exception as error:
+                self._in_background(self._store_apart(together, error))
+            else:
+                self._in_background(self._answer(together, submission))
+
+    def _in_background(self, commit: Coroutine[Any, Any, None]) -> None:
+        # Apart from `_bring`, which ends when nothing waits: else mail that comes while the last commit is under way
+        # would find it neither at work nor done.
+        task = asyncio.create_task(commit, name="archive commit")
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
 
     def _next_commit(self) -> list[_Request]:
         """As many requests as fit into one transaction, and at least one."""
@@ -197,9 +209,8 @@ class ArchiveStore:
 
 
 async def _on_disk(submission: Submission) -> list[Stored]:
-    # Shielded: a writer's future that is cancelled from here would break the writer when it answers.
-    await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for _, future in submission.parts))
-    return submission.result()
+    """On another thread, so that the archive's own can prepare what comes next meanwhile."""
+    return await asyncio.to_thread(submission.result)
 
 
 @asynccontextmanager
