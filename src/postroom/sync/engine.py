@@ -172,7 +172,7 @@ class SyncEngine:
         while True:
             await self._patiently(deltas.read)
             for chore in chores:
-                await chore()
+                await self._patiently(chore)
             if await self._is_time_to_extend():
                 return True
             if once:
