@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
 import random
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from postroom.accounts.history import Reader
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.archive.reading import ArchiveReader
-from postroom.db import Database
-from postroom.domain.clock import Clock
+from postroom.db import Database, connect
+from postroom.domain.clock import Clock, SystemClock
 from postroom.gmail.client import GmailClient, connected
 from postroom.gmail.limiter import limiter_for
 from postroom.gmail.quota import QuotaProfile
+from postroom.gmail.sim.control import Control
+from postroom.gmail.sim.list_source import ListedMail, ListSource
 from postroom.gmail.sim.model import MailSource
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.gmail.sim.server import running_sim
 from postroom.gmail.transport import TransportConfig
 from postroom.settings import SyncSettings
 from postroom.sync.bringing import Bringer
@@ -31,52 +31,50 @@ from postroom.sync.engine import MakeDeltas, SyncEngine
 from postroom.sync.state import SyncState, bad_of, get_state
 from postroom.sync.store import ArchiveStore, opened_store
 from postroom.telemetry import logs
+from tests.support import virtual_time
 from tests.support.gmail_client import UNHURRIED, FixedToken
+from tests.support.in_process_sim import in_process_sim
+from tests.support.sim_mail import OWNER, letter
+from tests.support.virtual_time import VirtualClock
 
 HOLDER = "a test"
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-class HastyClock:
-    """Time that runs so many times as fast as the real one; pauses are as much shorter."""
-
-    def __init__(self, speed: float = 100.0, start: datetime = NOW) -> None:
-        self._speed = speed
-        self._start = start
-        self._origin = time.monotonic()
-
-    def now(self) -> datetime:
-        return self._start + timedelta(seconds=self.monotonic())
-
-    def monotonic(self) -> float:
-        return (time.monotonic() - self._origin) * self._speed
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._speed)
+LAST = datetime(2025, 12, 31, tzinfo=UTC)
 
 
 class NoDeltas:
     """For tests of the walk alone."""
 
-    def __init__(self) -> None:
-        self.reads = 0
-
     async def read(self) -> None:
-        self.reads += 1
+        return None
 
 
 def no_deltas(reader: Reader, bringer: Bringer) -> NoDeltas:
     return NoDeltas()
 
 
-def hurried(**changes: Any) -> SyncSettings:
-    """Settings for a test; small jobs are allowed here."""
+def letters(count: int, *, apart_s: int = 3 * 3_600, until: datetime = LAST) -> ListSource:
+    """Small letters, the last of them a day before the virtual clock starts."""
+    start = int(until.timestamp()) - (count - 1) * apart_s
+    return ListSource(
+        (
+            ListedMail(
+                letter(f"Letter {index}", headers={"Message-ID": f"<{index}@x.example>"}),
+                (start + index * apart_s) * 1_000,
+            )
+            for index in range(count)
+        ),
+        email=OWNER,
+    )
+
+
+def settings_with(**changes: Any) -> SyncSettings:
+    """Settings for a test; here, jobs may be smaller than a person could set them."""
     return SyncSettings().model_copy(update=changes)
 
 
 @dataclass(frozen=True)
 class World:
-    sim: Sim
+    control: Control
     database: Database
     account: Account
     client: GmailClient
@@ -90,7 +88,7 @@ class World:
             self.account,
             self.client,
             self.store,
-            settings or hurried(),
+            settings or settings_with(),
             self.clock,
             holder=HOLDER,
             deltas=deltas,
@@ -111,29 +109,60 @@ class World:
     def archived(self) -> dict[str, str]:
         return archived(self.root, self.account.email)
 
+    def truth(self) -> dict[str, str]:
+        """Id and hash of all that the mailbox holds."""
+        return {str(each["id"]): str(each["sha256"]) for each in self.control.truth()}
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def in_virtual_time(
+    source: MailSource,
+    folder: Path,
+    story: Story,
+    *,
+    profile: QuotaProfile | None = None,
+    batch_size: int | None = None,
+) -> None:
+    """Tell a story in a world where a pause of an hour takes no time, and everything happens in the same order."""
+
+    async def main() -> None:
+        clock = VirtualClock()
+        sim = in_process_sim(source, profile, clock)
+        tuning = None if profile else UNHURRIED
+        limiter = limiter_for(profile, clock, tuning=tuning, dice=random.Random(1))
+        database = await connect(f"sqlite:///{folder / 'postroom.db'}")
+        try:
+            account = await _account(database, source.email, "http://127.0.0.1", clock)
+            async with (
+                sim.client(limiter, profile, batch_size=batch_size) as client,
+                opened_store(folder / "archive", source.email, purpose="a test") as store,
+            ):
+                await story(World(sim.control, database, account, client, store, folder / "archive", clock))
+        finally:
+            await database.close()
+
+    virtual_time.run(main())
+
 
 @contextlib.asynccontextmanager
-async def sync_world(
-    source: MailSource,
-    database: Database,
-    root: Path,
-    *,
-    clock: Clock | None = None,
-    quota: str = "none",
-    profile: QuotaProfile | None = None,
-    config: TransportConfig | None = None,
-) -> AsyncIterator[World]:
-    clock = clock or HastyClock()
-    async with running_sim(source, quota=quota) as sim:
-        new = NewAccount(sim.email, sim.url)
-        account = await database.write(lambda tx: add_account(tx, new, clock.now()))
-        limiter = limiter_for(profile, clock, tuning=UNHURRIED, dice=random.Random(1))
-        config = config or TransportConfig(api_base=sim.url, read_s=2.0)
+async def served_world(source: MailSource, database: Database, root: Path) -> AsyncIterator[World]:
+    """The same over real connections and in real time."""
+    clock = SystemClock()
+    async with running_sim(source) as sim:
+        account = await _account(database, sim.email, sim.url, clock)
+        limiter = limiter_for(None, clock, tuning=UNHURRIED, dice=random.Random(1))
+        config = TransportConfig(api_base=sim.url)
         async with (
-            connected(FixedToken(sim.token), limiter, clock, profile=profile, config=config) as client,
+            connected(FixedToken(sim.token), limiter, clock, config=config) as client,
             opened_store(root, sim.email, purpose="a test") as store,
         ):
-            yield World(sim, database, account, client, store, root, clock)
+            yield World(sim.control, database, account, client, store, root, clock)
+
+
+async def _account(database: Database, email: str, api_base: str, clock: Clock) -> Account:
+    return await database.write(lambda tx: add_account(tx, NewAccount(email, api_base), clock.now()))
 
 
 def archived(root: Path, email: str) -> dict[str, str]:
@@ -143,11 +172,6 @@ def archived(root: Path, email: str) -> dict[str, str]:
     found = {gmail_id: sha256.hex() for gmail_id, sha256 in rows}
     assert len(found) == len(rows), "a message is in the archive twice"
     return found
-
-
-def truth(sim: Sim) -> dict[str, str]:
-    """The same of what the mailbox holds."""
-    return {str(each["id"]): str(each["sha256"]) for each in sim.control.truth()}
 
 
 @contextlib.contextmanager

@@ -201,9 +201,8 @@ class ArchiveStore:
 
 
 async def _on_disk(submission: Submission) -> list[Stored]:
-    # Shielded: a writer's future that is cancelled from here would break the writer when it answers.
-    await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for _, future in submission.parts))
-    return submission.result()
+    """On another thread, so that the archive's own can prepare what comes next meanwhile."""
+    return await asyncio.to_thread(submission.result)
 
 
 @asynccontextmanager
