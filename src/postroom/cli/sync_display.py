@@ -83,9 +83,10 @@ def _done(progress: SyncProgress) -> float:
 
 def _facts(progress: SyncProgress) -> dict[str, str]:
     """The same words on a terminal and in a log."""
+    slices = f"{progress.slices_done:,} of {progress.slices_total:,}"
     facts = {
         "phase": str(progress.phase),
-        "slices": f"{progress.slices_done:,} of {progress.slices_total:,}",
+        **({"slices": slices} if progress.slices_total else {}),
         "watermark": moment(progress.watermark),
         "messages": _messages(progress),
         "pace": f"{progress.messages_per_second:,.1f} messages/s",

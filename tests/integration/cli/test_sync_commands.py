@@ -82,7 +82,7 @@ async def test_a_sync_from_nothing_to_up_to_date_and_what_status_says(account: s
     assert done.code == 0, done.stderr
     [ended] = done.json["accounts"]
     assert (ended["error"], ended["progress"]["stored"], ended["progress"]["phase"]) == (None, COUNT, "following")
-    assert "phase walking" in done.stderr
+    assert "phase planning" in done.stderr
     [after] = (await postroom("sync", "status", "--json")).json
     assert (after["phase"], after["bad"], after["reader"]) == ("up to date", 0, None)
     assert after["watermark"] == ended["progress"]["watermark"] > 0

@@ -62,7 +62,8 @@ class House:
         return self.home / "archive"
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        environment = {**os.environ, **QUICK, "POSTROOM_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, **QUICK, "POSTROOM_HOME": str(self.home), "PYTHONPATH": path}
         pipe = asyncio.subprocess.PIPE
         command = [sys.executable, "-m", "postroom", *arguments]
         return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environment)
