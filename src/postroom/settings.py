@@ -132,11 +132,14 @@ class ArchiverSettings(Group):
 
 
 class RecurringSettings(Group):
-    """Jobs that a worker repeats, such as `every 15m`, `daily 04:30` or `daily 04:30 Europe/Zagreb`; `off`: never."""
+    """Jobs that a worker repeats."""
 
-    sync: str = Field("every 15m", description="bring every account's new mail and changes into the archive")
-    bad_messages: str = Field("every 6h", description="try messages again that could not be had")
-    archiver: str = Field("daily 04:30", description="remove mail at the source, if `archiver.enabled` says so")
+    sync: str = Field(
+        "every 15m",
+        description="bring all accounts up to date; `every 15m`, `daily 04:30`, `daily 04:30 Europe/Zagreb`, or `off`",
+    )
+    bad_messages: str = Field("every 6h", description="try messages again that could not be had, when they are due")
+    archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
 
 
 class TelemetrySettings(Group):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -335,6 +337,30 @@ async def test_certified_mail_that_may_not_go_any_more_stays_and_the_certificate
     assert scene.in_inbox() == {*IDS[:2], *IDS[10:]}
     assert {each.proof.gmail_id for each in scene.certificates() if each.result is Result.LEFT} == set(IDS[:2])
     assert (report.stays[Stays.LABEL], report.stays[Stays.BAD]) == (1, 1)
+
+
+@pytest.mark.req("SY-10")
+async def test_certified_mail_that_the_archive_lost_stops_the_run(scene: Scene) -> None:
+    await certify_only(scene, range(3))
+    [shard] = (scene.root / OWNER).glob("20*.db")
+    with closing(sqlite3.connect(shard)) as connection:
+        connection.execute("DELETE FROM messages WHERE gmail_id = ?", (IDS[1],))
+        connection.commit()
+    with pytest.raises(Doubt, match=f"{IDS[1]} was certified and is not in the archive"):
+        await scene.run()
+    assert scene.in_inbox() == set(IDS)
+
+
+@pytest.mark.req("SY-10")
+async def test_a_source_that_cannot_say_what_became_of_a_removal_stops_the_run(scene: Scene) -> None:
+    await certify_only(scene, range(3))
+    rule = Rule(fault=Fault(kind="error", code=400, reason="failedPrecondition"), ids=frozenset({IDS[1]}))
+    scene.sim.control.add_fault(rule)
+    with pytest.raises(Doubt, match=f"what became of message {IDS[1]}"):
+        await scene.run()
+    assert scene.in_inbox() == set(IDS)
+    scene.sim.control.clear_faults()
+    assert (await scene.run()).removed == 10
 
 
 @pytest.mark.req("SY-10")

@@ -28,6 +28,7 @@ from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import PermissionMissing, Refused
 from postroom.gmail.scope import shortage
+from postroom.sync.archiver import instruments
 from postroom.sync.archiver.candidates import Doubt, find_messages, read_back
 from postroom.sync.archiver.comparing import compare
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
@@ -92,13 +93,19 @@ class Archiver:
         self, stop: Callable[[], bool] = lambda: False, progress: Callable[[ArchiveReport], None] = lambda report: None
     ) -> ArchiveReport:
         """Remove what may be removed. `stop` is asked between batches."""
-        await self._resume()
-        async for chosen in self._candidates():
-            if stop():
-                return self.report
-            await self._batch(chosen)
-            progress(self.report)
+        try:
+            await self._resume()
+            async for chosen in self._candidates():
+                if stop():
+                    return self.report
+                await self._batch(chosen)
+                progress(self.report)
+        except PostroomError as error:
+            instruments.record_stop()
+            _log.warning("archiver.stopped", account=self._account.id, problem=error.message)
+            raise
         self.report.is_complete = True
+        _log.info("archiver.over", account=self._account.id, removed=self.report.removed)
         return self.report
 
     # What an interrupted run left behind
@@ -135,6 +142,8 @@ class Archiver:
     async def _take_up(self, certificates: Sequence[Certificate]) -> None:
         keys = [certificate.proof.key for certificate in certificates]
         found = await asyncio.to_thread(find_messages, self._site.root, self._account.email, keys)
+        if lost := next((key for key in keys if key not in found), None):
+            raise Doubt(f"Message {lost} was certified and is not in the archive any more. Run `postroom verify`.")
         counted = self.report.stays.copy()
         await self._batch(list(found.values()))
         self.report.stays = counted  # the walk over all messages counts them
@@ -196,6 +205,7 @@ class Archiver:
         self.report.batches += 1
         self.report.removed += len(certificates)
         self.report.bytes += sum(proof.size for proof in proofs)
+        instruments.record_removed(self._policy.removal.action, len(certificates))
         _log.info("archiver.batch", account=self._account.id, batch=batch, removed=len(certificates))
 
     async def _compared(self, chosen: Sequence[ArchivedMessage], grounds: Grounds) -> list[ArchivedMessage]:
@@ -248,7 +258,6 @@ class Archiver:
     def _doubt(self, certificates: Sequence[Certificate], error: PostroomError, what_now: str) -> Doubt:
         first, count = certificates[0].proof.gmail_id, len(certificates)
         removal = self._policy.removal
-        _log.warning("archiver.stopped", account=self._account.id, messages=count, problem=error.message)
         return Doubt(f"Stopped at a batch of {count} messages from {first} on ({removal}): {error.message} {what_now}")
 
     async def _settle(self, certificates: Sequence[Certificate], result: Result, detail: str) -> None:

@@ -15,6 +15,7 @@ from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Gone
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Format
+from postroom.sync.archiver.candidates import Doubt
 from postroom.sync.archiver.selection import ALWAYS_KEPT, Policy
 from postroom.sync.labels import LabelNames
 
@@ -60,8 +61,11 @@ class Source:
                     found[message.id] = await self.names.names(message.label_ids)
                 case Missing(message_id):
                     found[message_id] = None
-                case Failed(_, error):
-                    raise error
+                case Failed(message_id, error):
+                    raise Doubt(
+                        f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
+                        "certificate is kept; the next run asks again."
+                    ) from error
         return found
 
     async def remove(self, gmail_ids: Sequence[str]) -> None:
