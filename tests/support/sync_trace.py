@@ -37,16 +37,12 @@ class SyncTrace:
     _listings: dict[int, _Listing] = field(default_factory=dict)
     _covered: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def process_began(self) -> None:
-        """Listings are numbered anew by each process, and one that died has taken its own with it."""
-        self._outcomes.clear()
-        self._listings.clear()
-
     def feed(self, event: Event) -> None:
         match event["event"]:
             case "walk.begun":
                 self._covered[event["walk"]] = []
             case "walk.at":
+                self._forget_listings()
                 self._see(event["walk"], event["watermark"])
             case "job.attempted":
                 self._add(event["listing"], event)
@@ -58,6 +54,11 @@ class SyncTrace:
                 self._stored(event)
             case "watermark.moved":
                 self._moved(event)
+
+    def _forget_listings(self) -> None:
+        """A walk that goes on numbers its listings anew; those under way when it was broken off count for nothing."""
+        self._outcomes.clear()
+        self._listings.clear()
 
     def _add(self, listing: int, counts: Event) -> None:
         outcomes = self._outcomes.setdefault(listing, Counter())
@@ -107,7 +108,6 @@ def check(runs: Iterable[Iterable[Event]]) -> SyncTrace:
     """The logs of the processes, one after the other."""
     trace = SyncTrace()
     for run in runs:
-        trace.process_began()
         for event in run:
             trace.feed(event)
     return trace

@@ -26,6 +26,7 @@ from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.server import running_sim
 from postroom.gmail.transport import TransportConfig
 from postroom.settings import SyncSettings
+from postroom.sync.account_sync import account_sync
 from postroom.sync.bringing import Bringer
 from postroom.sync.engine import MakeDeltas, SyncEngine
 from postroom.sync.state import SyncState, bad_of, get_state
@@ -93,6 +94,11 @@ class World:
             holder=HOLDER,
             deltas=deltas,
         )
+
+    def whole(self, settings: SyncSettings | None = None) -> SyncEngine:
+        """As the product has it, with the account's changes read beside the walk."""
+        settings = settings or settings_with()
+        return account_sync(self.database, self.account, self.client, self.store, settings, self.clock)
 
     async def sync(self, settings: SyncSettings | None = None, deltas: MakeDeltas = no_deltas) -> SyncEngine:
         engine = self.engine(settings, deltas)
