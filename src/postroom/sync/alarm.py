@@ -12,7 +12,7 @@ from postroom.gmail.client import GmailClient
 from postroom.mail.addresses import Address
 from postroom.mail.composing import OutgoingMail
 from postroom.settings import SyncSettings
-from postroom.sync import alert_store
+from postroom.sync import alert_store, instruments
 from postroom.sync.alert_store import Settled
 from postroom.sync.alerts import Alert, Level, RecentCuts, Signs, judge
 from postroom.sync.document import account_document, require_room, size_of
@@ -56,6 +56,7 @@ class Alarm:
         settled, size = await self._database.write(lambda tx: self._settle(tx, messages, bad, cuts))
         self._messages -= messages
         self._bad -= bad
+        instruments.record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)
         for condition in settled.over:
             log.info("sync.alert_over", account=self._account.email, condition=condition)
         for alert in settled.to_tell:

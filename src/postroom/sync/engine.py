@@ -22,7 +22,7 @@ from postroom.sync.bringing import Bringer
 from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.planning import newest_end, plan_walk
-from postroom.sync.progress import Phase, ProgressCounters, SyncProgress
+from postroom.sync.progress import Note, Phase, ProgressCounters, SyncProgress
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
 from postroom.sync.store import ArchiveStore
 from postroom.sync.tasks import first_error
@@ -41,7 +41,7 @@ class Deltas(Protocol):
 
 
 class Chore(Protocol):
-    async def __call__(self) -> None:
+    async def __call__(self) -> object:
         """Something to do now and then beside the sync; it decides itself whether it is due."""
 
 
@@ -64,6 +64,7 @@ class SyncEngine:
         holder: str,
         deltas: MakeDeltas,
         chores: MakeChores = lambda reader, bringer: (),
+        note: Note = lambda messages, bad: None,
     ) -> None:
         self._database = database
         self._account = account
@@ -75,7 +76,7 @@ class SyncEngine:
         self._make_chores = chores
         self._bringer = Bringer(client, store, LabelNames(client, LabelFollower(database, account.id, client, store)))
         self._weather = Weather(clock, settings.patience_s)
-        self._counters = ProgressCounters(clock, client.limiter, client.profile)
+        self._counters = ProgressCounters(clock, client.limiter, client.profile, note)
 
     def progress(self) -> SyncProgress:
         return self._counters.snapshot(is_waiting=self._weather.is_bad)
@@ -112,7 +113,7 @@ class SyncEngine:
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
         while True:
             try:
-                await self._walk(reader, state, deltas)
+                await self._walk(reader, state, deltas, chores)
                 if not await self._follow(deltas, chores, once):
                     return
                 state = await self._extend()
@@ -143,7 +144,7 @@ class SyncEngine:
         _log.info("walk.extended", walk=state.walk, until=state.until)
         return state
 
-    async def _walk(self, reader: Reader, state: SyncState, deltas: Deltas) -> None:
+    async def _walk(self, reader: Reader, state: SyncState, deltas: Deltas, chores: Sequence[Chore]) -> None:
         """The walk, with what changes meanwhile read beside it."""
         self._counters.watermark = state.watermark
         _log.info(
@@ -155,24 +156,26 @@ class SyncEngine:
         walk = Walk(self._database, self._bringer, reader, self._settings, self._counters, self._weather, self._clock)
         with first_error():
             async with asyncio.TaskGroup() as tasks:
-                beside = tasks.create_task(self._read_beside(deltas), name="sync deltas")
+                beside = tasks.create_task(self._read_beside(deltas, chores), name="sync deltas")
                 await walk.run(state)
                 beside.cancel()
         _log.info("walk.over", walk=state.walk)
 
-    async def _read_beside(self, deltas: Deltas) -> None:
+    async def _read_beside(self, deltas: Deltas, chores: Sequence[Chore]) -> None:
         while True:
             await self._clock.sleep(self._settings.poll_s)
-            await self._patiently(deltas.read)
+            await self._catch_up(deltas, chores)
+
+    async def _catch_up(self, deltas: Deltas, chores: Sequence[Chore]) -> None:
+        for work in (deltas.read, *chores):
+            await self._patiently(work)
 
     async def _follow(self, deltas: Deltas, chores: Sequence[Chore], once: bool) -> bool:
         """Read what changed, now and then. True when it is time to list the newest mail, so that the watermark follows;
         False when that is all."""
         self._counters.phase = Phase.FOLLOWING
         while True:
-            await self._patiently(deltas.read)
-            for chore in chores:
-                await self._patiently(chore)
+            await self._catch_up(deltas, chores)
             if await self._is_time_to_extend():
                 return True
             if once:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +12,8 @@ from postroom.gmail.limiter import Limiter
 from postroom.gmail.quota import QuotaProfile
 
 _RATE_OVER_S = 60.0
+Note = Callable[[int, int], None]
+"""Is told of messages that were worked on, and how many of them are bad."""
 
 
 class Phase(StrEnum):
@@ -64,13 +66,20 @@ class SyncProgress:
 class ProgressCounters:
     """What the parts of the engine count as they go. Only ever read through `snapshot`."""
 
-    def __init__(self, clock: Clock, limiter: Limiter, profile: QuotaProfile | None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        limiter: Limiter,
+        profile: QuotaProfile | None,
+        note: Note = lambda messages, bad: None,
+    ) -> None:
         self.phase = Phase.PLANNING
         self.slices_done = self.slices_total = self.watermark = self.messages_total = 0
         self.stored = self.known = self.gone = self.bad = 0
         self.splits = self.retries = self.stalls = 0
         self.earlier = 0
         """Messages whose fate was settled before this run."""
+        self._note = note
         self._clock = clock
         self._limiter = limiter
         self._allowance = None if profile is None else profile.units_per_minute
@@ -83,6 +92,7 @@ class ProgressCounters:
         self.known += outcomes.get("known", 0)
         self.gone += outcomes.get("gone", 0)
         self.bad += outcomes.get("bad", 0)
+        self._note(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
 
     def fetched(self, messages: int) -> None:
         """So many messages came through just now; what the rate is made of."""

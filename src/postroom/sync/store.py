@@ -59,6 +59,10 @@ class ArchiveStore:
         self._commits: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Future[None]] = set()
 
+    @property
+    def root(self) -> Path:
+        return self._archive.root
+
     def of(self, email: str) -> ArchiveStore:
         return ArchiveStore(self._archive, email, self._thread)
 
