@@ -309,7 +309,9 @@ async def test_a_network_that_is_down_makes_no_message_bad(scene: Followed) -> N
 
 
 @on_sqlite
-async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_marked(scene: Followed) -> None:
+async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_marked(
+    scene: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A walk beside has the message in hand when its deletion and relabelling are read."""
     reader = await scene.claim()
     deleted, relabelled = scene.control.deliver(letter("Deleted")), scene.control.deliver(letter("Relabelled"))
@@ -328,9 +330,17 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
     await fetched.wait()
     await scene.client.delete_message(deleted)
     await scene.client.modify_message(relabelled, remove=["INBOX"], add=["STARRED"])
+    waits, settled = asyncio.Event(), scene.store.settled
+
+    async def seen_to_wait() -> None:
+        waits.set()
+        await settled()
+
+    monkeypatch.setattr(scene.store, "settled", seen_to_wait)
     reading = asyncio.create_task(scene.deltas(reader).read())
-    for _ in range(200):
-        await asyncio.sleep(0)
+    waiting = asyncio.create_task(waits.wait())
+    await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
     go_on.set()
     await walk
     await reading
