@@ -177,7 +177,7 @@ async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: Followed
         action = {"add": ["STARRED"]} if number % 2 == 0 else {"remove": ["STARRED"]}
         await scene.client.modify_message(ids[number % 3], **action)
     pages: list[Deltas] = []
-    total = await scene.deltas(reader).read(pages.append)
+    total = await scene.deltas(reader, on_page=pages.append).read()
     assert len(pages) >= 2
     assert total.relabelled == sum(page.relabelled for page in pages) > 500
     await assert_same_as_source(scene)
@@ -197,7 +197,7 @@ async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scen
             raise Crash
 
     with pytest.raises(Crash):
-        await scene.deltas(reader).read(die_after_the_first)
+        await scene.deltas(reader, on_page=die_after_the_first).read()
     moved = await scene.cursor()
     assert start is not None
     assert moved is not None
