@@ -24,7 +24,7 @@ from postroom.gmail.sim.control import Control
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.transport import TransportConfig
 from postroom.sync.bringing import Bringer
-from postroom.sync.deltas import DeltaReader
+from postroom.sync.deltas import DeltaReader, OnPage
 from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity
@@ -58,8 +58,10 @@ class Followed:
         keeper = LabelFollower(self.database, self.account.id, self.client, store or self.store)
         return Bringer(self.client, store or self.store, LabelNames(self.client, keeper))
 
-    def deltas(self, reader: Reader, bringer: Bringer | None = None) -> DeltaReader:
-        return DeltaReader(self.database, reader, bringer or self.bringer(), self.clock)
+    def deltas(
+        self, reader: Reader, bringer: Bringer | None = None, on_page: OnPage = lambda page: None
+    ) -> DeltaReader:
+        return DeltaReader(self.database, reader, bringer or self.bringer(), self.clock, on_page)
 
     async def bring_all(self) -> None:
         """What a walk would do: everything that is at the source now."""

@@ -54,6 +54,7 @@ class Alarm:
         messages, bad = self._messages, self._bad
         cuts = self._recent_cuts.see(self._cuts(), self._clock.monotonic())
         settled, size = await self._database.write(lambda tx: self._settle(tx, messages, bad, cuts))
+        instruments.record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)
         self._messages -= messages
         self._bad -= bad
         instruments.record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)

@@ -16,6 +16,7 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.gmail.resources import HistoryRecord
+from postroom.sync import instruments
 from postroom.sync.bringing import READER_VERSION, Bringer, Brought
 from postroom.sync.changes import PageChanges, fold, latest, resume_point
 from postroom.sync.state import bad_of, count, forget_bad, record_bad
@@ -47,16 +48,27 @@ OnPage = Callable[[Deltas], None]
 
 
 class DeltaReader:
-    """Reads for whoever holds the account's one `Reader`; every move of the cursor shows its fence."""
+    """Reads for whoever holds the account's one `Reader`; every move of the cursor shows its fence.
 
-    def __init__(self, database: Database, reader: Reader, bringer: Bringer, clock: Clock) -> None:
+    `on_page` is told what each page came to, once the cursor has moved past it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Reader,
+        bringer: Bringer,
+        clock: Clock,
+        on_page: OnPage = lambda page: None,
+    ) -> None:
         self._database = database
         self._reader = reader
         self._bringer = bringer
         self._clock = clock
+        self._on_page = on_page
         self._renewed_at = clock.now()
 
-    async def read(self, on_page: OnPage = lambda page: None) -> Deltas:
+    async def read(self) -> Deltas:
         """Take in everything up to now. Raises HistoryExpired, and ReaderLost if somebody else reads by now."""
         since = await self._database.read(lambda tx: cursor_of(tx, self._reader.account_id))
         if since is None:
@@ -69,7 +81,7 @@ class DeltaReader:
             reached = latest([since, reached or page.history_id, *(record.id for record in page.records)])
             is_last = page.next_token is None
             deltas = await self._take_in(page.records, reached if is_last else resume_point(page.records))
-            on_page(deltas)
+            self._on_page(deltas)
             total += deltas
         return total
 
@@ -85,6 +97,7 @@ class DeltaReader:
         await self._database.write(lambda tx: self._conclude(tx, changes, brought, deltas, cursor))
         if records:
             log.info("history.page", records=len(records), **_counted(deltas))
+        _measure(deltas)
         return deltas
 
     async def _missing(self, wanted: Sequence[str]) -> list[str]:
@@ -133,6 +146,12 @@ class DeltaReader:
         if now - self._renewed_at >= _RENEW_AFTER:
             await self._database.write(lambda tx: renew_reader(tx, self._reader, now))
             self._renewed_at = now
+
+
+def _measure(deltas: Deltas) -> None:
+    instruments.record_processed({"stored": deltas.stored, "gone": deltas.gone, "bad": deltas.bad})
+    for _ in range(deltas.bad):
+        instruments.record_bad()
 
 
 def _counted(deltas: Deltas) -> dict[str, int]:

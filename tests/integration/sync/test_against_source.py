@@ -15,6 +15,7 @@ from postroom.gmail.sim.faults import Fault, Rule
 from postroom.sync.against_source import Gap, Lack, SourceCheck, SourceReport
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, record_bad
+from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import HOUR_MS, START_MS, letter, mailbox
 
@@ -55,6 +56,7 @@ async def test_a_complete_archive_has_no_gap(scene: Followed) -> None:
     assert sum(listed) == 8
 
 
+@on_sqlite
 async def test_what_is_missing_is_named_also_in_spam_and_trash(scene: Followed) -> None:
     missing = sorted([deliver(scene, 1), deliver(scene, 2, label="SPAM"), deliver(scene, 3, label="TRASH")])
     deliver(scene, 9)
@@ -64,6 +66,7 @@ async def test_what_is_missing_is_named_also_in_spam_and_trash(scene: Followed) 
     assert (report.listed, report.stored) == (11, 8)
 
 
+@on_sqlite
 async def test_a_deletion_mark_on_mail_that_is_there_is_a_gap(scene: Followed) -> None:
     wrong = sorted(scene.archived())[0]
     await scene.store.mark_deleted([wrong], scene.clock.now())
@@ -79,6 +82,7 @@ async def test_a_bad_message_is_no_gap(scene: Followed) -> None:
     assert report.stored == 8
 
 
+@on_sqlite
 async def test_mail_that_goes_while_we_look_is_no_gap(scene: Followed) -> None:
     fleeting = deliver(scene, 1)
     gone = Fault(kind="error", code=404, reason="notFound", message="Requested entity was not found.")
@@ -88,6 +92,7 @@ async def test_mail_that_goes_while_we_look_is_no_gap(scene: Followed) -> None:
     assert (report.listed, report.stored) == (9, 8)
 
 
+@on_sqlite
 async def test_mail_that_is_gone_at_the_source_is_told_and_kept(scene: Followed) -> None:
     ids = sorted(scene.archived())
     await scene.client.delete_message(ids[0])
@@ -98,6 +103,7 @@ async def test_mail_that_is_gone_at_the_source_is_told_and_kept(scene: Followed)
     assert scene.archived()[ids[0]].deleted_at_source is None, "to look changes nothing"
 
 
+@on_sqlite
 async def test_an_import_that_dates_mail_otherwise_than_gmail_is_not_taken_for_gone(scene: Followed) -> None:
     new = deliver(scene, 9)
     raw, old = scene.control._box.store.raw(new), datetime(2001, 1, 1, tzinfo=UTC)
@@ -107,6 +113,7 @@ async def test_an_import_that_dates_mail_otherwise_than_gmail_is_not_taken_for_g
     assert report.is_complete
 
 
+@on_sqlite
 async def test_an_account_that_was_never_synced_has_nothing_to_compare(
     database: Database, tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -18,6 +18,7 @@ from postroom.settings import SyncSettings
 from postroom.sync.bad import BadRetry, Retried, is_due
 from postroom.sync.bringing import READER_VERSION
 from postroom.sync.state import BadMessage, bad_of, record_bad
+from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import mailbox
 
@@ -66,6 +67,7 @@ async def test_stored_and_gone_ones_are_forgotten_and_the_others_counted_once_mo
     assert left[poison].first_seen < clock.now()
 
 
+@on_sqlite
 async def test_nothing_is_asked_for_before_its_time(scene: Followed, clock: ManualClock) -> None:
     clock.advance(DAY.total_seconds() - 1)
     scene.control.reset_counters()
@@ -82,6 +84,7 @@ async def test_a_change_of_the_code_that_reads_mail_makes_all_due() -> None:
     assert is_due(message, settings, now + DAY)
 
 
+@on_sqlite
 async def test_by_hand_they_are_tried_at_once_some_or_all(scene: Followed) -> None:
     first, *others = ids_of(scene)
     assert (await retry_of(scene).retry([first])).stored == {first}
@@ -91,6 +94,7 @@ async def test_by_hand_they_are_tried_at_once_some_or_all(scene: Followed) -> No
         await retry_of(scene).retry([first])
 
 
+@on_sqlite
 async def test_a_service_that_is_down_is_held_against_no_message(scene: Followed, clock: ManualClock) -> None:
     scene.control.add_fault(Rule(fault=Fault(kind="error", code=503)))
     clock.advance(DAY.total_seconds())

@@ -19,6 +19,7 @@ from postroom.sync.bringing import Beat, Bringer, Brought
 from postroom.sync.deltas import Deltas
 from postroom.sync.state import bad_of, get_state
 from postroom.sync.store import ArchiveStore
+from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import letter, mailbox
 
@@ -92,6 +93,7 @@ async def test_new_mail_label_changes_and_deletions_arrive(scene: Followed) -> N
     assert state.counters["stored"] == 1
 
 
+@on_sqlite
 async def test_nothing_new_moves_nothing(scene: Followed) -> None:
     reader = await scene.claim()
     before = await scene.cursor()
@@ -115,6 +117,7 @@ async def test_a_crash_between_an_effect_and_the_cursor_loses_nothing_and_double
     assert len(scene.archived()) == 7
 
 
+@on_sqlite
 async def test_a_page_read_again_changes_nothing(scene: Followed, clock: ManualClock) -> None:
     reader = await scene.claim()
     start = await scene.cursor()
@@ -130,6 +133,7 @@ async def test_a_page_read_again_changes_nothing(scene: Followed, clock: ManualC
 
 
 @pytest.mark.parametrize("kind", ["duplicate_history", "reorder_history"])
+@on_sqlite
 async def test_records_that_come_twice_or_out_of_order_are_understood(scene: Followed, kind: str) -> None:
     reader = await scene.claim()
     ids = await some_of_everything(scene)
@@ -143,6 +147,7 @@ async def test_records_that_come_twice_or_out_of_order_are_understood(scene: Fol
     await assert_same_as_source(scene)
 
 
+@on_sqlite
 async def test_mail_that_came_and_went_within_a_page_is_not_asked_for(scene: Followed) -> None:
     reader = await scene.claim()
     await scene.client.delete_message(scene.control.deliver(letter("Short-lived")))
@@ -153,6 +158,7 @@ async def test_mail_that_came_and_went_within_a_page_is_not_asked_for(scene: Fol
     await assert_same_as_source(scene)
 
 
+@on_sqlite
 async def test_mail_that_goes_between_the_page_and_the_fetch_is_counted_and_no_error(scene: Followed) -> None:
     reader = await scene.claim()
     new = scene.control.deliver(letter("Gone soon"))
@@ -162,6 +168,7 @@ async def test_mail_that_goes_between_the_page_and_the_fetch_is_counted_and_no_e
     assert await scene.database.read(lambda tx: bad_of(tx, scene.account.id)) == []
 
 
+@on_sqlite
 async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: Followed) -> None:
     """The stand-in gives an empty page with a token at every fourth place, as Gmail does now and then."""
     reader = await scene.claim()
@@ -170,13 +177,14 @@ async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: Followed
         action = {"add": ["STARRED"]} if number % 2 == 0 else {"remove": ["STARRED"]}
         await scene.client.modify_message(ids[number % 3], **action)
     pages: list[Deltas] = []
-    total = await scene.deltas(reader).read(pages.append)
+    total = await scene.deltas(reader, on_page=pages.append).read()
     assert len(pages) >= 2
     assert total.relabelled == sum(page.relabelled for page in pages) > 500
     await assert_same_as_source(scene)
     assert await scene.cursor() == scene.control.state().history_id
 
 
+@on_sqlite
 async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scene: Followed) -> None:
     reader = await scene.claim()
     ids, start = sorted(scene.archived()), await scene.cursor()
@@ -189,7 +197,7 @@ async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scen
             raise Crash
 
     with pytest.raises(Crash):
-        await scene.deltas(reader).read(die_after_the_first)
+        await scene.deltas(reader, on_page=die_after_the_first).read()
     moved = await scene.cursor()
     assert start is not None
     assert moved is not None
@@ -198,6 +206,7 @@ async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scen
     await assert_same_as_source(scene)
 
 
+@on_sqlite
 async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: Followed) -> None:
     reader = await scene.claim()
     bringer = scene.bringer()
@@ -211,6 +220,7 @@ async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: Fo
     await assert_same_as_source(scene)
 
 
+@on_sqlite
 async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace(scene: Followed) -> None:
     reader = await scene.claim()
     made = await scene.client.create_label("Passing")
@@ -243,6 +253,7 @@ async def test_a_reader_that_lost_its_lease_moves_no_cursor(scene: Followed) -> 
     await assert_same_as_source(scene)
 
 
+@on_sqlite
 async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: Followed, clock: ManualClock) -> None:
     reader = await scene.claim()
     for number in range(250):
@@ -283,6 +294,7 @@ async def test_a_message_that_cannot_be_had_is_listed_as_bad_and_the_rest_goes_o
     assert await scene.database.read(lambda tx: bad_of(tx, scene.account.id)) == []
 
 
+@on_sqlite
 async def test_a_network_that_is_down_makes_no_message_bad(scene: Followed) -> None:
     reader = await scene.claim()
     scene.control.deliver(letter("Wanted"))
@@ -296,7 +308,10 @@ async def test_a_network_that_is_down_makes_no_message_bad(scene: Followed) -> N
     assert (await scene.deltas(reader).read()).stored == 1
 
 
-async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_marked(scene: Followed) -> None:
+@on_sqlite
+async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_marked(
+    scene: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A walk beside has the message in hand when its deletion and relabelling are read."""
     reader = await scene.claim()
     deleted, relabelled = scene.control.deliver(letter("Deleted")), scene.control.deliver(letter("Relabelled"))
@@ -315,9 +330,17 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
     await fetched.wait()
     await scene.client.delete_message(deleted)
     await scene.client.modify_message(relabelled, remove=["INBOX"], add=["STARRED"])
+    waits, settled = asyncio.Event(), scene.store.settled
+
+    async def seen_to_wait() -> None:
+        waits.set()
+        await settled()
+
+    monkeypatch.setattr(scene.store, "settled", seen_to_wait)
     reading = asyncio.create_task(scene.deltas(reader).read())
-    for _ in range(200):
-        await asyncio.sleep(0)
+    waiting = asyncio.create_task(waits.wait())
+    await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
     go_on.set()
     await walk
     await reading

@@ -18,6 +18,7 @@ from postroom.sync.labels import LabelNames
 from postroom.sync.reconcile import Reconciliation
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, get_state
+from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import letter, mailbox
 
@@ -48,6 +49,7 @@ async def seen(scene: Followed) -> dict[str, frozenset[str]]:
     return await scene.database.read(lambda tx: names_seen(tx, scene.account.id))
 
 
+@on_sqlite
 async def test_a_renamed_label_is_renamed_without_asking_for_its_members(scene: Followed) -> None:
     rename(scene, "Label_1", "Office")
     scene.control.reset_counters()
@@ -56,6 +58,7 @@ async def test_a_renamed_label_is_renamed_without_asking_for_its_members(scene: 
     assert (await seen(scene))["Label_1"] == {"Office"}
 
 
+@on_sqlite
 async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Followed) -> None:
     rename(scene, "Label_1", "x")
     rename(scene, "Label_2", "Work")
@@ -63,6 +66,7 @@ async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Fo
     await refresh(scene)
 
 
+@on_sqlite
 async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_name_is_another(
     scene: Followed,
 ) -> None:
@@ -79,6 +83,7 @@ async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_
     assert scene.present() == await scene.truth()
 
 
+@on_sqlite
 async def test_mail_that_is_gone_keeps_the_labels_that_it_had(scene: Followed) -> None:
     reader = await scene.claim()
     gone = next(key for key, labels in scene.present().items() if "Work" in labels)
@@ -109,6 +114,7 @@ async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: Followed
     assert await seen(scene) == {"Label_1": {"Bureau"}, "Label_2": {"Work"}}
 
 
+@on_sqlite
 async def test_mail_with_an_old_name_on_its_way_is_renamed_too(scene: Followed) -> None:
     new = scene.control.deliver(letter("New"), frozenset({"INBOX", "Label_1"}))
     bringer = scene.bringer()
@@ -176,6 +182,7 @@ async def test_it_is_done_once_after_each_walk(scene: Followed) -> None:
     assert not state.needs_comparing
 
 
+@on_sqlite
 async def test_what_changes_meanwhile_is_put_right_by_the_history(
     scene: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +208,7 @@ async def test_what_changes_meanwhile_is_put_right_by_the_history(
     assert scene.present() == await scene.truth()
 
 
+@on_sqlite
 async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(scene: Followed) -> None:
     """It is asked for by itself first; and one that cannot be had at all is there."""
     hidden = sorted(scene.archived())[1]
@@ -215,6 +223,7 @@ async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(sc
     assert outcome.deleted == 0
 
 
+@on_sqlite
 async def test_a_mark_on_mail_that_is_there_is_taken_back(scene: Followed) -> None:
     ids = sorted(scene.archived())
     await scene.store.mark_deleted(ids[:2], scene.clock.now())
@@ -224,6 +233,7 @@ async def test_a_mark_on_mail_that_is_there_is_taken_back(scene: Followed) -> No
     assert scene.present() == await scene.truth()
 
 
+@on_sqlite
 async def test_labels_of_an_old_takeout_give_way_to_those_of_the_source(scene: Followed) -> None:
     """The walk does not fetch what the archive has; so only this finds that the Takeout's labels are old."""
     new = scene.control.deliver(letter("Old"), frozenset({"INBOX"}))
