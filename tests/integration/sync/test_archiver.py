@@ -252,13 +252,26 @@ async def test_a_refusal_by_gmail_leaves_everything_there_and_says_so(scene: Sce
     """A bare token does not tell what it may do; Gmail does."""
     rule = Rule(fault=Fault(kind="error", code=403, reason="insufficientPermissions"), method="messages.batchDelete")
     scene.sim.control.add_fault(rule)
-    with pytest.raises(Doubt, match=r"mail\.google\.com.*still there"):
+    with pytest.raises(Doubt, match=r"mail\.google\.com.*5 of them are still there"):
         await scene.run(DELETE, batch_size=5)
     assert set(scene.labels()) == set(IDS)
     assert [each.result for each in scene.certificates()] == [Result.LEFT] * 5
     scene.sim.control.clear_faults()
     assert (await scene.run(DELETE)).removed == 10
     assert len(scene.certificates()) == 10
+
+
+@pytest.mark.req("SY-10")
+async def test_a_refusal_after_a_lost_answer_records_what_truly_happened(scene: Scene) -> None:
+    """The first attempt went through and nobody was told; the second is refused."""
+    lost = Rule(fault=Fault(kind="drop", after_effect=True), method="messages.batchModify", times=1)
+    refused = Rule(fault=Fault(kind="error", code=400, reason="failedPrecondition"), method="messages.batchModify")
+    scene.sim.control.add_fault(lost)
+    scene.sim.control.add_fault(refused)
+    with pytest.raises(Doubt, match="0 of them are still there"):
+        await scene.run()
+    assert scene.in_inbox() == set(IDS[10:])
+    assert [each.result for each in scene.certificates()] == [Result.REMOVED] * 10
 
 
 async def test_a_label_that_does_not_exist_is_refused(scene: Scene) -> None:

@@ -116,28 +116,32 @@ class Archiver:
             await self._settle_interrupted(opened[start : start + self._site.batch_size])
 
     async def _settle_interrupted(self, opened: Sequence[Certificate]) -> None:
-        """Ask the source what became of them; those still there are proved anew, like any other."""
-        labels = await self._source.labels_now([each.proof.gmail_id for each in opened])
+        """Those still there are proved anew, like any other; those of another action stay, since it was not chosen."""
+        still_there = await self._sort_out(opened)
+        self.report.resumed += len(opened)
+        others = [certificate for certificate in still_there if certificate.removal != self._policy.removal]
+        await self._settle(others, Result.LEFT, "interrupted; another action was chosen")
+        if again := [certificate for certificate in still_there if certificate.removal == self._policy.removal]:
+            await self._take_up(again)
+
+    async def _sort_out(self, certificates: Sequence[Certificate]) -> list[Certificate]:
+        """Ask the source what became of them, and write it down; returns those that are still where they were."""
+        labels = await self._source.labels_now([certificate.proof.gmail_id for certificate in certificates])
         still_there: list[Certificate] = []
-        settled: dict[tuple[Result, str], list[Certificate]] = {}
-        for certificate in opened:
+        gone: list[Certificate] = []
+        removed: list[Certificate] = []
+        for certificate in certificates:
             now = labels[certificate.proof.gmail_id]
             if now is None:
-                settled.setdefault((Result.GONE, "no longer at the source when the run went on"), []).append(
-                    certificate
-                )
+                gone.append(certificate)
             elif is_removed(certificate.removal, now):
-                settled.setdefault((Result.REMOVED, "found removed when the run went on"), []).append(certificate)
-            elif certificate.removal != self._policy.removal:
-                settled.setdefault((Result.LEFT, "interrupted; another action was chosen"), []).append(certificate)
+                removed.append(certificate)
             else:
                 still_there.append(certificate)
-        for (result, detail), certificates in settled.items():
-            await self._settle(certificates, result, detail)
-            self.report.removed += len(certificates) if result is not Result.LEFT else 0
-        self.report.resumed += len(opened)
-        if still_there:
-            await self._take_up(still_there)
+        await self._settle(gone, Result.GONE, "no longer at the source when it was asked")
+        await self._settle(removed, Result.REMOVED, "found removed when the source was asked")
+        self.report.removed += len(gone) + len(removed)
+        return still_there
 
     async def _take_up(self, certificates: Sequence[Certificate]) -> None:
         keys = [certificate.proof.key for certificate in certificates]
@@ -185,7 +189,7 @@ class Archiver:
             if reason is None or (reason is Stays.NOT_COMPARED and self._waits_for_owner is None):
                 chosen.append(message)
             else:
-                self.report.stays[reason] += 1
+                self._stay(reason, 1)
         return chosen
 
     # One batch
@@ -219,13 +223,13 @@ class Archiver:
             compared = await compare(self._source, self._site.archive, email, foreign)
         except OwnedElsewhere as error:
             self._waits_for_owner = error.message
-            self.report.stays[Stays.NOT_COMPARED] += len(foreign)
+            self._stay(Stays.NOT_COMPARED, len(foreign))
             self.report.notes.append(f"Mail from a Takeout or an import was left for a later run. {error.message}")
             return ours
         self.report.compared += len(compared.found)
         self.report.replaced += compared.replaced
-        self.report.stays[Stays.GONE] += len(compared.gone)
-        self.report.stays[Stays.NOT_COMPARED] += len(foreign) - len(compared.gone) - len(compared.found)
+        self._stay(Stays.GONE, len(compared.gone))
+        self._stay(Stays.NOT_COMPARED, len(foreign) - len(compared.gone) - len(compared.found))
         found = await asyncio.to_thread(find_messages, root, email, [message.key for message in foreign])
         as_there = [
             replace(message, date=there.date, labels=tuple(sorted(there.labels)))
@@ -241,15 +245,17 @@ class Archiver:
         dates = [message.date for message in chosen]
         kept = await self._source.with_a_label_that_keeps(min(dates), max(dates))
         going = [message for message in chosen if message.gmail_id not in kept]
-        self.report.stays[Stays.LABEL] += len(chosen) - len(going)
+        self._stay(Stays.LABEL, len(chosen) - len(going))
         return going
 
     async def _remove(self, certificates: Sequence[Certificate]) -> None:
         try:
             await self._source.remove([certificate.proof.gmail_id for certificate in certificates])
         except (PermissionMissing, Refused) as error:
-            await self._settle(certificates, Result.LEFT, error.message)
-            raise self._doubt(certificates, error, "They are still there.") from error
+            # A refusal may follow an attempt that went through and whose answer was lost.
+            left = await self._sort_out(certificates)
+            await self._settle(left, Result.LEFT, error.message)
+            raise self._doubt(certificates, error, f"{len(left):,} of them are still there.") from error
         except PostroomError as error:
             again = "Their certificates are kept: the next run first asks Gmail what became of them."
             raise self._doubt(certificates, error, again) from error
@@ -259,6 +265,10 @@ class Archiver:
         first, count = certificates[0].proof.gmail_id, len(certificates)
         removal = self._policy.removal
         return Doubt(f"Stopped at a batch of {count} messages from {first} on ({removal}): {error.message} {what_now}")
+
+    def _stay(self, reason: Stays, count: int) -> None:
+        if count:
+            self.report.stays[reason] += count
 
     async def _settle(self, certificates: Sequence[Certificate], result: Result, detail: str) -> None:
         if certificates:
