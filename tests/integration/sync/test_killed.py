@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,19 @@ async def check_the_end(sim: Sim, folder: Path, poison: set[str], deleted: set[s
 
 
 async def kill_and_check(
-    source: MailSource, folder: Path, settings: dict[str, object], stops: list[int], poison: set[str]
+    source: MailSource,
+    folder: Path,
+    settings: dict[str, object],
+    stops: list[int],
+    poison: set[str],
+    faults: Sequence[Rule] = (),
 ) -> None:
     rotten = Fault(kind="error", code=400, reason="badBytes")
     deleted: set[str] = set()
     async with running_sim(source) as sim, client_of(sim) as client:
         sim.control.add_fault(Rule(fault=rotten, method="messages.get", ids=frozenset(poison)))
+        for fault in faults:
+            sim.control.add_fault(fault)
         killed = KilledSync(sim, folder, settings)
         for number, stop in enumerate(stops):
             assert not await killed.until(stop), "it ended before it could be killed"
@@ -114,4 +122,13 @@ async def test_twenty_thousand_messages_through_faults_and_many_kills(tmp_path: 
     source = RememberingSource(GeneratedMailbox(20_000, 3, ME))
     poison = {source.summary(index).id for index in dice.sample(range(20_000), 12)}
     stops = [dice.randrange(500, 1_000) + at for at in range(0, 19_000, 1_000)]
-    await kill_and_check(source, tmp_path, {"granularity": "week", "stall_timeout_s": 30.0}, stops, poison)
+    throttled = Fault(kind="error", code=429, reason="rateLimitExceeded", retry_after_s=1)
+    faults = [
+        Rule(fault=throttled, method="batch", probability=0.01, seed=1),
+        Rule(fault=throttled, method="messages.list", probability=0.01, seed=2),
+        Rule(fault=Fault(kind="malformed"), method="messages.get", probability=0.002, seed=3),
+        Rule(fault=Fault(kind="truncate"), method="batch", probability=0.02, seed=4),
+        Rule(fault=Fault(kind="drop"), method="batch", probability=0.01, seed=5),
+        Rule(fault=Fault(kind="hang"), method="batch", probability=0.002, seed=6),
+    ]
+    await kill_and_check(source, tmp_path, {"granularity": "week", "stall_timeout_s": 30.0}, stops, poison, faults)
