@@ -15,7 +15,7 @@ from postroom.settings import SyncSettings
 from postroom.sync.alarm import Alarm
 from postroom.sync.bad import BadRetry
 from postroom.sync.bringing import Bringer
-from postroom.sync.deltas import DeltaReader
+from postroom.sync.deltas import DeltaReader, Deltas
 from postroom.sync.engine import Chore, SyncEngine
 from postroom.sync.reconcile import Reconciliation
 from postroom.sync.store import ArchiveStore
@@ -32,8 +32,11 @@ def account_sync(
 ) -> SyncEngine:
     alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
 
+    def note_page(page: Deltas) -> None:
+        alarm.note(page.stored + page.gone + page.bad, page.bad)
+
     def deltas(reader: Reader, bringer: Bringer) -> DeltaReader:
-        return DeltaReader(database, reader, bringer, clock)
+        return DeltaReader(database, reader, bringer, clock, note_page)
 
     def chores(reader: Reader, bringer: Bringer) -> Sequence[Chore]:
         retry = BadRetry(database, account.id, bringer, settings, clock)

@@ -10,6 +10,10 @@ from typing import Any, cast
 import pytest
 
 from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader
+from postroom.gmail.sim.faults import Fault, Rule
+from postroom.sync.account_sync import account_sync
+from postroom.sync.alert_store import alerts_of
+from postroom.sync.alerts import Condition
 from postroom.sync.deltas import DeltaReader
 from postroom.sync.engine import SyncEngine
 from postroom.sync.reconcile import Reconciliation
@@ -103,3 +107,27 @@ def test_a_history_that_expires_in_the_middle_leaves_no_gap(tmp_path: Path, seed
         await assert_like_the_source(world)
 
     in_virtual_time(letters(200), tmp_path, story)
+
+
+@pytest.mark.req("SY-12")
+def test_bad_messages_among_new_mail_raise_an_alert_and_are_tried_again(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        async def sync() -> None:
+            await account_sync(
+                world.database, world.account, world.client, world.store, settings_with(), world.clock
+            ).run(once=True)
+
+        await sync()
+        poison = frozenset(world.control.deliver(letter(f"Poison {number}")) for number in range(3))
+        rule = world.control.add_fault(Rule(fault=Fault(kind="malformed"), method="messages.get", ids=poison))
+        await sync()
+        assert await world.bad() == poison
+        alerts = await world.database.read(lambda tx: alerts_of(tx, world.account.id))
+        assert [alert.condition for alert in alerts if alert.is_in_force] == [Condition.BAD_RATE_HIGH]
+        world.control.clear_faults(rule)
+        await world.clock.sleep(25 * 3_600)
+        await sync()
+        assert await world.bad() == set()
+        assert poison <= world.archived().keys()
+
+    in_virtual_time(letters(400), tmp_path, story)
