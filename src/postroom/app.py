@@ -13,9 +13,13 @@ from postroom.gmail.grants import GrantStore
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
+from postroom.sync import jobs
+from postroom.sync.archiver.service import ArchiverService
+from postroom.sync.service import SyncService
+from postroom.sync.sharing import SharedArchive
 from postroom.vault import Vault
 
-CATALOGUE = Catalogue([PRUNE])
+CATALOGUE = Catalogue([PRUNE, *jobs.JOB_TYPES])
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,15 @@ class App:
     handlers: Mapping[str, Handler]
     grants: GrantStore
     gmail: GmailAccess
+    sync: SyncService
+    archiver: ArchiverService
     clock: Clock
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
         """A worker for every job type, with the recurring schedules declared."""
-        await self.queue.declare_schedules(PRUNE_DAILY)
+        recurring = jobs.schedules(self.settings)
+        await self.queue.declare_schedules(PRUNE_DAILY, *(each for each in recurring.values() if each is not None))
+        await self.queue.remove_schedules(*(name for name, each in recurring.items() if each is None))
         return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
 
 
@@ -46,9 +54,13 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
     try:
         clock = clock or SystemClock()
         queue = JobQueue(database, CATALOGUE, clock)
-        handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
         grants = GrantStore(open_vault(settings))
-        gmail = GmailAccess(database, grants, clock)
-        yield App(settings, database, queue, handlers, grants, gmail, clock)
+        gmail = GmailAccess(database, grants, clock, settings.sync)
+        archive = SharedArchive(settings.home / "archive", settings.archive)
+        sync = SyncService(database, gmail, archive, settings, clock)
+        archiver = ArchiverService(database, gmail, archive, settings, clock)
+        handlers = jobs.handlers(sync, archiver)
+        handlers[PRUNE.name] = prune_handler(Retention.from_settings(settings.queue))
+        yield App(settings, database, queue, handlers, grants, gmail, sync, archiver, clock)
     finally:
         await database.close()

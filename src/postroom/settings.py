@@ -80,6 +80,68 @@ class ArchiveSettings(Group):
     )
 
 
+class SyncSettings(Group):
+    """Bringing a whole account into the archive."""
+
+    granularity: Literal["auto", "day", "week", "month"] = Field(
+        "auto", description="length of a slice; `auto`: day above 200,000 messages, month below 20,000, else week"
+    )
+    page_size: int = Field(500, ge=1, le=500, description="ids asked for in one listing call")
+    max_pages_per_slice: int = Field(20, ge=1, description="a slice with more pages than this is split in two")
+    job_size: int = Field(300, ge=200, le=500, description="ids in one job of the in-process queue")
+    settle_s: float = Field(
+        900.0, ge=0, description="the newest slice ends so long ago: younger mail may still be filed"
+    )
+    workers_start: int = Field(8, ge=1, le=32, description="workers at the start of a run")
+    workers_max: int = Field(32, ge=1, le=32, description="the most workers that a healthy service earns")
+    rps_start: float = Field(4.0, gt=0, description="HTTP requests a second at the start (a batch is one)")
+    rps_max: float = Field(
+        16.0, gt=0, description="the most requests a second; where the quota is known, its units decide instead"
+    )
+    retry_budget: int = Field(5, ge=1, le=100, description="attempts of a failing job before it is split in two")
+    stall_timeout_s: float = Field(600.0, gt=0, description="a job silent for so long is cancelled and queued again")
+    patience_s: float = Field(3_600.0, ge=0, description="how long Gmail may be out of reach before a run gives up")
+    poll_s: float = Field(60.0, gt=0, description="how often a running sync asks what changed")
+    extend_s: float = Field(3_600.0, ge=0, description="how often a running sync lists the newest mail and moves on")
+    bad_retry_hours: float = Field(24.0, gt=0, description="how often messages that could not be had are tried again")
+    bad_rate_warn: float = Field(0.002, ge=0, le=1, description="share of bad messages that is worth a warning")
+    bad_rate_critical: float = Field(0.01, ge=0, le=1, description="share of bad messages that is critical")
+    bad_window: int = Field(10_000, ge=1, description="messages over which the share of bad ones is taken")
+    bad_per_hour_critical: int = Field(200, ge=1, description="more bad messages in an hour than this are critical")
+    metadata_budget_bytes: int = Field(1_048_576, ge=1_024, description="size that the account's metadata may reach")
+    metadata_warn: float = Field(0.5, ge=0, le=1, description="share of that size that is worth a warning")
+    metadata_critical: float = Field(0.8, ge=0, le=1, description="share of that size that is critical")
+    throttle_window_s: float = Field(600.0, gt=0, description="how far back slowing down for Gmail is looked at")
+    throttle_cuts_warn: int = Field(10, ge=1, description="slowing down so often within that time is worth a warning")
+    self_email: bool = Field(False, description="also put alerts into the mailbox itself, at most one an hour each")
+
+
+class ArchiverSettings(Group):
+    """Removing mail at the source that the archive provably holds."""
+
+    enabled: bool = Field(False, description="whether mail may be removed at all; `archive run --enable` for one run")
+    action: Literal["label", "trash", "delete"] | None = Field(
+        None, description="what removing means: take `archiver.label` away, move to the trash, or delete for ever"
+    )
+    label: str = Field("INBOX", min_length=1, description="the label that the action `label` takes away")
+    keep_days: int = Field(30, ge=0, description="mail younger than this stays")
+    keep_labels: str = Field(
+        "STARRED, IMPORTANT", description="mail with one of these labels stays; names, separated by commas"
+    )
+    batch_size: int = Field(300, ge=1, le=300, description="messages proved, certified and removed at a time")
+
+
+class RecurringSettings(Group):
+    """Jobs that a worker repeats."""
+
+    sync: str = Field(
+        "every 15m",
+        description="bring all accounts up to date; `every 15m`, `daily 04:30`, `daily 04:30 Europe/Zagreb`, or `off`",
+    )
+    bad_messages: str = Field("every 6h", description="try messages again that could not be had, when they are due")
+    archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -111,6 +173,9 @@ class Settings(BaseSettings):
     queue: QueueSettings = QueueSettings()
     worker: WorkerSettings = WorkerSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    sync: SyncSettings = SyncSettings()
+    archiver: ArchiverSettings = ArchiverSettings()
+    recurring: RecurringSettings = RecurringSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod

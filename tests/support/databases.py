@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 from sqlalchemy.engine import make_url
 
 from postroom.db import Dialect, connect
 from postroom.domain.ids import new_id
+
+on_sqlite = pytest.mark.parametrize("database_factory", [Dialect.SQLITE], indirect=True)
+"""For a test that asks the database nothing that its neighbours do not ask of both."""
 
 
 class SqliteFactory:

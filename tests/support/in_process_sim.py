@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from postroom.gmail.limiter import Limiter
 from postroom.gmail.ports import Lane
 from postroom.gmail.quota import QuotaProfile
 from postroom.gmail.sim import scopes
-from postroom.gmail.sim.app import SimApp
+from postroom.gmail.sim.app import ABORT, SimApp
 from postroom.gmail.sim.control import Control
 from postroom.gmail.sim.faults import Faults
 from postroom.gmail.sim.gateway import Gateway
@@ -35,7 +35,7 @@ class _FarAway(httpx2.AsyncBaseTransport):
     """Every request and every answer takes a while, each its own."""
 
     def __init__(self, app: SimApp, seed: int) -> None:
-        self._inner = httpx2.ASGITransport(app=cast("Any", app))
+        self._inner = httpx2.ASGITransport(app=cast("Any", _abortable(app)))
         self._dice = random.Random(seed)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -43,6 +43,18 @@ class _FarAway(httpx2.AsyncBaseTransport):
         response = await self._inner.handle_async_request(request)
         await asyncio.sleep(self._dice.uniform(0.02, 0.25))
         return response
+
+
+def _abortable(app: SimApp) -> Callable[..., Awaitable[None]]:
+    """A connection that the stand-in can cut, as its own server lets it."""
+
+    def abort() -> None:
+        raise httpx2.RemoteProtocolError("the stand-in cut the connection")
+
+    async def call(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await app({**scope, "extensions": {ABORT: {"abort": abort}}}, receive, send)
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,13 @@ class InProcessSim:
 
     @contextlib.asynccontextmanager
     async def client(
-        self, limiter: Limiter, profile: QuotaProfile | None, *, seed: int = 0, lane: Lane = Lane.SYNC
+        self,
+        limiter: Limiter,
+        profile: QuotaProfile | None,
+        *,
+        seed: int = 0,
+        lane: Lane = Lane.SYNC,
+        batch_size: int | None = None,
     ) -> AsyncIterator[GmailClient]:
         async with connected(
             FixedToken(self.token),
@@ -63,13 +81,14 @@ class InProcessSim:
             profile=profile,
             config=TransportConfig(api_base="http://127.0.0.1"),
             lane=lane,
+            batch_size=batch_size,
             http_transport=_FarAway(self.app, seed),
         ) as client:
             yield client
 
 
-def in_process_sim(source: MailSource, profile: QuotaProfile, clock: Clock) -> InProcessSim:
-    limits = Limits(profile, REQUESTS_IN_FLIGHT, BATCH_PARTS_AT_ONCE)
+def in_process_sim(source: MailSource, profile: QuotaProfile | None, clock: Clock) -> InProcessSim:
+    limits = Limits() if profile is None else Limits(profile, REQUESTS_IN_FLIGHT, BATCH_PARTS_AT_ONCE)
     box, grants, meter, faults = MailboxState(source, clock), Grants(clock), Meter(limits, clock), Faults()
     control = Control(box, grants, meter, faults)
     app = SimApp(Gateway(box, grants, meter, faults), OAuth(grants, source.email), control, "control", clock)

@@ -1,14 +1,20 @@
-"""An event loop whose time jumps: when nothing can run, the next timer is due at once. Hours pass in milliseconds."""
+"""An event loop whose time jumps: when nothing can run, the next timer is due at once. Hours pass in milliseconds.
+
+While a thread works for the loop (a database, a disk), time stands still: it takes as long as it takes, and no timer
+notices.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -16,8 +22,11 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, jump: Callable[[float], None]) -> None:
         super().__init__()
         self._jump = jump
+        self.threads_at_work = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.threads_at_work and timeout != 0:
+            return super().select(None)
         if timeout is None:
             raise RuntimeError("every task waits, and no timer is set: a wake-up was lost")
         events = super().select(0)
@@ -29,7 +38,24 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_now = 0.0
-        super().__init__(_JumpingSelector(self._jump))
+        self._jumping = _JumpingSelector(self._jump)
+        super().__init__(self._jumping)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        work = super().run_in_executor(executor, func, *args)
+        self._jumping.threads_at_work += 1
+        work.add_done_callback(self._thread_is_done)
+        return work
+
+    async def shutdown_default_executor(self) -> None:
+        self._jumping.threads_at_work += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._jumping.threads_at_work -= 1
+
+    def _thread_is_done(self, work: asyncio.Future[Any]) -> None:
+        self._jumping.threads_at_work -= 1
 
     def time(self) -> float:
         return self._virtual_now
@@ -39,11 +65,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
+    """The time of the loop that it is made in, also for threads that work for that loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
     def now(self) -> datetime:
         return _START + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -10,21 +10,27 @@ from postroom.accounts.store import Account
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.client import GmailClient, connected
+from postroom.gmail.gate import tuner_limits_for
 from postroom.gmail.grants import GrantStore
 from postroom.gmail.limiter import Limiter, limiter_for
 from postroom.gmail.oauth import credentials_for
 from postroom.gmail.ports import Lane
 from postroom.gmail.quota import PROFILES, QuotaProfile
 from postroom.gmail.transport import TransportConfig
+from postroom.gmail.tuner import TunerLimits
+from postroom.settings import SyncSettings
 
 
 class GmailAccess:
     """One per process: all clients of an account go through the same door."""
 
-    def __init__(self, database: Database, grants: GrantStore, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, grants: GrantStore, clock: Clock, settings: SyncSettings | None = None
+    ) -> None:
         self._database = database
         self._grants = grants
         self._clock = clock
+        self._tuning = _tuning(settings or SyncSettings())
         self._limiters: dict[str, Limiter] = {}
 
     @asynccontextmanager
@@ -44,10 +50,20 @@ class GmailAccess:
         if account.id not in self._limiters:
             profile = _profile(account)
             budget = DatabaseBudget(self._database, account.id, profile, self._clock) if profile else None
-            self._limiters[account.id] = limiter_for(profile, self._clock, budget=budget)
+            tuning = tuner_limits_for(profile, self._tuning)
+            self._limiters[account.id] = limiter_for(profile, self._clock, budget=budget, tuning=tuning)
         return self._limiters[account.id]
 
 
 def _profile(account: Account) -> QuotaProfile | None:
     """None where nobody said which price list applies: the pace is found by trying then."""
     return None if account.quota is None else PROFILES[account.quota]
+
+
+def _tuning(settings: SyncSettings) -> TunerLimits:
+    return TunerLimits(
+        start_workers=settings.workers_start,
+        max_workers=settings.workers_max,
+        start_rps=settings.rps_start,
+        max_rps=settings.rps_max,
+    )

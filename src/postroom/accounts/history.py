@@ -37,13 +37,17 @@ def cursor_of(tx: Tx, account_id: str) -> str | None:
 
 
 def claim_reader(tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE) -> Reader:
-    """Become the one reader; refused, with the name of the other, while somebody else's lease runs."""
+    """Become the one reader; refused, with the name of the other, while somebody else's lease runs.
+
+    A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
+    must say which one it is, and whatever the earlier one still does is refused by its fence.
+    """
     row = _locked(tx, account_id)
     if row is None:
         values = {"account_id": account_id, "history_id": None, "fence": 1}
         tx.execute(cursors.insert().values(**values, holder=holder, lease_expires_at=now + lease, updated_at=now))
         return Reader(account_id, holder, 1, None)
-    if row.holder is not None and row.lease_expires_at is not None and row.lease_expires_at > now:
+    if row.holder not in (None, holder) and row.lease_expires_at is not None and row.lease_expires_at > now:
         wait = row.lease_expires_at - now
         raise ReaderElsewhere(f"{row.holder} reads this account's changes.", retry_after=wait)
     fence = row.fence + 1

@@ -63,6 +63,28 @@ class Insertion:
             [(self._label(name), row_id) for name in sorted(labels)],
         )
 
+    def change_labels(self, row_id: int, add: frozenset[str], remove: frozenset[str]) -> None:
+        """Give and take single labels; what a message has already, or lacks already, is no change."""
+        self._db.executemany(
+            "DELETE FROM message_labels WHERE id = ? AND label = (SELECT label FROM labels WHERE name = ?)",
+            [(row_id, name) for name in remove - add],
+        )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO message_labels (label, id) VALUES (?, ?)",
+            [(self._label(name), row_id) for name in sorted(add)],
+        )
+
+    def rename_label(self, old: str, new: str) -> None:
+        """Where both names exist, those who had the old one join those who have the new one."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO message_labels (label, id) SELECT ?, id FROM message_labels "
+            "WHERE label = (SELECT label FROM labels WHERE name = ?)",
+            (self._label(new), old),
+        )
+        self._db.execute("DELETE FROM message_labels WHERE label = (SELECT label FROM labels WHERE name = ?)", (old,))
+        self._db.execute("DELETE FROM labels WHERE name = ?", (old,))
+        self._labels.pop(old, None)
+
     def _learn_labels(self, row_id: int, mail: IncomingMail) -> None:
         """The API tells all the labels there are; any other source only some that there once were."""
         labels = mail.labels or frozenset()

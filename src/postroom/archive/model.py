@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Provenance(StrEnum):
@@ -25,6 +26,14 @@ class IncomingMail:
     thread_id: str | None = None
     labels: frozenset[str] | None = None  # None: nothing is known of its labels
     received: datetime | None = None
+
+
+class Relabelling(NamedTuple):
+    """Labels that a message was given and lost at the source; where a label stands on both sides, it was given."""
+
+    gmail_id: str
+    add: frozenset[str] = frozenset()
+    remove: frozenset[str] = frozenset()
 
 
 class StoreOutcome(StrEnum):

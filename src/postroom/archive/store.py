@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from postroom.archive.catalogue import Catalogue
 from postroom.archive.insertion import Insertion
 from postroom.archive.layout import ShardName, account_name, path_of, year_of
-from postroom.archive.model import IncomingMail, Stored
+from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.ownership import Ownership
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.reading import ShardReader, shards_on_disk
@@ -84,25 +84,86 @@ class Archive:
 
         def relabel(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
             for key in keys:
-                row = connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()
-                insertion.set_labels(row[0], labels[key])
+                insertion.set_labels(_row_id(connection, key), labels[key])
 
         return self._change(account_name(email), list(labels), relabel)
 
+    def change_labels(self, email: str, changes: Sequence[Relabelling]) -> set[str]:
+        """Apply what the source says was given and taken, in this order; returns the ids that are not in the archive.
+
+        Done again, it changes nothing.
+        """
+        by_key: dict[str, list[Relabelling]] = defaultdict(list)
+        for each in changes:
+            by_key[each.gmail_id].append(each)
+
+        def relabel(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            for key in keys:
+                row_id = _row_id(connection, key)
+                for each in by_key[key]:
+                    insertion.change_labels(row_id, each.add, each.remove)
+
+        return self._change(account_name(email), list(by_key), relabel)
+
+    def rename_label(self, email: str, old: str, new: str) -> None:
+        """Whatever has the old label has the new one instead, in every shard."""
+        if old == new:
+            return
+        futures = [
+            self._writer(name).change(lambda connection, insertion: insertion.rename_label(old, new))
+            for name in shards_on_disk(self.root, account_name(email))
+            if self._reader(name).query("SELECT 1 FROM labels WHERE name = ?", (old,))
+        ]
+        for future in futures:
+            future.result()
+
+    def label_names(self, email: str) -> set[str]:
+        """Every label that some message of the account has or had."""
+        names = shards_on_disk(self.root, account_name(email))
+        return {label for name in names for (label,) in self._reader(name).query("SELECT name FROM labels")}
+
+    def label_members(self, email: str, label: str) -> set[str]:
+        """The Gmail ids that have this label, without those that are deleted at the source."""
+        query = (
+            "SELECT gmail_id FROM messages JOIN message_labels USING (id) JOIN labels USING (label) "
+            "WHERE name = ? AND gmail_id IS NOT NULL AND deleted_at_source IS NULL"
+        )
+        names = shards_on_disk(self.root, account_name(email))
+        return {gmail_id for name in names for (gmail_id,) in self._reader(name).query(query, (label,))}
+
     def mark_deleted(self, email: str, gmail_ids: Sequence[str], when: datetime) -> set[str]:
-        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids."""
+        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids.
+
+        Who is marked already keeps the time of the first mark.
+        """
 
         def mark(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
             connection.executemany(
-                "UPDATE messages SET deleted_at_source = ? WHERE key = ?", [(when.isoformat(), key) for key in keys]
+                "UPDATE messages SET deleted_at_source = coalesce(deleted_at_source, ?) WHERE key = ?",
+                [(when.isoformat(), key) for key in keys],
             )
 
         return self._change(account_name(email), gmail_ids, mark)
 
+    def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
+        """They are at the source after all. Returns unknown ids."""
+
+        def unmark(connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None:
+            connection.executemany(
+                "UPDATE messages SET deleted_at_source = NULL WHERE key = ?", [(key,) for key in keys]
+            )
+
+        return self._change(account_name(email), gmail_ids, unmark)
+
     def checkpoint(self) -> None:
-        """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is."""
-        for name, writer in self._writers.items():
-            writer.checkpoint()
+        """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is.
+
+        Only shards with something in their log are touched, among them those that an earlier process left so.
+        """
+        for name in shards_on_disk(self.root):
+            if not _has_log(path_of(self.root, name)):
+                continue
+            self._writer(name).checkpoint()
             [(count,)] = self._reader(name).query("SELECT count(*) FROM messages")
             self._catalogue.counted(name, count)
 
@@ -182,3 +243,14 @@ class Archive:
         if name not in self._readers:
             self._readers[name] = ShardReader(self.root, name)
         return self._readers[name]
+
+
+def _row_id(connection: sqlite3.Connection, key: str) -> int:
+    return int(connection.execute("SELECT id FROM messages WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _has_log(shard: Path) -> bool:
+    try:
+        return shard.with_name(f"{shard.name}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False

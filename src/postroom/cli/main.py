@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, exporting, importing, jobs, sim
+from postroom.cli import account, archive, exporting, importing, jobs, sim, sync
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
@@ -37,6 +37,8 @@ app.command()(doctor)
 app.add_typer(account.app, name="account")
 app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")
+app.add_typer(sync.app, name="sync")
+app.add_typer(archive.app, name="archive")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
 

@@ -7,8 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,9 +80,32 @@ def age(moment: datetime | None, now: datetime) -> str:
     return f"{gone.seconds}s"
 
 
+def moment(seconds: int) -> str:
+    """A time of mail, in seconds since 1970."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}" if seconds else "none yet"
+
+
+def duration(seconds: float) -> str:
+    """About how long, in the units that a person would use."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def size(count: float) -> str:
+    """So many bytes, to three figures."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
+        count /= 1_000
+    return f"{count:,.3g} TB"
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Enum):

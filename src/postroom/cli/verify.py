@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,17 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from postroom import settings
+from postroom.accounts.store import Account, get_account, list_accounts
+from postroom.app import App
 from postroom.archive.reading import ArchiveReader, shards_on_disk
 from postroom.archive.salvage import Salvaged, rebuild
 from postroom.archive.verify import Flaw, Report
 from postroom.archive.verify import verify as verify_archive
-from postroom.cli.output import JsonOption, console, errors, print_json
-from postroom.domain.errors import Fatal
+from postroom.cli.output import JsonOption, console, errors, print_json, shown
+from postroom.cli.session import with_app
+from postroom.domain.errors import Fatal, NotFound
+from postroom.gmail.ports import Lane
+from postroom.sync.against_source import SourceCheck, SourceReport
 
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
 
@@ -26,6 +32,10 @@ def verify(
     account: AccountOption = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild damaged shards; the old files are kept in quarantine.")
+    ] = False,
+    against_source: Annotated[
+        bool,
+        typer.Option("--against-source", help="Also ask Gmail for every id below the watermark, and name the gaps."),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -38,12 +48,54 @@ def verify(
     salvaged = _repair(root, report) if repair else []
     if salvaged:
         report = _verified(root, account)
+    compared = with_app(lambda app: _compared(app, root, account)) if against_source else []
+    is_sound = report.is_sound and all(each.is_complete for each in compared)
     if json:
-        print_json({"sound": report.is_sound, "report": report, "rebuilt": salvaged})
+        told = {"sound": is_sound, "report": report, "rebuilt": salvaged}
+        print_json(told | ({"source": compared} if against_source else {}))
     else:
         _print(report, salvaged)
-    if not report.is_sound:
+        for each in compared:
+            _print_comparison(each)
+    if not is_sound:
         sys.exit(1)
+
+
+async def _compared(app: App, root: Path, email: str | None) -> list[SourceReport]:
+    if email is None:
+        accounts = await app.database.read(list_accounts)
+    else:
+        accounts = [await app.database.read(lambda tx: get_account(tx, email))]
+    if not accounts:
+        raise NotFound("account", "there is none to compare with; `postroom account add gmail` adds one")
+    return [await _compare(app, root, account) for account in accounts]
+
+
+async def _compare(app: App, root: Path, account: Account) -> SourceReport:
+    async with app.gmail.client(account, Lane.SYNC) as client:
+        total = (await client.get_profile()).messages_total
+        with Progress(
+            f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
+        ) as bar:
+            task = bar.add_task("", total=total)
+            check = SourceCheck(app.database, account, client, root)
+            return await check.run(lambda listed: bar.advance(task, listed))
+
+
+def _print_comparison(report: SourceReport) -> None:
+    if not report.watermark:
+        console.print(f"{report.account} was never synced: there is nothing to compare yet.", markup=False)
+        return
+    for gap in report.gaps:
+        console.print(f"gap: {report.account} {gap.gmail_id}\n    {gap.lack}", markup=False)
+    until = datetime.fromtimestamp(report.watermark, UTC)
+    verdict = "No gap." if report.is_complete else f"Gaps: {len(report.gaps):,}."
+    console.print(
+        f"{report.account}: the source lists {report.listed:,} messages before {shown(until)}. "
+        f"Stored: {report.stored:,}, known to be bad: {len(report.bad):,}, "
+        f"in the archive and gone there: {len(report.gone):,}. {verdict}",
+        markup=False,
+    )
 
 
 def _verified(root: Path, account: str | None) -> Report:

@@ -58,6 +58,19 @@ class GmailClient:
         self._batch_size = batch_size or batch_size_for(profile)
         self._dice = dice or random.Random()  # noqa: S311 - jitter, no secret
 
+    @property
+    def batch_size(self) -> int:
+        """How many messages one request of `get_messages` asks for."""
+        return self._batch_size
+
+    @property
+    def profile(self) -> QuotaProfile | None:
+        return self._profile
+
+    @property
+    def limiter(self) -> Limiter:
+        return self._transport.limiter
+
     def at(self, lane: Lane) -> GmailClient:
         return GmailClient(self._transport, self._profile, lane=lane, batch_size=self._batch_size, dice=self._dice)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.sync import bad_messages, sync_slices, sync_states
@@ -25,6 +25,8 @@ class SyncState:
     """1 is the first sync; each expired history id begins another walk over the whole mailbox."""
     walk_started_at: datetime
     walked_at: datetime | None
+    compared_walk: int
+    """The last walk after which the labels and deletions of known mail were compared with the source."""
     granularity: Granularity
     until: int
     frontier: int
@@ -35,6 +37,11 @@ class SyncState:
     @property
     def is_walking(self) -> bool:
         return self.walked_at is None
+
+    @property
+    def needs_comparing(self) -> bool:
+        """A walk lists ids: what it found in the archive already may have other labels at the source by now."""
+        return not self.is_walking and self.compared_walk < self.walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState
         walk=row.walk,
         walk_started_at=row.walk_started_at,
         walked_at=row.walked_at,
+        compared_walk=row.compared_walk,
         granularity=Granularity(row.granularity),
         until=row.until,
         frontier=row.frontier,
@@ -94,7 +102,7 @@ def begin_walk(
         "updated_at": now,
     }
     if known is None:
-        row = {"account_id": account_id, "walk": 1, "watermark": 0, "counters": "{}", **values}
+        row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
         tx.execute(sync_states.insert().values(**row))
     else:
         _set(tx, account_id, walk=known.walk + 1, **values)
@@ -103,12 +111,26 @@ def begin_walk(
     return get_state(tx, account_id)
 
 
+def record_comparison(tx: Tx, account_id: str, walk: int, now: datetime) -> None:
+    """The labels and deletions of all mail that this walk found have been compared with the source."""
+    _set(tx, account_id, compared_walk=walk, updated_at=now)
+
+
+def extend_walk(tx: Tx, account_id: str, until: int, now: datetime) -> SyncState:
+    """After a walk: one more slice, of the time that has passed since. Mail of that time was taken in by its history;
+    listing it proves so, and lets the watermark follow."""
+    state = get_state(tx, account_id, to_change=True)
+    if state.is_walking or until <= state.until:
+        raise Fatal("A walk can be extended only after its end, and only forward.")
+    tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
+    _insert(tx, account_id, [Slice(state.until, until)])
+    _set(tx, account_id, walked_at=None, until=until, updated_at=now)
+    return get_state(tx, account_id)
+
+
 def slices_of(tx: Tx, account_id: str) -> list[SliceRow]:
     """The slices from the frontier on, oldest first."""
-    query = select(sync_slices).where(sync_slices.c.account_id == account_id).order_by(sync_slices.c.start_s)
-    return [
-        SliceRow(Slice(row.start_s, row.end_s), row.state == "done", row.messages) for row in tx.execute(query).all()
-    ]
+    return _up_to(tx, account_id, None)
 
 
 def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice]) -> None:
@@ -129,15 +151,14 @@ def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int,
     if state.walk != walk:
         return state
     tx.execute(update(sync_slices).where(_is_open(account_id, done)).values(state="done", messages=messages))
-    rows = slices_of(tx, account_id)
-    frontier = advance(state.frontier, {row.slice: row.is_done for row in rows})
-    is_over = all(row.is_done for row in rows)
+    first_open = _first_open(tx, account_id)
+    frontier = advance(state.frontier, {row.slice: row.is_done for row in _up_to(tx, account_id, first_open)})
     _set(
         tx,
         account_id,
         frontier=frontier,
         watermark=max(state.watermark, frontier),
-        walked_at=now if is_over else None,
+        walked_at=now if first_open is None else None,
         updated_at=now,
     )
     below = (sync_slices.c.account_id == account_id) & (sync_slices.c.end_s <= frontier)
@@ -181,6 +202,22 @@ def bad_of(tx: Tx, account_id: str) -> list[BadMessage]:
     return [
         BadMessage(row.gmail_id, row.reason, row.first_seen, row.last_tried, row.tries, row.reader_version)
         for row in tx.execute(query).all()
+    ]
+
+
+def _first_open(tx: Tx, account_id: str) -> int | None:
+    """Where the first unfinished slice starts; None after the last."""
+    is_open = (sync_slices.c.account_id == account_id) & (sync_slices.c.state == "open")
+    return tx.execute(select(func.min(sync_slices.c.start_s)).where(is_open)).scalar()
+
+
+def _up_to(tx: Tx, account_id: str, last_start: int | None) -> list[SliceRow]:
+    """The slices that start at or before this; the frontier cannot pass an open one, so no more need be read."""
+    query = select(sync_slices).where(sync_slices.c.account_id == account_id).order_by(sync_slices.c.start_s)
+    if last_start is not None:
+        query = query.where(sync_slices.c.start_s <= last_start)
+    return [
+        SliceRow(Slice(row.start_s, row.end_s), row.state == "done", row.messages) for row in tx.execute(query).all()
     ]
 
 

@@ -60,9 +60,9 @@ SEEDS = {
         VALUES ('01990000-0000-7000-8000-000000000001', 'gmail', 'me@example.com', 'https://gmail.googleapis.com', '',
                 'active', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
     "0003": """
-        INSERT INTO sync_states (account_id, walk, walk_started_at, granularity, until, frontier, watermark, counters,
-                                 updated_at)
-        VALUES ('01990000-0000-7000-8000-000000000001', 1, '2026-01-01T00:00:00.000000Z', 'week', 1, 1, 1, '{}',
+        INSERT INTO sync_states (account_id, walk, walk_started_at, compared_walk, granularity, until, frontier,
+                                 watermark, counters, updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000001', 1, '2026-01-01T00:00:00.000000Z', 0, 'week', 1, 1, 1, '{}',
                 '2026-01-01T00:00:00.000000Z')""",
 }
 

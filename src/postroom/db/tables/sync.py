@@ -26,6 +26,7 @@ sync_states = Table(
     Column("walk", Integer, nullable=False, comment="1 is the first sync; an expired history id begins another"),
     Column("walk_started_at", Instant, nullable=False),
     Column("walked_at", Instant, comment="null while the walk is under way"),
+    Column("compared_walk", Integer, nullable=False, comment="the last walk whose labels and deletions were compared"),
     Column("granularity", Text, nullable=False),
     Column("until", BigInteger, nullable=False, comment="where the newest slice with an end has its end"),
     Column("frontier", BigInteger, nullable=False, comment="all slices of this walk that end at or before it are done"),
@@ -71,4 +72,23 @@ sync_alerts = Table(
     Column("last_told_at", Instant, comment="null: nobody was told"),
     Column("cleared_at", Instant),
     CheckConstraint("level IN ('warning', 'critical')", name="level"),
+)
+
+# The labels as they were last seen at the source: so that a label that gets another name is known by its id. One that
+# has several names here is being renamed, or was when a process died.
+sync_labels = Table(
+    "sync_labels",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("label_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+)
+
+# How the last messages went, for the share of bad ones; kept over restarts, since many runs bring only a few.
+sync_windows = Table(
+    "sync_windows",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("outcomes", Text, nullable=False, comment="JSON: [messages, bad ones of them], oldest first"),
+    Column("updated_at", Instant, nullable=False),
 )

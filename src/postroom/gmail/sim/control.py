@@ -164,6 +164,13 @@ class Control:
             watch=watch,
         )
 
+    def changes(self) -> list[Json]:
+        """Everything that happened to the mailbox, in order and with its time, since the last expiry of history."""
+        return [
+            {"kind": each.kind, "id": each.message_id, "labels": list(each.changed), "at_ms": each.at_ms}
+            for each in self._box.store.history.all()
+        ]
+
     def truth(self, *, hashes: bool = True) -> Iterator[Json]:
         """Every message as it truly is, in listing order."""
         return (self._shown(mail, hashes) for _, mail in self._box.store.walk(None, None, None))
@@ -198,6 +205,7 @@ class ControlEndpoint:
         self._actions: dict[str, Callable[[bytes], object]] = {
             "state": lambda body: asdict(control.state()),
             "truth": self._truth,
+            "changes": lambda body: {"changes": control.changes()},
             "faults": lambda body: {"rule": control.add_fault(Rule.model_validate_json(body))},
             "faults/clear": lambda body: control.clear_faults(_Clear.model_validate_json(body).rule),
             "release": lambda body: control.release(),

@@ -34,6 +34,7 @@ class Change:
     label_ids: frozenset[str]
     """The labels after the change."""
     changed: tuple[str, ...] = ()
+    at_ms: int = 0
 
     def concerns(self, label_id: str) -> bool:
         return label_id in self.label_ids or label_id in self.changed
@@ -55,9 +56,9 @@ class HistoryLog:
         self.current = FIRST_ID + base_count
         self.oldest = self.current
 
-    def record(self, kind: Kind, mail: MailSummary, changed: tuple[str, ...] = ()) -> int:
+    def record(self, kind: Kind, mail: MailSummary, changed: tuple[str, ...] = (), *, at_ms: int = 0) -> int:
         self.current += 1 + (self.current * 7919) % 13
-        change = Change(self.current, kind, mail.id, mail.thread_id, mail.label_ids, changed)
+        change = Change(self.current, kind, mail.id, mail.thread_id, mail.label_ids, changed, at_ms)
         self._changes.append(change)
         return self.current
 
@@ -66,6 +67,10 @@ class HistoryLog:
         self.current += 1
         self.oldest = self.current
         self._changes.clear()
+
+    def all(self) -> list[Change]:
+        """Everything since the start or the last expiry."""
+        return list(self._changes)
 
     def since(self, history_id: int, limit: int) -> tuple[list[Change], bool]:
         """At most `limit` changes after this id, and whether there are more."""

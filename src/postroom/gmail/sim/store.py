@@ -93,9 +93,9 @@ class Store:
         changed = replace(mail, label_ids=mail.label_ids.union(gained).difference(lost))
         self._relabelled[mail.id] = changed.label_ids
         if gained:
-            self._history_ids[mail.id] = self.history.record(Kind.LABELS_ADDED, changed, gained)
+            self._history_ids[mail.id] = self.history.record(Kind.LABELS_ADDED, changed, gained, at_ms=self.now_ms())
         if lost:
-            self._history_ids[mail.id] = self.history.record(Kind.LABELS_REMOVED, changed, lost)
+            self._history_ids[mail.id] = self.history.record(Kind.LABELS_REMOVED, changed, lost, at_ms=self.now_ms())
         return changed
 
     def delete_label(self, label_id: str) -> None:
@@ -106,7 +106,7 @@ class Store:
         self._deleted.add(mail.id)
         if not self.thread(mail.thread_id):
             self._thread_count -= 1
-        self.history.record(Kind.DELETED, mail)
+        self.history.record(Kind.DELETED, mail, at_ms=self.now_ms())
 
     def insert(
         self,
@@ -132,7 +132,7 @@ class Store:
         self._arrived_in_thread[mail.thread_id].append(message_id)
         if mail.message_id:
             self._thread_of_message_id.setdefault(mail.message_id, mail.thread_id)
-        self._history_ids[message_id] = self.history.record(Kind.ADDED, mail)
+        self._history_ids[message_id] = self.history.record(Kind.ADDED, mail, at_ms=self.now_ms())
         return mail
 
     def walk(self, start: int | None, end: int | None, after: Place | None) -> Iterator[tuple[Place, MailSummary]]:

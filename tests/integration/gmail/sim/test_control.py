@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -113,3 +114,18 @@ async def test_faults_tokens_history_and_clock_obey_commands(
         assert (await reader.get("profile")).status_code == 200
         await control.post("tokens/revoke", json={})
         assert (await reader.get("profile")).status_code == 401
+
+
+async def test_the_record_of_changes_tells_what_happened_and_when(
+    api: httpx2.AsyncClient, control: httpx2.AsyncClient
+) -> None:
+    before = time.time() * 1_000 - 1
+    [first, *_] = (await api.get("messages")).json()["messages"]
+    await api.post("messages/batchModify", json={"ids": [first["id"]], "removeLabelIds": ["INBOX"]})
+    await api.delete(f"messages/{first['id']}")
+    changes = (await control.get("changes")).json()["changes"]
+    assert [(each["kind"], each["id"], each["labels"]) for each in changes] == [
+        ("labelsRemoved", first["id"], ["INBOX"]),
+        ("messagesDeleted", first["id"], []),
+    ]
+    assert all(before <= each["at_ms"] <= time.time() * 1_000 + 1 for each in changes)

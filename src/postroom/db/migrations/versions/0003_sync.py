@@ -29,6 +29,12 @@ def upgrade() -> None:
         ),
         sa.Column("walk_started_at", Instant, nullable=False),
         sa.Column("walked_at", Instant, comment="null while the walk is under way"),
+        sa.Column(
+            "compared_walk",
+            sa.Integer,
+            nullable=False,
+            comment="the last walk whose labels and deletions were compared",
+        ),
         sa.Column("granularity", sa.Text, nullable=False),
         sa.Column("until", sa.BigInteger, nullable=False, comment="where the newest slice with an end has its end"),
         sa.Column(
@@ -84,6 +90,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("account_id", "condition", name="sync_alerts_pkey"),
         sa.CheckConstraint("level IN ('warning', 'critical')", name="level"),
         _of_account("sync_alerts"),
+    )
+    op.create_table(
+        "sync_labels",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("label_id", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "label_id", "name", name="sync_labels_pkey"),
+        _of_account("sync_labels"),
+    )
+    op.create_table(
+        "sync_windows",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("outcomes", sa.Text, nullable=False, comment="JSON: [messages, bad ones of them], oldest first"),
+        sa.Column("updated_at", Instant, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", name="sync_windows_pkey"),
+        _of_account("sync_windows"),
     )
 
 

@@ -1,0 +1,273 @@
+"""`postroom sync`: bring whole accounts into the archive and keep them there up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from postroom.accounts.store import Account
+from postroom.app import App
+from postroom.cli.accounts_chosen import AccountOption, chosen_accounts
+from postroom.cli.interrupt import stopped_by_signals
+from postroom.cli.output import (
+    DryRunOption,
+    JsonOption,
+    age,
+    console,
+    duration,
+    errors,
+    moment,
+    print_json,
+    print_table,
+    printable,
+    size,
+)
+from postroom.cli.session import with_app
+from postroom.cli.sync_display import line, shown
+from postroom.domain.errors import NotFound, PostroomError
+from postroom.sync.bad import Retried
+from postroom.sync.estimate import SyncEstimate
+from postroom.sync.progress import SyncProgress
+from postroom.sync.service import AccountSync
+from postroom.sync.state import bad_of
+from postroom.sync.status import SyncStatus, status_of
+from postroom.telemetry.logs import clean
+
+app = typer.Typer(no_args_is_help=True, help="Whole accounts in the archive: plan, run, status, bad messages.")
+bad_app = typer.Typer(no_args_is_help=True, help="Messages that could not be had: list them, try them again.")
+app.add_typer(bad_app, name="bad")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an account's sync ended."""
+
+    account: str
+    error: str | None
+    progress: SyncProgress
+
+
+@app.command()
+def plan(account: AccountOption = None, json: JsonOption = False) -> None:
+    """Say what a sync will take, before a message is fetched: messages, quota units, hours, disk."""
+
+    async def run(app: App) -> None:
+        chosen = await chosen_accounts(app, account)
+        with errors.status("asking Gmail ..."):
+            found = [await app.sync.estimate(each) for each in chosen]
+        if json:
+            print_json([_estimate_json(each) for each in found])
+            return
+        for each in found:
+            _print_estimate(each)
+
+    with_app(run)
+
+
+@app.command()
+def run(
+    account: AccountOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when everything that is there now has been taken in.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring all mail into the archive, then follow what changes, until told to stop.
+
+    Ctrl-C or SIGTERM stops it cleanly at any time; the same command goes on from there.
+    """
+    ended, was_stopped = with_app(lambda app: _run(app, account, once=once, json=json))
+    if json:
+        print_json({"stopped": was_stopped, "accounts": ended})
+    if any(each.error is not None for each in ended):
+        sys.exit(1)
+    if was_stopped and once:
+        sys.exit(130)
+
+
+@app.command()
+def status(account: AccountOption = None, json: JsonOption = False) -> None:
+    """Show how far each account's sync has come, who reads it, and what is wrong."""
+
+    async def run(app: App) -> None:
+        now = app.clock.now()
+        chosen = await chosen_accounts(app, account)
+        found = [await app.database.read(partial(status_of, account=each, now=now)) for each in chosen]
+        if json:
+            print_json(found)
+            return
+        for each in found:
+            _print_status(each, age(each.history_read_at, now))
+
+    with_app(run)
+
+
+@bad_app.command("list")
+def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
+    """List the messages that could not be had or stored, with the reason."""
+
+    async def run(app: App) -> None:
+        rows = []
+        for each in await chosen_accounts(app, account):
+            found = await app.database.read(partial(bad_of, account_id=each.id))
+            rows += [(each.email, message) for message in found]
+        if json:
+            print_json([{"account": email, "message": message} for email, message in rows])
+            return
+        print_table(
+            ["message", "account", "tries", "first seen", "last tried", "reason"],
+            ([m.gmail_id, email, m.tries, m.first_seen, m.last_tried, m.reason] for email, m in rows),
+            empty="No bad messages.",
+        )
+
+    with_app(run)
+
+
+@bad_app.command("retry")
+def bad_retry(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these; all otherwise.")] = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Try bad messages again now. Exit code 1 if some are still bad."""
+
+    async def run(app: App) -> dict[str, Retried]:
+        listed = await _listed_bad(app, await chosen_accounts(app, account), ids)
+        if dry_run:
+            return {each.email: Retried(still_bad=frozenset(found)) for each, found in listed}
+        purpose = "postroom sync bad retry"
+        return {each.email: await app.sync.retry_bad(each, found, purpose) for each, found in listed}
+
+    retried = with_app(run)
+    if json:
+        print_json({"dry_run": dry_run, "accounts": retried})
+    else:
+        _print_retried(retried, dry_run=dry_run)
+    if not dry_run and any(each.still_bad for each in retried.values()):
+        sys.exit(1)
+
+
+async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[list[Ended], bool]:
+    accounts = await chosen_accounts(app, email)
+    async with app.sync.opened(accounts, "postroom sync run") as syncs:
+        with stopped_by_signals("Stopping: storing what is on its way ...") as stop:
+            async with shown(syncs):
+                was_stopped = await _until_over(tasks := _start(syncs, once=once), stop)
+        ended = [_ended(sync, task) for sync, task in zip(syncs, tasks, strict=True)]
+    if not json:
+        _print_ended(ended, was_stopped=was_stopped)
+    return ended, was_stopped
+
+
+def _start(syncs: Sequence[AccountSync], *, once: bool) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(sync.engine.run(once=once), name=f"sync {sync.account.id}") for sync in syncs]
+
+
+async def _until_over(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> bool:
+    """Wait for all of them; an account that fails does not stop the others. True if somebody said stop."""
+    stopping = asyncio.create_task(stop.wait())
+    over = asyncio.create_task(asyncio.wait(tasks))
+    await asyncio.wait([stopping, over], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    was_stopped = stop.is_set() and not all(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return was_stopped
+
+
+def _ended(sync: AccountSync, task: asyncio.Task[None]) -> Ended:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, PostroomError):
+        raise error
+    return Ended(sync.account.email, None if error is None else clean(error.message), sync.progress())
+
+
+def _print_ended(ended: Sequence[Ended], *, was_stopped: bool) -> None:
+    for each in ended:
+        console.print(line(each.account, each.progress), markup=False, soft_wrap=True)
+        if each.error is not None:
+            errors.print(f"error: {each.account}: {printable(each.error)}", markup=False, soft_wrap=True)
+    if was_stopped:
+        console.print("Stopped. Nothing is lost; `postroom sync run` goes on from here.", markup=False)
+
+
+async def _listed_bad(
+    app: App, accounts: Sequence[Account], ids: Sequence[str] | None
+) -> list[tuple[Account, list[str]]]:
+    """Of each account, those of these messages that are listed as bad; all of them where none are named."""
+    found = []
+    for account in accounts:
+        listed = [each.gmail_id for each in await app.database.read(partial(bad_of, account_id=account.id))]
+        found.append((account, [each for each in listed if not ids or each in ids]))
+    unknown = set(ids or ()) - {each for _, listed in found for each in listed}
+    if unknown:
+        raise NotFound("id", f"{min(unknown)} is not among the bad messages; `postroom sync bad list` shows them")
+    return [(account, listed) for account, listed in found if listed]
+
+
+def _print_retried(retried: Mapping[str, Retried], *, dry_run: bool) -> None:
+    if not retried:
+        console.print("No bad messages.")
+    for email, each in retried.items():
+        if dry_run:
+            told = f"would try {len(each.still_bad):,} messages again; nothing was changed"
+        else:
+            told = (
+                f"{len(each.stored):,} stored, {len(each.gone):,} gone at the source, {len(each.still_bad):,} still bad"
+            )
+        console.print(f"{email}: {told}.", markup=False, soft_wrap=True)
+
+
+def _estimate_json(estimate: SyncEstimate) -> dict[str, object]:
+    return {**asdict(estimate), "units": estimate.units, "fits": estimate.fits}
+
+
+def _print_estimate(estimate: SyncEstimate) -> None:
+    assumed = " (assumed; `account add --quota` tells it)" if estimate.is_profile_assumed else ""
+    each, basis = estimate.sizes.bytes_each, estimate.sizes.basis
+    fits = "" if estimate.fits else "  NOT ENOUGH: free some space, or set POSTROOM_HOME to a larger disk"
+    facts = {
+        "at Gmail": f"{estimate.messages:,} messages, as Gmail counts them",
+        "in the archive": f"{estimate.stored:,} already; {estimate.bad:,} listed as bad",
+        "to fetch": f"about {estimate.to_fetch:,} messages",
+        "slices": f"{estimate.slices:,}, one a {estimate.granularity}",
+        "quota units": f"{estimate.units:,}: {estimate.list_units:,} to list, {estimate.get_units:,} to fetch",
+        "profile": f"{estimate.profile}{assumed}: {estimate.units_per_minute:,} units a minute after the reserve",
+        "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is busy all along",
+        "disk": f"about {size(estimate.disk_bytes)} of {size(estimate.free_bytes)} free{fits}",
+        "message size": f"{size(each)} on average, from {estimate.sizes.messages:,}: {basis}",
+        "watermark": moment(estimate.watermark),
+    }
+    _print_facts(estimate.account, facts)
+
+
+def _print_status(status: SyncStatus, read_ago: str) -> None:
+    slices = f"{status.slices_open:,} open" + (f", {status.slices_done:,} done ahead" if status.slices_done else "")
+    counters = ", ".join(f"{count:,} {name}" for name, count in status.counters.items())
+    facts = {
+        "phase": status.phase,
+        "watermark": moment(status.watermark),
+        "slices": slices if status.slices_open else "",
+        "counted": counters,
+        "bad": f"{status.bad:,}" + ("; `postroom sync bad list` shows them" if status.bad else ""),
+        "history": f"id {status.history_id}, read {read_ago} ago" if status.history_id else "",
+        "read by": status.reader or "nobody now",
+    }
+    _print_facts(status.account, facts)
+    for alert in status.alerts:
+        console.print(f"  {alert.level}: {alert.message}", markup=False, soft_wrap=True)
+
+
+def _print_facts(heading: str, facts: Mapping[str, str]) -> None:
+    console.print(heading, markup=False, style="bold")
+    for name, value in facts.items():
+        if value:
+            console.print(f"  {name:<15} {value}", markup=False, soft_wrap=True)

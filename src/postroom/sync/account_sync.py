@@ -1,0 +1,56 @@
+"""The sync of one account with everything that belongs to it: walk, changes, retries, comparison, alerts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from postroom.accounts.history import Reader
+from postroom.accounts.store import Account
+from postroom.db import Database
+from postroom.domain.clock import Clock
+from postroom.gmail.client import GmailClient
+from postroom.settings import SyncSettings
+from postroom.sync.alarm import Alarm
+from postroom.sync.bad import BadRetry
+from postroom.sync.bringing import Bringer
+from postroom.sync.deltas import DeltaReader, Deltas
+from postroom.sync.engine import Chore, SyncEngine
+from postroom.sync.reconcile import Reconciliation
+from postroom.sync.store import ArchiveStore
+
+
+def holder_of(root: Path) -> str:
+    """Who reads an account's changes: the owner of this archive. Only one process can be that, so its name may stay the
+    same over a crash, and the next one takes over at once."""
+    return f"postroom sync on {socket.gethostname()} (archive {root})"
+
+
+def account_sync(
+    database: Database, account: Account, client: GmailClient, store: ArchiveStore, settings: SyncSettings, clock: Clock
+) -> SyncEngine:
+    alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
+
+    def note_page(page: Deltas) -> None:
+        alarm.note(page.stored + page.gone + page.bad, page.bad)
+
+    def deltas(reader: Reader, bringer: Bringer) -> DeltaReader:
+        return DeltaReader(database, reader, bringer, clock, note_page)
+
+    def chores(reader: Reader, bringer: Bringer) -> Sequence[Chore]:
+        retry = BadRetry(database, account.id, bringer, settings, clock)
+        return retry.retry_due, Reconciliation(database, account.id, bringer, store.root, clock), alarm.check
+
+    return SyncEngine(
+        database,
+        account,
+        client,
+        store,
+        settings,
+        clock,
+        holder=holder_of(store.root),
+        deltas=deltas,
+        chores=chores,
+        note=alarm.note,
+    )

@@ -1,0 +1,297 @@
+"""A run of the archiver: batch by batch, each proved anew, certified on disk, and only then removed at the source.
+
+The order is the promise. For every batch the watermark and the list of bad messages are read again, labels that keep
+mail are asked for at the source, every message's bytes are read back from disk and hashed, the certificates are
+committed, and then the source is told. Killed anywhere, the next run first asks the source what became of the
+removals that were certified; nothing is ever removed that had no certificate on disk before. The first doubt ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from postroom.accounts.store import Account
+from postroom.archive.certificates import Action, Certificate, Certificates, Result, removed_among
+from postroom.archive.layout import account_name, folder_of
+from postroom.archive.model import ArchivedMessage, Provenance
+from postroom.archive.ownership import OwnedElsewhere, Ownership
+from postroom.archive.walking import portions
+from postroom.db import Database
+from postroom.domain.clock import Clock
+from postroom.domain.errors import NotAllowed, PostroomError
+from postroom.domain.ids import new_id
+from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import PermissionMissing, Refused
+from postroom.gmail.scope import shortage
+from postroom.sync.archiver import instruments
+from postroom.sync.archiver.candidates import Doubt, find_messages, read_back
+from postroom.sync.archiver.comparing import compare
+from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
+from postroom.sync.archiver.source import Source, open_source
+from postroom.sync.sharing import SharedArchive
+from postroom.sync.state import bad_of, get_state
+from postroom.telemetry import logs
+
+MOST_IN_A_BATCH = 300
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class ArchiveReport:
+    """What a run did, as far as it came."""
+
+    removed: int = 0
+    bytes: int = 0
+    batches: int = 0
+    resumed: int = 0
+    """Removals of an interrupted run whose outcome the source was asked for."""
+    compared: int = 0
+    replaced: int = 0
+    """Bytes of a Takeout that differed from Gmail's, and were replaced by Gmail's."""
+    stays: Counter[Stays] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    is_complete: bool = False
+    """False: stopped before the end, by a person or by a doubt."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the archiver works."""
+
+    database: Database
+    clock: Clock
+    archive: SharedArchive
+    batch_size: int = MOST_IN_A_BATCH
+
+    @property
+    def root(self) -> Path:
+        return self.archive.root
+
+
+class Archiver:
+    """Use `archiving`; `report` is true at every moment, also after an error."""
+
+    def __init__(
+        self, site: Site, account: Account, policy: Policy, source: Source, certificates: Certificates
+    ) -> None:
+        self.report = ArchiveReport()
+        self._site = site
+        self._account = account
+        self._policy = policy
+        self._source = source
+        self._certificates = certificates
+        self._waits_for_owner: str | None = None
+        for name in source.unknown_labels:
+            self.report.notes.append(f"The mailbox has no label {name!r} (archiver.keep_labels), so it keeps nothing.")
+
+    async def run(
+        self, stop: Callable[[], bool] = lambda: False, progress: Callable[[ArchiveReport], None] = lambda report: None
+    ) -> ArchiveReport:
+        """Remove what may be removed. `stop` is asked between batches."""
+        try:
+            await self._resume()
+            async for chosen in self._candidates():
+                if stop():
+                    return self.report
+                await self._batch(chosen)
+                progress(self.report)
+        except PostroomError as error:
+            instruments.record_stop()
+            _log.warning("archiver.stopped", account=self._account.id, problem=error.message)
+            raise
+        self.report.is_complete = True
+        _log.info("archiver.over", account=self._account.id, removed=self.report.removed)
+        return self.report
+
+    # What an interrupted run left behind
+
+    async def _resume(self) -> None:
+        opened = await asyncio.to_thread(self._certificates.open)
+        for start in range(0, len(opened), self._site.batch_size):
+            await self._settle_interrupted(opened[start : start + self._site.batch_size])
+
+    async def _settle_interrupted(self, opened: Sequence[Certificate]) -> None:
+        """Those still there are proved anew, like any other; those of another action stay, since it was not chosen."""
+        still_there = await self._sort_out(opened)
+        self.report.resumed += len(opened)
+        others = [certificate for certificate in still_there if certificate.removal != self._policy.removal]
+        await self._settle(others, Result.LEFT, "interrupted; another action was chosen")
+        if again := [certificate for certificate in still_there if certificate.removal == self._policy.removal]:
+            await self._take_up(again)
+
+    async def _sort_out(self, certificates: Sequence[Certificate]) -> list[Certificate]:
+        """Ask the source what became of them, and write it down; returns those that are still where they were."""
+        labels = await self._source.labels_now([certificate.proof.gmail_id for certificate in certificates])
+        still_there: list[Certificate] = []
+        gone: list[Certificate] = []
+        removed: list[Certificate] = []
+        for certificate in certificates:
+            now = labels[certificate.proof.gmail_id]
+            if now is None:
+                gone.append(certificate)
+            elif is_removed(certificate.removal, now):
+                removed.append(certificate)
+            else:
+                still_there.append(certificate)
+        await self._settle(gone, Result.GONE, "no longer at the source when it was asked")
+        await self._settle(removed, Result.REMOVED, "found removed when the source was asked")
+        self.report.removed += len(gone) + len(removed)
+        return still_there
+
+    async def _take_up(self, certificates: Sequence[Certificate]) -> None:
+        keys = [certificate.proof.key for certificate in certificates]
+        found = await asyncio.to_thread(find_messages, self._site.root, self._account.email, keys)
+        if lost := next((key for key in keys if key not in found), None):
+            raise Doubt(f"Message {lost} was certified and is not in the archive any more. Run `postroom verify`.")
+        counted = self.report.stays.copy()
+        await self._batch(list(found.values()))
+        self.report.stays = counted  # the walk over all messages counts them
+        still_open = {certificate.number for certificate in await asyncio.to_thread(self._certificates.open)}
+        left = [certificate for certificate in certificates if certificate.number in still_open]
+        await self._settle(left, Result.LEFT, "interrupted; it may not be removed any more, or its bytes changed")
+
+    # Choosing
+
+    async def _candidates(self) -> AsyncIterator[list[ArchivedMessage]]:
+        """Batches of messages that may go as far as the archive tells; each batch is looked at again when its turn
+        comes."""
+        watermark = (await self._grounds(())).watermark
+        walk = portions(self._site.root, self._account.email, watermark)
+        chosen: list[ArchivedMessage] = []
+        while portion := await asyncio.to_thread(next, walk, None):
+            grounds = await self._grounds(portion)
+            chosen += self._choose(portion, grounds)
+            while len(chosen) >= self._site.batch_size:
+                yield chosen[: self._site.batch_size]
+                chosen = chosen[self._site.batch_size :]
+        if chosen:
+            yield chosen
+
+    async def _grounds(self, messages: Sequence[ArchivedMessage]) -> Grounds:
+        """Read again, every time."""
+        account_id, email, removal = self._account.id, self._account.email, self._policy.removal
+        watermark, bad = await self._site.database.read(
+            lambda tx: (get_state(tx, account_id).watermark, {each.gmail_id for each in bad_of(tx, account_id)})
+        )
+        ids = [message.gmail_id for message in messages if message.gmail_id]
+        return Grounds(watermark, bad, await asyncio.to_thread(removed_among, self._site.root, email, removal, ids))
+
+    def _choose(self, messages: Sequence[ArchivedMessage], grounds: Grounds) -> list[ArchivedMessage]:
+        """Those that may go, and those of which only a comparison with the source is missing."""
+        chosen = []
+        for message in messages:
+            reason = why_it_stays(message, self._policy, grounds)
+            if reason is None or (reason is Stays.NOT_COMPARED and self._waits_for_owner is None):
+                chosen.append(message)
+            else:
+                self._stay(reason, 1)
+        return chosen
+
+    # One batch
+
+    async def _batch(self, messages: Sequence[ArchivedMessage]) -> None:
+        grounds = await self._grounds(messages)
+        chosen = await self._compared(self._choose(messages, grounds), grounds)
+        chosen = await self._without_kept(chosen)
+        if not chosen:
+            return
+        proofs = await asyncio.to_thread(read_back, self._site.root, chosen)
+        batch, now = new_id(), self._site.clock.now()
+        certificates = await asyncio.to_thread(
+            self._certificates.certify, batch, self._policy.removal, proofs, grounds.watermark, now
+        )
+        await self._remove(certificates)
+        self.report.batches += 1
+        self.report.removed += len(certificates)
+        self.report.bytes += sum(proof.size for proof in proofs)
+        instruments.record_removed(self._policy.removal.action, len(certificates))
+        _log.info("archiver.batch", account=self._account.id, batch=batch, removed=len(certificates))
+
+    async def _compared(self, chosen: Sequence[ArchivedMessage], grounds: Grounds) -> list[ArchivedMessage]:
+        """Replace those from elsewhere by what Gmail holds, dated and labelled as it is there, and choose again."""
+        foreign = [message for message in chosen if message.provenance is not Provenance.API]
+        if not foreign:
+            return list(chosen)
+        ours = [message for message in chosen if message.provenance is Provenance.API]
+        email, root = self._account.email, self._site.root
+        try:
+            compared = await compare(self._source, self._site.archive, email, foreign)
+        except OwnedElsewhere as error:
+            self._waits_for_owner = error.message
+            self._stay(Stays.NOT_COMPARED, len(foreign))
+            self.report.notes.append(f"Mail from a Takeout or an import was left for a later run. {error.message}")
+            return ours
+        self.report.compared += len(compared.found)
+        self.report.replaced += compared.replaced
+        self._stay(Stays.GONE, len(compared.gone))
+        self._stay(Stays.NOT_COMPARED, len(foreign) - len(compared.gone) - len(compared.found))
+        found = await asyncio.to_thread(find_messages, root, email, [message.key for message in foreign])
+        as_there = [
+            replace(message, date=there.date, labels=tuple(sorted(there.labels)))
+            for message in found.values()
+            if message.gmail_id and (there := compared.found.get(message.gmail_id))
+        ]
+        return ours + self._choose(as_there, grounds)
+
+    async def _without_kept(self, chosen: Sequence[ArchivedMessage]) -> list[ArchivedMessage]:
+        """The archive may not have heard yet what was starred a minute ago."""
+        if not chosen:
+            return []
+        dates = [message.date for message in chosen]
+        kept = await self._source.with_a_label_that_keeps(min(dates), max(dates))
+        going = [message for message in chosen if message.gmail_id not in kept]
+        self._stay(Stays.LABEL, len(chosen) - len(going))
+        return going
+
+    async def _remove(self, certificates: Sequence[Certificate]) -> None:
+        try:
+            await self._source.remove([certificate.proof.gmail_id for certificate in certificates])
+        except (PermissionMissing, Refused) as error:
+            # A refusal may follow an attempt that went through and whose answer was lost.
+            left = await self._sort_out(certificates)
+            await self._settle(left, Result.LEFT, error.message)
+            raise self._doubt(certificates, error, f"{len(left):,} of them are still there.") from error
+        except PostroomError as error:
+            again = "Their certificates are kept: the next run first asks Gmail what became of them."
+            raise self._doubt(certificates, error, again) from error
+        await self._settle(certificates, Result.REMOVED, "")
+
+    def _doubt(self, certificates: Sequence[Certificate], error: PostroomError, what_now: str) -> Doubt:
+        first, count = certificates[0].proof.gmail_id, len(certificates)
+        removal = self._policy.removal
+        return Doubt(f"Stopped at a batch of {count} messages from {first} on ({removal}): {error.message} {what_now}")
+
+    def _stay(self, reason: Stays, count: int) -> None:
+        if count:
+            self.report.stays[reason] += count
+
+    async def _settle(self, certificates: Sequence[Certificate], result: Result, detail: str) -> None:
+        if certificates:
+            now = self._site.clock.now()
+            await asyncio.to_thread(self._certificates.settle, certificates, result, detail, now)
+
+
+@asynccontextmanager
+async def archiving(site: Site, account: Account, policy: Policy, client: GmailClient) -> AsyncIterator[Archiver]:
+    """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
+    require_permission(account, policy.removal.action)
+    folder = folder_of(site.root, account_name(account.email))
+    ownership = Ownership(folder, "postroom archive run")
+    try:
+        source = await open_source(client, site.clock, policy)
+        with Certificates(site.root, account.email) as certificates:
+            yield Archiver(site, account, policy, source, certificates)
+    finally:
+        ownership.release()
+
+
+def require_permission(account: Account, action: Action) -> None:
+    """Deleting needs full access. What a bare token may do is not known before Gmail says so."""
+    problem = shortage(account.scopes, account.email, full_access=action is Action.DELETE)
+    if account.scopes and problem:
+        raise NotAllowed(problem)

@@ -1,0 +1,134 @@
+"""From ids to mail on disk: fetched in small chunks, each stored before the next is asked for. Every id gets an answer.
+
+What blames the account, the service or the archive is raised and never held against a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from postroom.archive.model import IncomingMail, Provenance, Stored, StoreOutcome
+from postroom.domain.errors import Fatal, PostroomError, Retryable
+from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import Throttled, Unreachable
+from postroom.gmail.fetching import Failed, Got, Missing
+from postroom.gmail.resources import Message
+from postroom.sync.labels import LabelNames
+from postroom.sync.store import ArchiveStore
+
+READER_VERSION = 1
+"""Of the code that reads mail and stores it. Raise it with every change there, and bad messages are tried again."""
+Beat = Callable[["Brought"], None]
+
+
+class NotStorable(Fatal):
+    """The archive could not take this message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What became of each id that was asked for."""
+
+    stored: frozenset[str] = frozenset()
+    duplicates: frozenset[str] = frozenset()
+    """In the archive already, with these bytes."""
+    gone: frozenset[str] = frozenset()
+    """No longer in the mailbox."""
+    failed: Mapping[str, PostroomError] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """Those of which nothing more need be asked."""
+        return self.stored | self.duplicates | self.gone
+
+    def __or__(self, other: Brought) -> Brought:
+        return Brought(
+            self.stored | other.stored,
+            self.duplicates | other.duplicates,
+            self.gone | other.gone,
+            {**self.failed, **other.failed},
+        )
+
+
+class Bringer:
+    def __init__(self, client: GmailClient, store: ArchiveStore, names: LabelNames) -> None:
+        self.client = client
+        self.store = store
+        self.names = names
+
+    async def bring(self, ids: Iterable[str], beat: Beat = lambda chunk: None) -> Brought:
+        """`beat` is called with the answers of each chunk as soon as it is on disk."""
+        wanted = list(dict.fromkeys(ids))
+        size = self.client.batch_size
+        brought = Brought()
+        for start in range(0, len(wanted), size):
+            with self.store.expecting():
+                chunk = await self._bring_chunk(wanted[start : start + size])
+            beat(chunk)
+            brought |= chunk
+        return brought
+
+    async def _bring_chunk(self, ids: Sequence[str]) -> Brought:
+        messages: list[Message] = []
+        gone: list[str] = []
+        failed: dict[str, PostroomError] = {}
+        for fetched in await self.client.get_messages(ids):
+            match fetched:
+                case Got(message):
+                    messages.append(message)
+                case Missing(message_id):
+                    gone.append(message_id)
+                case Failed(message_id, error):
+                    failed[message_id] = error
+        brought = await self._keep(messages) | Brought(gone=frozenset(gone), failed=failed)
+        await self._require_service(failed)
+        return brought
+
+    async def _require_service(self, failed: Mapping[str, PostroomError]) -> None:
+        """Raise if it is not the messages that are to blame: the pace, the network, or a service that is down."""
+        for error in failed.values():
+            if isinstance(error, Throttled | Unreachable):
+                raise error
+        if any(isinstance(error, Retryable) for error in failed.values()):
+            await self.client.get_profile()
+
+    async def _keep(self, messages: Sequence[Message]) -> Brought:
+        mails = [await self._incoming(message) for message in messages]
+        try:
+            return _answers(messages, await self.store.store(mails))
+        except Retryable:
+            raise
+        except Exception as error:
+            return await self._keep_apart(messages, mails, error)
+
+    async def _keep_apart(
+        self, messages: Sequence[Message], mails: Sequence[IncomingMail], first: Exception
+    ) -> Brought:
+        """One of them cannot be stored: find out which. If none can, the archive itself is at fault."""
+        brought = Brought()
+        for message, mail in zip(messages, mails, strict=True):
+            try:
+                brought |= _answers([message], await self.store.store([mail]))
+            except Retryable:
+                raise
+            except Exception as error:
+                brought |= Brought(failed={message.id: NotStorable(f"It could not be stored: {error}")})
+        if isinstance(first, PostroomError) and len(brought.failed) == len(messages):
+            raise first
+        return brought
+
+    async def _incoming(self, message: Message) -> IncomingMail:
+        return IncomingMail(
+            raw=message.raw or b"",
+            provenance=Provenance.API,
+            gmail_id=message.id,
+            thread_id=message.thread_id or None,
+            labels=await self.names.names(message.label_ids),
+            received=message.internal_date,
+        )
+
+
+def _answers(messages: Sequence[Message], stored: Sequence[Stored]) -> Brought:
+    old = {message.id for message, each in zip(messages, stored, strict=True) if each.outcome is StoreOutcome.DUPLICATE}
+    return Brought(stored=frozenset(message.id for message in messages) - old, duplicates=frozenset(old))

@@ -1,0 +1,159 @@
+"""What happened at the source since the cursor: new mail, label changes, deletions, page by page.
+
+The cursor moves after a page's effects are on disk, in the transaction that also records its bad messages and counts
+it; every effect can be repeated. So a crash anywhere, or another reader that takes over, loses nothing and doubles
+nothing. An expired history id is the caller's matter: it means that the mailbox has to be walked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+
+from postroom.accounts.history import LEASE, Reader, cursor_of, move_cursor, renew_reader
+from postroom.archive.model import Relabelling
+from postroom.db import Database, Tx
+from postroom.domain.clock import Clock
+from postroom.domain.errors import Fatal
+from postroom.gmail.resources import HistoryRecord
+from postroom.sync import instruments
+from postroom.sync.bringing import READER_VERSION, Bringer, Brought
+from postroom.sync.changes import PageChanges, fold, latest, resume_point
+from postroom.sync.state import bad_of, count, forget_bad, record_bad
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+_AT_ONCE = 100
+"""Messages brought before the lease is looked at again."""
+_RENEW_AFTER = LEASE / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Deltas:
+    """What a page came to, or several."""
+
+    stored: int = 0
+    gone: int = 0
+    """Deleted before they could be fetched."""
+    bad: int = 0
+    deleted: int = 0
+    relabelled: int = 0
+
+    def __add__(self, other: Deltas) -> Deltas:
+        return Deltas(*(mine + others for mine, others in zip(astuple(self), astuple(other), strict=True)))
+
+
+OnPage = Callable[[Deltas], None]
+
+
+class DeltaReader:
+    """Reads for whoever holds the account's one `Reader`; every move of the cursor shows its fence.
+
+    `on_page` is told what each page came to, once the cursor has moved past it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Reader,
+        bringer: Bringer,
+        clock: Clock,
+        on_page: OnPage = lambda page: None,
+    ) -> None:
+        self._database = database
+        self._reader = reader
+        self._bringer = bringer
+        self._clock = clock
+        self._on_page = on_page
+        self._renewed_at = clock.now()
+
+    async def read(self) -> Deltas:
+        """Take in everything up to now. Raises HistoryExpired, and ReaderLost if somebody else reads by now."""
+        since = await self._database.read(lambda tx: cursor_of(tx, self._reader.account_id))
+        if since is None:
+            raise Fatal("There is no history id to read from: it is read from the profile before the first listing.")
+        await self._bringer.names.refresh()
+        total = Deltas()
+        reached = None
+        async for page in self._bringer.client.list_history(since):
+            # Where the mailbox stood when the first page was answered: what came later may be on no page.
+            reached = latest([since, reached or page.history_id, *(record.id for record in page.records)])
+            is_last = page.next_token is None
+            deltas = await self._take_in(page.records, reached if is_last else resume_point(page.records))
+            self._on_page(deltas)
+            total += deltas
+        return total
+
+    async def _take_in(self, records: Sequence[HistoryRecord], cursor: str | None) -> Deltas:
+        """One page: its effects onto disk first, then the cursor. `cursor` None leaves it where it is."""
+        changes = fold(records)
+        if records:
+            await self._bringer.store.settled()
+        brought = await self._bring(await self._missing(changes.wanted))
+        relabelled = await self._relabel(changes)
+        deleted = await self._mark_deleted(changes.deleted)
+        deltas = Deltas(len(brought.stored), len(brought.gone), len(brought.failed), deleted, relabelled)
+        await self._database.write(lambda tx: self._conclude(tx, changes, brought, deltas, cursor))
+        if records:
+            log.info("history.page", records=len(records), **_counted(deltas))
+        _measure(deltas)
+        return deltas
+
+    async def _missing(self, wanted: Sequence[str]) -> list[str]:
+        """A message that is bad already waits for its next try, which brings it with the labels of then."""
+        if not wanted:
+            return []
+        bad = await self._database.read(lambda tx: bad_of(tx, self._reader.account_id))
+        have = await self._bringer.store.known(wanted) | {each.gmail_id for each in bad}
+        return [each for each in wanted if each not in have]
+
+    async def _bring(self, ids: Sequence[str]) -> Brought:
+        brought = Brought()
+        for start in range(0, len(ids), _AT_ONCE):
+            brought |= await self._bringer.bring(ids[start : start + _AT_ONCE])
+            await self._keep_lease()
+        return brought
+
+    async def _relabel(self, changes: PageChanges) -> int:
+        names = self._bringer.names.names
+        relabelled = [
+            Relabelling(each.gmail_id, await names(each.add), await names(each.remove)) for each in changes.relabelled
+        ]
+        if relabelled:
+            await self._bringer.store.change_labels(relabelled)
+        return len(relabelled)
+
+    async def _mark_deleted(self, ids: Sequence[str]) -> int:
+        """What the archive never had was gone before it could be fetched: there is nothing to mark."""
+        unknown = await self._bringer.store.mark_deleted(ids, self._clock.now()) if ids else ()
+        return len(ids) - len(unknown)
+
+    def _conclude(self, tx: Tx, changes: PageChanges, brought: Brought, deltas: Deltas, cursor: str | None) -> None:
+        account_id, now = self._reader.account_id, self._clock.now()
+        if cursor is None:
+            renew_reader(tx, self._reader, now)
+        else:
+            move_cursor(tx, self._reader, cursor, now)
+        for gmail_id, error in brought.failed.items():
+            record_bad(tx, account_id, gmail_id, logs.clean(error.message), READER_VERSION, now)
+        forget_bad(tx, account_id, changes.deleted)
+        if counted := _counted(deltas):
+            count(tx, account_id, counted, now)
+
+    async def _keep_lease(self) -> None:
+        now = self._clock.now()
+        if now - self._renewed_at >= _RENEW_AFTER:
+            await self._database.write(lambda tx: renew_reader(tx, self._reader, now))
+            self._renewed_at = now
+
+
+def _measure(deltas: Deltas) -> None:
+    instruments.record_processed({"stored": deltas.stored, "gone": deltas.gone, "bad": deltas.bad})
+    for _ in range(deltas.bad):
+        instruments.record_bad()
+
+
+def _counted(deltas: Deltas) -> dict[str, int]:
+    names = ("stored", "gone", "bad", "deleted", "relabelled")
+    return {name: number for name in names if (number := getattr(deltas, name))}

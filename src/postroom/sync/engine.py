@@ -1,0 +1,200 @@
+"""The sync of one account, from its first message on: a walk over the mailbox, and what changes, read beside it.
+
+The history id is read before anything is listed and written down together with the plan of the walk. So whatever
+happens to the mailbox while it is being walked over is told by the history, and nothing falls between the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from postroom.accounts.history import LEASE, Reader, claim_reader, cursor_of, move_cursor, release_reader, renew_reader
+from postroom.accounts.store import Account
+from postroom.db import Database, Tx
+from postroom.domain.clock import Clock
+from postroom.domain.errors import Retryable
+from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import HistoryExpired
+from postroom.settings import SyncSettings
+from postroom.sync.bringing import Bringer
+from postroom.sync.label_following import LabelFollower
+from postroom.sync.labels import LabelNames
+from postroom.sync.planning import newest_end, plan_walk
+from postroom.sync.progress import Note, Phase, ProgressCounters, SyncProgress
+from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
+from postroom.sync.store import ArchiveStore
+from postroom.sync.tasks import first_error
+from postroom.sync.walk import Walk
+from postroom.sync.weather import Weather
+from postroom.telemetry import logs
+
+T = TypeVar("T")
+_RENEWALS_A_LEASE = 3
+_log = logs.get(__name__)
+
+
+class Deltas(Protocol):
+    async def read(self) -> object:
+        """Take in what changed since the cursor, and move it. Raises HistoryExpired where Gmail no longer knows."""
+
+
+class Chore(Protocol):
+    async def __call__(self) -> object:
+        """Something to do now and then beside the sync; it decides itself whether it is due."""
+
+
+MakeDeltas = Callable[[Reader, Bringer], Deltas]
+MakeChores = Callable[[Reader, Bringer], Sequence[Chore]]
+
+
+class SyncEngine:
+    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart."""
+
+    def __init__(
+        self,
+        database: Database,
+        account: Account,
+        client: GmailClient,
+        store: ArchiveStore,
+        settings: SyncSettings,
+        clock: Clock,
+        *,
+        holder: str,
+        deltas: MakeDeltas,
+        chores: MakeChores = lambda reader, bringer: (),
+        note: Note = lambda messages, bad: None,
+    ) -> None:
+        self._database = database
+        self._account = account
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._holder = holder
+        self._make_deltas = deltas
+        self._make_chores = chores
+        self._bringer = Bringer(client, store, LabelNames(client, LabelFollower(database, account.id, client, store)))
+        self._weather = Weather(clock, settings.patience_s)
+        self._counters = ProgressCounters(clock, client.limiter, client.profile, note)
+
+    def progress(self) -> SyncProgress:
+        return self._counters.snapshot(is_waiting=self._weather.is_bad)
+
+    async def run(self, *, once: bool = False) -> None:
+        """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
+        logs.bind(account=self._account.id)
+        reader = await self._database.write(
+            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now())
+        )
+        try:
+            with first_error():
+                async with asyncio.TaskGroup() as tasks:
+                    keeper = tasks.create_task(self._keep_lease(reader), name="sync lease")
+                    await self._sync(reader, once)
+                    keeper.cancel()
+        finally:
+            await self._database.write(lambda tx: release_reader(tx, reader, self._clock.now()))
+
+    async def _keep_lease(self, reader: Reader) -> None:
+        """Raises ReaderLost, and so ends the run, when another has taken over."""
+        while True:
+            await self._clock.sleep(LEASE.total_seconds() / _RENEWALS_A_LEASE)
+            await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+
+    async def _sync(self, reader: Reader, once: bool) -> None:
+        deltas = self._make_deltas(reader, self._bringer)
+        chores = self._make_chores(reader, self._bringer)
+        state = await self._database.read(lambda tx: find_state(tx, self._account.id))
+        if state is None:
+            state = await self._begin(reader, has_expired=False)
+        else:
+            self._counters.messages_total = (await self._patiently(self._client.get_profile)).messages_total
+            self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+        while True:
+            try:
+                await self._walk(reader, state, deltas, chores)
+                if not await self._follow(deltas, chores, once):
+                    return
+                state = await self._extend()
+            except HistoryExpired:
+                _log.warning("history.expired", walk=state.walk)
+                state = await self._begin(reader, has_expired=True)
+
+    async def _begin(self, reader: Reader, *, has_expired: bool) -> SyncState:
+        """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
+        self._counters.phase = Phase.PLANNING
+        plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
+        self._counters.messages_total = plan.profile.messages_total
+
+        def begin(tx: Tx) -> SyncState:
+            now = self._clock.now()
+            if has_expired or cursor_of(tx, self._account.id) is None:
+                move_cursor(tx, reader, plan.profile.history_id, now)
+            return begin_walk(tx, self._account.id, plan.slices, plan.until, plan.granularity, now)
+
+        state = await self._database.write(begin)
+        _log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
+        return state
+
+    async def _extend(self) -> SyncState:
+        now = self._clock.now()
+        until = newest_end(self._settings, now)
+        state = await self._database.write(lambda tx: extend_walk(tx, self._account.id, until, now))
+        _log.info("walk.extended", walk=state.walk, until=state.until)
+        return state
+
+    async def _walk(self, reader: Reader, state: SyncState, deltas: Deltas, chores: Sequence[Chore]) -> None:
+        """The walk, with what changes meanwhile read beside it."""
+        self._counters.watermark = state.watermark
+        _log.info(
+            "walk.at", walk=state.walk, frontier=state.frontier, watermark=state.watermark, done=not state.is_walking
+        )
+        if not state.is_walking:
+            return
+        self._counters.phase = Phase.WALKING
+        walk = Walk(self._database, self._bringer, reader, self._settings, self._counters, self._weather, self._clock)
+        with first_error():
+            async with asyncio.TaskGroup() as tasks:
+                beside = tasks.create_task(self._read_beside(deltas, chores), name="sync deltas")
+                await walk.run(state)
+                beside.cancel()
+        _log.info("walk.over", walk=state.walk)
+
+    async def _read_beside(self, deltas: Deltas, chores: Sequence[Chore]) -> None:
+        while True:
+            await self._clock.sleep(self._settings.poll_s)
+            await self._catch_up(deltas, chores)
+
+    async def _catch_up(self, deltas: Deltas, chores: Sequence[Chore]) -> None:
+        for work in (deltas.read, *chores):
+            await self._patiently(work)
+
+    async def _follow(self, deltas: Deltas, chores: Sequence[Chore], once: bool) -> bool:
+        """Read what changed, now and then. True when it is time to list the newest mail, so that the watermark follows;
+        False when that is all."""
+        self._counters.phase = Phase.FOLLOWING
+        while True:
+            await self._catch_up(deltas, chores)
+            if await self._is_time_to_extend():
+                return True
+            if once:
+                return False
+            await self._clock.sleep(self._settings.poll_s)
+
+    async def _is_time_to_extend(self) -> bool:
+        state = await self._database.read(lambda tx: get_state(tx, self._account.id))
+        passed = newest_end(self._settings, self._clock.now()) - state.until
+        return passed > 0 and passed >= self._settings.extend_s
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Again and again while only the weather is bad."""
+        while True:
+            await self._weather.wait()
+            try:
+                value = await work()
+            except Retryable as error:
+                self._weather.storm(error)
+            else:
+                self._weather.fair()
+                return value

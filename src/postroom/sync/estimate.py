@@ -1,0 +1,164 @@
+"""What a sync will take, told before a message is fetched: messages, quota units, hours, disk.
+
+Every figure says what it rests on. Gmail's count includes what it may not list, mail of a Takeout is counted as there
+already, and sizes are those of what is stored, or of a few messages looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from postroom.accounts.store import Account
+from postroom.archive.layout import account_name, path_of
+from postroom.archive.reading import ArchiveReader, shards_on_disk
+from postroom.db import Database
+from postroom.gmail.client import GmailClient
+from postroom.gmail.fetching import Got
+from postroom.gmail.gate import Reserve
+from postroom.gmail.quota import MINUTE_S, PROFILES, Method, ProfileName, QuotaProfile
+from postroom.gmail.resources import Format
+from postroom.settings import SyncSettings
+from postroom.sync.planning import WalkPlan, plan_walk
+from postroom.sync.slices import Granularity, Slice
+from postroom.sync.state import bad_of, find_state
+
+_SAMPLED_SLICES = 6
+_SAMPLED_EACH = 4
+_TYPICAL_BYTES = 50_000
+"""Where nothing can be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes on disk that a message takes on average, and how many messages that rests on."""
+
+    bytes_each: float
+    messages: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEstimate:
+    account: str
+    messages: int
+    """At the source, as Gmail counts them."""
+    stored: int
+    """In the archive with a Gmail id, and not deleted at the source."""
+    bad: int
+    to_fetch: int
+    watermark: int
+    granularity: Granularity
+    slices: int
+    profile: ProfileName
+    is_profile_assumed: bool
+    list_units: int
+    get_units: int
+    units_per_minute: int
+    """What is left of the allowance while live mail is quiet."""
+    seconds: float
+    seconds_when_busy: float
+    """While live mail and user actions use all of the share that is kept for them."""
+    sizes: Sizes
+    disk_bytes: int
+    free_bytes: int
+
+    @property
+    def units(self) -> int:
+        return self.list_units + self.get_units
+
+    @property
+    def fits(self) -> bool:
+        return self.disk_bytes < self.free_bytes
+
+
+async def estimate(
+    database: Database, account: Account, client: GmailClient, settings: SyncSettings, root: Path, now: datetime
+) -> SyncEstimate:
+    walk = await plan_walk(client, settings, now)
+    state, bad = await database.read(lambda tx: (find_state(tx, account.id), len(bad_of(tx, account.id))))
+    stored, sizes = await asyncio.to_thread(_in_archive, root, account.email)
+    profile = PROFILES[account.quota or ProfileName.MAY_2026]
+    to_fetch = max(walk.profile.messages_total - stored - bad, 0)
+    listing, getting = _units(profile, walk, to_fetch, settings.page_size)
+    sizes = sizes or await _sampled(client, walk.slices)
+    quiet, busy = (_per_minute(profile, Reserve(), busy=is_busy) for is_busy in (False, True))
+    return SyncEstimate(
+        account=account.email,
+        messages=walk.profile.messages_total,
+        stored=stored,
+        bad=bad,
+        to_fetch=to_fetch,
+        watermark=0 if state is None else state.watermark,
+        granularity=walk.granularity,
+        slices=len(walk.slices),
+        profile=profile.name,
+        is_profile_assumed=account.quota is None,
+        list_units=listing,
+        get_units=getting,
+        units_per_minute=quiet,
+        seconds=(listing + getting) / quiet * MINUTE_S,
+        seconds_when_busy=(listing + getting) / busy * MINUTE_S,
+        sizes=sizes,
+        disk_bytes=math.ceil(to_fetch * sizes.bytes_each),
+        free_bytes=_free(root),
+    )
+
+
+def _units(profile: QuotaProfile, walk: WalkPlan, to_fetch: int, page_size: int) -> tuple[int, int]:
+    """Every slice takes a page, and full pages come on top; every message to be fetched is one get."""
+    pages = len(walk.slices) + walk.profile.messages_total // page_size
+    return pages * profile.cost(Method.MESSAGES_LIST), to_fetch * profile.cost(Method.MESSAGES_GET)
+
+
+def _per_minute(profile: QuotaProfile, reserve: Reserve, *, busy: bool) -> int:
+    used = profile.units_per_minute if busy else 0
+    return profile.units_per_minute - reserve.kept(profile.units_per_minute, used)
+
+
+def _in_archive(root: Path, email: str) -> tuple[int, Sizes | None]:
+    """How much of the mailbox is there already, and what a message takes on disk, index and all."""
+    sql = "SELECT count(*), coalesce(sum(gmail_id IS NOT NULL AND deleted_at_source IS NULL), 0) FROM messages"
+    total = known = 0
+    with ArchiveReader(root) as archive:
+        for shard in archive.shards(email):
+            [(messages, at_source)] = shard.query(sql)
+            total, known = total + messages, known + at_source
+    if total < _SAMPLED_SLICES * _SAMPLED_EACH:
+        return known, None
+    size = sum(path_of(root, name).stat().st_size for name in shards_on_disk(root, account_name(email)))
+    return known, Sizes(size / total, total, "what is stored already, with its index")
+
+
+async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
+    """The sizes of a few messages from all over the mailbox; asked for without their bodies."""
+    dice = random.Random(0)  # noqa: S311 - the same sample for the same mailbox
+    ids: list[str] = []
+    for part in dice.sample(list(slices), min(_SAMPLED_SLICES, len(slices))):
+        before = "" if part.end is None else f" before:{part.end}"
+        ids += await _some(client, f"after:{part.start}{before}", _SAMPLED_EACH)
+    if not ids:  # a mailbox with little mail in many months
+        ids = await _some(client, "", _SAMPLED_SLICES * _SAMPLED_EACH)
+    found = await client.get_messages(ids, Format.MINIMAL)
+    sizes = [each.message.size_estimate for each in found if isinstance(each, Got) and each.message.size_estimate]
+    if not sizes:
+        return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
+    return Sizes(sum(sizes) / len(sizes), len(sizes), "messages looked at; packed they take less, their index more")
+
+
+async def _some(client: GmailClient, query: str, count: int) -> list[str]:
+    async for page in client.list_messages(query, include_spam_trash=True, page_size=count):
+        return [message.id for message in page.messages]
+    return []
+
+
+def _free(root: Path) -> int:
+    """Of the disk that the archive is on, or will be."""
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())
+    return shutil.disk_usage(existing).free

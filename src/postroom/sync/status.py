@@ -1,0 +1,65 @@
+"""How an account's sync stands, from the database alone: for people who were not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+
+from postroom.accounts.store import Account
+from postroom.db import Tx
+from postroom.db.tables.sync import bad_messages, history_cursors
+from postroom.sync.alert_store import AlertRecord, alerts_of
+from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    account: str
+    phase: str
+    """`never synced`, `first sync`, `comparing again` after an expired history id, or `up to date`."""
+    watermark: int
+    slices_open: int
+    slices_done: int
+    """Done, but beyond one that is not."""
+    counters: Mapping[str, int]
+    bad: int
+    alerts: tuple[AlertRecord, ...]
+    """Those in force."""
+    history_id: str | None
+    history_read_at: datetime | None
+    reader: str | None
+    """Who reads the account's changes now."""
+
+
+def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
+    state = find_state(tx, account.id)
+    slices = slices_of(tx, account.id)
+    cursor = tx.execute(select(history_cursors).where(history_cursors.c.account_id == account.id)).one_or_none()
+    bad = tx.execute(select(func.count()).where(bad_messages.c.account_id == account.id)).scalar_one()
+    is_read = cursor is not None and cursor.lease_expires_at is not None and cursor.lease_expires_at > now
+    return SyncStatus(
+        account=account.email,
+        phase=_phase(state, slices),
+        watermark=0 if state is None else state.watermark,
+        slices_open=sum(not row.is_done for row in slices),
+        slices_done=sum(row.is_done for row in slices),
+        counters={} if state is None else state.counters,
+        bad=int(bad),
+        alerts=tuple(alert for alert in alerts_of(tx, account.id) if alert.is_in_force),
+        history_id=None if cursor is None else cursor.history_id,
+        history_read_at=None if cursor is None else cursor.updated_at,
+        reader=cursor.holder if cursor is not None and is_read else None,
+    )
+
+
+def _phase(state: SyncState | None, slices: Sequence[SliceRow]) -> str:
+    if state is None:
+        return "never synced"
+    # After a walk, only the time that has passed since is listed: one slice, which has an end.
+    is_proving_the_newest = len(slices) == 1 and slices[0].slice.end is not None
+    if not state.is_walking or is_proving_the_newest:
+        return "up to date"
+    return "first sync" if state.walk == 1 else "comparing again"

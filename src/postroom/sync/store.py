@@ -1,0 +1,231 @@
+"""The archive as the sync sees it: for one account, from the event loop, and never in its way.
+
+Everything that touches the archive runs on one thread. It waits while the shard writers are behind, and so does whoever
+brings mail: that is the back-pressure. Mail that several workers bring at the same time goes to disk together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from postroom.archive.model import IncomingMail, Relabelling, Stored
+from postroom.archive.preparing import prepare
+from postroom.archive.store import Archive, Submission
+from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.settings import ArchiveSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    mails: Sequence[IncomingMail]
+    answer: asyncio.Future[list[Stored]]
+    end: asyncio.Future[None]
+    """Comes however it went, also for whoever has given up."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(mail.raw) for mail in self.mails)
+
+    def succeed(self, stored: list[Stored]) -> None:
+        self.end.set_result(None)
+        if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
+            self.answer.set_result(stored)
+
+    def fail(self, error: Exception) -> None:
+        self.end.set_result(None)
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ArchiveStore:
+    """One account's part of an archive that this process owns. `of` gives another account's, on the same thread."""
+
+    def __init__(self, archive: Archive, email: str, thread: ThreadPoolExecutor | None = None) -> None:
+        self.email = email
+        self._archive = archive
+        self._thread = thread or ThreadPoolExecutor(1, "archive")
+        self._waiting: deque[_Request] = deque()
+        self._bringing: asyncio.Task[None] | None = None
+        self._commits: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    @property
+    def root(self) -> Path:
+        return self._archive.root
+
+    def of(self, email: str) -> ArchiveStore:
+        return ArchiveStore(self._archive, email, self._thread)
+
+    async def known(self, gmail_ids: Sequence[str]) -> set[str]:
+        """Which of these are in the archive already."""
+        return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
+
+    async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:
+        """When this returns, they are on disk. The answers stand in the order of the mail."""
+        if not mails:
+            return []
+        asked: asyncio.Future[list[Stored]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(mails, asked, self._begin()))
+        if self._bringing is None or self._bringing.done():
+            self._bringing = asyncio.create_task(self._bring(), name="archive")
+        return await asked
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Mail is being fetched for the archive, in the state that it has now: `settled` waits for it."""
+        end = self._begin()
+        try:
+            yield
+        finally:
+            end.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
+
+        Whoever applies news from the source calls this between hearing of it and applying it: else mail that was
+        fetched before the news, and is stored after it, would bring the old state back.
+        """
+        while_waiting = set(self._under_way)
+        if while_waiting:
+            await asyncio.wait(while_waiting)
+
+    async def set_labels(self, labels: Mapping[str, frozenset[str]]) -> set[str]:
+        """Record the labels that messages now have; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.set_labels(self.email, labels))
+
+    async def mark_deleted(self, gmail_ids: Sequence[str], when: datetime) -> set[str]:
+        """Record that messages were deleted at the source; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.mark_deleted(self.email, gmail_ids, when))
+
+    async def unmark_deleted(self, gmail_ids: Sequence[str]) -> set[str]:
+        """They are at the source after all; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.unmark_deleted(self.email, gmail_ids))
+
+    async def change_labels(self, changes: Sequence[Relabelling]) -> set[str]:
+        """Apply what was given and taken, in this order; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.change_labels(self.email, changes))
+
+    async def rename_label(self, old: str, new: str) -> None:
+        await self.run(lambda archive: archive.rename_label(self.email, old, new))
+
+    async def label_names(self) -> set[str]:
+        """Every label that some message has or had."""
+        return await self.run(lambda archive: archive.label_names(self.email))
+
+    async def label_members(self, label: str) -> set[str]:
+        """The Gmail ids that have this label, without those that are deleted at the source."""
+        return await self.run(lambda archive: archive.label_members(self.email, label))
+
+    async def checkpoint(self) -> None:
+        """Everything stored so far stands in the shards themselves."""
+        await self.run(lambda archive: archive.checkpoint())
+
+    async def run(self, work: Callable[[Archive], T]) -> T:
+        """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
+
+    async def drain(self) -> None:
+        """Wait until what was brought is on disk, also where whoever brought it has given up."""
+        if self._bringing is not None:
+            await asyncio.gather(self._bringing, return_exceptions=True)
+            await asyncio.gather(*self._commits, return_exceptions=True)
+
+    async def close(self) -> None:
+        """After everybody has stopped bringing: checkpoint, and let the archive go."""
+        await self.drain()
+        try:
+            await self.run(lambda archive: archive.close())
+        finally:
+            self._thread.shutdown()
+
+    def _begin(self) -> asyncio.Future[None]:
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(end)
+        end.add_done_callback(self._under_way.discard)
+        return end
+
+    async def _bring(self) -> None:
+        """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""
+        while self._waiting:
+            together = self._next_commit()
+            try:
+                submission = await self._submit([mail for request in together for mail in request.mails])
+            except Exception as error:
+                self._in_background(self._store_apart(together, error))
+            else:
+                self._in_background(self._answer(together, submission))
+
+    def _in_background(self, commit: Coroutine[Any, Any, None]) -> None:
+        # Apart from `_bring`, which ends when nothing waits: else mail that comes while the last commit is under way
+        # would find it neither at work nor done.
+        task = asyncio.create_task(commit, name="archive commit")
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+
+    def _next_commit(self) -> list[_Request]:
+        """As many requests as fit into one transaction, and at least one."""
+        together: list[_Request] = []
+        messages = size = 0
+        while self._waiting:
+            request = self._waiting[0]
+            messages, size = messages + len(request.mails), size + request.size
+            if together and (messages > MESSAGES_PER_COMMIT or size > BYTES_PER_COMMIT):
+                break
+            together.append(self._waiting.popleft())
+        return together
+
+    async def _answer(self, together: list[_Request], submission: Submission) -> None:
+        try:
+            stored = iter(await _on_disk(submission))
+        except Exception as error:
+            await self._store_apart(together, error)
+            return
+        for request in together:
+            request.succeed([next(stored) for _ in request.mails])
+
+    async def _store_apart(self, together: list[_Request], error: Exception) -> None:
+        """Storing them together failed: each by itself, so that nobody pays for another's mail."""
+        if len(together) == 1:
+            together[0].fail(error)
+            return
+        for request in together:
+            try:
+                request.succeed(await _on_disk(await self._submit(request.mails)))
+            except Exception as own:
+                request.fail(own)
+
+    async def _submit(self, mails: Sequence[IncomingMail]) -> Submission:
+        return await self.run(lambda archive: archive.submit(self.email, [prepare(mail) for mail in mails]))
+
+
+async def _on_disk(submission: Submission) -> list[Stored]:
+    """On another thread, so that the archive's own can prepare what comes next meanwhile."""
+    return await asyncio.to_thread(submission.result)
+
+
+@asynccontextmanager
+async def opened_store(
+    root: Path, email: str, settings: ArchiveSettings | None = None, purpose: str = "postroom sync"
+) -> AsyncIterator[ArchiveStore]:
+    """The archive below `root`, owned by this process until the block ends."""
+    thread = ThreadPoolExecutor(1, "archive")
+    try:
+        archive = await asyncio.get_running_loop().run_in_executor(thread, Archive, root, settings, purpose)
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise
+    store = ArchiveStore(archive, email, thread)
+    try:
+        yield store
+    finally:
+        await store.close()

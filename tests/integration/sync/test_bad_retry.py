@@ -1,0 +1,103 @@
+"""Bad messages are tried again: in time, after a change of the code, and by hand. On both databases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from postroom.db import Database
+from postroom.domain.clock import ManualClock
+from postroom.domain.errors import NotFound
+from postroom.gmail.errors import Unavailable
+from postroom.gmail.sim.faults import Fault, Rule
+from postroom.settings import SyncSettings
+from postroom.sync.bad import BadRetry, Retried, is_due
+from postroom.sync.bringing import READER_VERSION
+from postroom.sync.state import BadMessage, bad_of, record_bad
+from tests.support.databases import on_sqlite
+from tests.support.followed import Followed, followed
+from tests.support.sim_mail import mailbox
+
+pytestmark = pytest.mark.req("SY-5")
+
+DAY = timedelta(hours=24)
+POISON = Fault(kind="malformed")
+
+
+@pytest.fixture
+async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Followed]:
+    """Three letters at the source, all of them listed as bad."""
+    async with followed(database, mailbox(3), tmp_path / "archive", clock) as made:
+        for gmail_id in ids_of(made):
+            await database.write(
+                lambda tx, key=gmail_id: record_bad(tx, made.account.id, key, "no", READER_VERSION, clock.now())  # type: ignore[misc]
+            )
+        yield made
+
+
+def ids_of(scene: Followed) -> list[str]:
+    return sorted(str(each["id"]) for each in scene.control.truth(hashes=False))
+
+
+def retry_of(scene: Followed) -> BadRetry:
+    return BadRetry(scene.database, scene.account.id, scene.bringer(), SyncSettings(), scene.clock)
+
+
+async def bad(scene: Followed) -> dict[str, BadMessage]:
+    return {each.gmail_id: each for each in await scene.database.read(lambda tx: bad_of(tx, scene.account.id))}
+
+
+async def test_stored_and_gone_ones_are_forgotten_and_the_others_counted_once_more(
+    scene: Followed, clock: ManualClock
+) -> None:
+    poison, gone, good = ids_of(scene)
+    scene.control.add_fault(Rule(fault=POISON, method="messages.get", ids=frozenset({poison})))
+    await scene.client.delete_message(gone)
+    clock.advance(DAY.total_seconds())
+    retried = await retry_of(scene).retry_due()
+    assert retried == Retried(frozenset({good}), frozenset({gone}), frozenset({poison}))
+    assert set(scene.present()) == {good}
+    left = await bad(scene)
+    assert {key: each.tries for key, each in left.items()} == {poison: 2}
+    assert left[poison].last_tried == clock.now()
+    assert left[poison].first_seen < clock.now()
+
+
+@on_sqlite
+async def test_nothing_is_asked_for_before_its_time(scene: Followed, clock: ManualClock) -> None:
+    clock.advance(DAY.total_seconds() - 1)
+    scene.control.reset_counters()
+    assert await retry_of(scene).retry_due() == Retried()
+    assert scene.control.state().requests == 0
+
+
+async def test_a_change_of_the_code_that_reads_mail_makes_all_due() -> None:
+    now = ManualClock().now()
+    message = BadMessage("18c", "unreadable", now, now, 1, READER_VERSION)
+    settings = SyncSettings(bad_retry_hours=24)
+    assert not is_due(message, settings, now)
+    assert is_due(replace(message, reader_version=READER_VERSION - 1), settings, now)
+    assert is_due(message, settings, now + DAY)
+
+
+@on_sqlite
+async def test_by_hand_they_are_tried_at_once_some_or_all(scene: Followed) -> None:
+    first, *others = ids_of(scene)
+    assert (await retry_of(scene).retry([first])).stored == {first}
+    assert (await retry_of(scene).retry()).stored == set(others)
+    assert await bad(scene) == {}
+    with pytest.raises(NotFound, match="not among the bad messages"):
+        await retry_of(scene).retry([first])
+
+
+@on_sqlite
+async def test_a_service_that_is_down_is_held_against_no_message(scene: Followed, clock: ManualClock) -> None:
+    scene.control.add_fault(Rule(fault=Fault(kind="error", code=503)))
+    clock.advance(DAY.total_seconds())
+    with pytest.raises(Unavailable):
+        await retry_of(scene).retry_due()
+    assert {each.tries for each in (await bad(scene)).values()} == {1}
