@@ -36,9 +36,7 @@ class App:
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
         """A worker for every job type, with the recurring schedules declared."""
-        recurring = jobs.schedules(self.settings)
-        await self.queue.declare_schedules(PRUNE_DAILY, *(each for each in recurring.values() if each is not None))
-        await self.queue.remove_schedules(*(name for name, each in recurring.items() if each is None))
+        await self.queue.declare_schedules(PRUNE_DAILY, *jobs.schedules(self.settings))
         return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
 
 

@@ -62,15 +62,6 @@ class JobQueue:
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare(tx, self.catalogue, wanted, self.clock.now()))
 
-    async def remove_schedules(self, *names: str) -> None:
-        """Jobs that they have enqueued already stay."""
-
-        def run(tx: Tx) -> None:
-            for name in names:
-                schedules.remove(tx, name)
-
-        await self.database.write(run)
-
     def fire_schedules(self, tx: Tx) -> list[str]:
         """Enqueue what is due now; returns the names of the schedules."""
         self._wake_after(tx, Topic.WORK)

@@ -7,7 +7,7 @@ process is doing its work.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from postroom.accounts.history import ReaderElsewhere, ReaderLost
@@ -35,18 +35,15 @@ JOB_TYPES = (EACH_ACCOUNT, SYNC, BAD_RETRY, ARCHIVE)
 ForAccount = Callable[[Account], Awaitable[Json]]
 
 
-def schedules(settings: Settings) -> Mapping[str, Schedule | None]:
-    """The recurring jobs by the names of their schedules; None for those that are off."""
+def schedules(settings: Settings) -> list[Schedule]:
+    """Of those that are not switched off."""
     recurring = settings.recurring
     cadences = {
         SYNC: recurring.sync,
         BAD_RETRY: recurring.bad_messages,
         ARCHIVE: recurring.archiver if settings.archiver.enabled else OFF,
     }
-    return {
-        job_type.name: None if cadence == OFF else _schedule(job_type, cadence)
-        for job_type, cadence in cadences.items()
-    }
+    return [_schedule(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
 
 
 def handlers(sync: SyncService, archiver: ArchiverService) -> dict[str, Handler]:
