@@ -26,6 +26,7 @@ from postroom.mail.query.nodes import (
     Text,
 )
 
+LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
 _WORD = re.compile(r"[^\W_]+")
 _LARGEST = (1 << 63) - 1
 _SHALLOW = 4
@@ -79,10 +80,10 @@ class Conditions:
             case MessageId(value):
                 return Condition(f"{self._column('message_id')} IN (?, ?)", message_ids(value))
             case Labelled(name):
-                found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = ? AND id = {self.id})"
-                return Condition(found, (self.labels.id_of(name),))
+                found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = {LABEL} AND id = {self.id})"
+                return Condition(found, (name,))
             case HasUserLabel():
-                return self._has_one_of(self.labels.user_ids())
+                return self._has_one_of(self.labels.of_the_user)
             case Text():
                 return self._copied_to(node.words)
             case Anywhere():
@@ -90,10 +91,10 @@ class Conditions:
             case _:
                 assert_never(node)
 
-    def _has_one_of(self, labels: Sequence[int]) -> Condition:
-        marks = ", ".join("?" * len(labels))
-        found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({marks}))"
-        return Condition(found, tuple(labels))
+    def _has_one_of(self, names: Sequence[str]) -> Condition:
+        labels = f"SELECT label FROM labels WHERE name IN ({', '.join('?' * len(names))})"
+        found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
+        return Condition(found, tuple(names))
 
     def _copied_to(self, words: str) -> Condition:
         found = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from postroom.archive.search.labels import LabelIndex
 from postroom.mail.query import opens_spam_and_trash
 from postroom.mail.query.nodes import (
@@ -26,6 +28,18 @@ def without_spam_and_trash(node: Node) -> Node:
     return node if opens_spam_and_trash(node) else And((node, *(Not(Labelled(label)) for label in _HIDDEN)))
 
 
+def labels_in(node: Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:
+    """The labels that a query names, and whether it wants them."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from labels_in(part, wanted=wanted)
+        case Not(part):
+            yield from labels_in(part, wanted=not wanted)
+        case Labelled(name):
+            yield name, wanted
+
+
 def fold(node: Node, labels: LabelIndex) -> Node:
     """The same query for one shard, in which every `Labelled` is the exact name of a label there."""
     match node:
@@ -38,7 +52,7 @@ def fold(node: Node, labels: LabelIndex) -> Node:
         case Labelled(name):
             return _any([Labelled(spelling) for spelling in labels.spellings(name)])
         case HasUserLabel():
-            return node if labels.user_ids() else NOTHING
+            return node if labels.of_the_user else NOTHING
         case Anywhere():
             return EVERYTHING
         case Text(TextField.BCC, words):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from postroom.archive.rowids import first_id
 from postroom.archive.search.alternatives import MOST, Alternative, alternatives
-from postroom.archive.search.conditions import Condition, Conditions, message_ids
+from postroom.archive.search.conditions import LABEL, Condition, Conditions, message_ids
 from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.matching import any_of, these_but_not
 from postroom.mail.query import span
@@ -144,7 +144,7 @@ def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
 
 def _by_label(alternative: Alternative, label: Labelled, labels: LabelIndex) -> Select:
     conditions = Conditions("driver.id", labels, has_message_row=False)
-    driver = Condition("driver.label = ?", (labels.id_of(label.label),))
+    driver = Condition(f"driver.label = {LABEL}", (label.label,))
     return _driven("message_labels", conditions, alternative, (driver,), done=label, text=_text(alternative))
 
 
