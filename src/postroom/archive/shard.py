@@ -49,11 +49,11 @@ def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
     """The one place where SQLite's complaints about a shard become ours."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return Retryable(f"The disk that holds {what} is full; nothing was half stored. Free some space and go on.")
+            return Retryable(f"The disk that holds {what} is full. Nothing is half stored; free some space and go on.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Retryable(f"{what} is locked by another process.")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return Fatal(f"{what} cannot be opened for writing ({error}): check who owns the file and its folder.")
+            return Fatal(f"{what} cannot be used ({error}): check that it is there, and who owns it and its folder.")
         case _:
             return Fatal(
                 f"{what} is damaged ({error}). Run `postroom verify`: it tells what is lost and rebuilds the rest."
