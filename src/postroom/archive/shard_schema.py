@@ -8,8 +8,10 @@ from __future__ import annotations
 
 APPLICATION_ID = 0x506F7374  # "Post"
 VERSION = 1
+LARGE_MESSAGE_BYTES = 64 << 10
+"""Messages of this size and more have an index of their own."""
 
-TABLES = """
+TABLES = f"""
 CREATE TABLE shard (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE messages (
@@ -31,6 +33,7 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_message_id ON messages (message_id);
 CREATE INDEX messages_thread ON messages (thread_id, id);
+CREATE INDEX messages_large ON messages (id, size) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE raw (                          -- the exact bytes: unpack data, then insert the pieces at their positions
     id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,

@@ -51,8 +51,14 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
     """Finds any of the phrases in folded text, and tells by its group which one."""
     words = [_WORD.findall(_folded(phrase))[:_MOST_WORDS] for phrase in phrases]
-    spelled = [r"[\W_]+".join(map(re.escape, some)) for some in words if some]
-    return re.compile("|".join(rf"(?<![^\W_])({one})(?![^\W_])" for one in spelled)) if spelled else None
+    spelled = [_spelled(*map(re.escape, some)) for some in words if some]
+    return re.compile("|".join(spelled)) if spelled else None
+
+
+def _spelled(first: str, *others: str) -> str:
+    """Begins with letters, which are looked for faster than a place where a word begins; that is checked afterwards."""
+    rest = "".join(rf"[\W_]+{word}" for word in others)
+    return rf"({first}(?<![^\W_]{first}){rest})(?![^\W_])"
 
 
 def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
