@@ -123,4 +123,5 @@ def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
 
 def _clean(text: str) -> str:
     """Any text as one that a database takes: no NULs, and no halves of characters."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode()
+    text = text.replace("\0", " ")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

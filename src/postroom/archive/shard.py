@@ -17,7 +17,7 @@ _FOR_WRITING = (
     "synchronous = FULL",
     "foreign_keys = ON",
     "temp_store = MEMORY",
-    "cache_size = -8192",  # KiB, for each open shard: a long import has one for every year
+    "cache_size = -4096",  # KiB, for each shard that is being written: a long import has one for every year
 )
 
 
