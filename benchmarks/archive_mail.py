@@ -108,7 +108,7 @@ def _letter(index: int, date: datetime, parts: tuple[str, str, str, bytes]) -> b
     sender, subject, text, attachment = parts
     head = f"From: {sender}\nTo: {OWNER}\nMessage-ID: <{index}@example.org>\nSubject: {subject}\n"
     head += f"Date: {date:%d %b %Y %H:%M:%S} +0000\nMIME-Version: 1.0\n"
-    body = f"{text}\nreference r{index}x\n"
+    body = f"{text} r{index}x\n"
     if not attachment:
         return f"{head}\n{body}".encode()
     start = f'{head}Content-Type: multipart/mixed; boundary="=_b"\n\n--=_b\nContent-Type: text/plain\n\n{body}\n--=_b\n'

@@ -19,8 +19,11 @@ _PER_CLASS = 10
 _MEDIUM = (0.005, 0.03)
 """Of all messages, so many have a word that is neither rare nor common."""
 _VERY_COMMON = 5
-_WORD = re.compile(r"(?!(?:and|not|xor|near|adj)\b)[a-z][a-z0-9]{2,}")  # without the operators of notmuch
-_LABELS = ("Finance", "Travel", "Family", "Projects/House", "To read")
+_WORD = re.compile(r"[^\W_]+")
+_PLAIN = re.compile(r"(?!(?:and|not|xor|near|adj)$)[a-z][a-z0-9]{2,}")
+"""Words that both cut and spell alike, and that are no operators of notmuch."""
+LABELS = ("Finance", "Travel", "Family", "Projects/House", "To read")
+LEFT_OUT = ("SPAM", "TRASH")
 _RAREST_LABEL = "Projects/House"
 
 
@@ -45,9 +48,10 @@ class Words:
 def words_of(sample: Sequence[bytes]) -> Words:
     mails = [parse_mail(raw) for raw in sample]
     texts = [_WORD.findall(mail.best_text.lower()) for mail in mails]
-    of_messages = Counter(word for text in texts for word in set(text))
+    of_messages = Counter(word for text in texts for word in set(text) if _PLAIN.fullmatch(word))
     low, high = (share * len(mails) for share in _MEDIUM)
-    phrases = Counter(" ".join(text[at : at + 3]) for text in texts for at in range(len(text) - 2))
+    triples = (text[at : at + 3] for text in texts for at in range(len(text) - 2))
+    phrases = Counter(" ".join(words) for words in triples if all(map(_PLAIN.fullmatch, words)))
     return Words(
         common=[word for word, _ in of_messages.most_common(_VERY_COMMON)],
         medium=sorted(word for word, count in of_messages.items() if low <= count <= high),
@@ -62,7 +66,7 @@ def words_of(sample: Sequence[bytes]) -> Words:
 def _repeated(mails: Sequence[ParsedMail], text: Callable[[ParsedMail], str]) -> list[str]:
     """Words that stand in this text of at least two messages and of no more than a tenth of them."""
     found = Counter(word for mail in mails for word in set(_WORD.findall(text(mail).lower())))
-    return sorted(word for word, count in found.items() if 2 <= count <= len(mails) // 10)
+    return sorted(word for word, count in found.items() if 2 <= count <= len(mails) // 10 and _PLAIN.fullmatch(word))
 
 
 def queries(words: Words) -> list[Query]:
@@ -80,7 +84,7 @@ def queries(words: Words) -> list[Query]:
         "word NOT very common": lambda: _without(dice.choice(words.medium), dice.choice(words.common)),
         "NOT very common": lambda: _without("", dice.choice(words.common)),
         "word in a quarter": lambda: _in_quarter(dice.choice(words.medium), dice.choice(words.dates)),
-        "label and word": lambda: _labelled(dice.choice(_LABELS), dice.choice(words.medium)),
+        "label and word": lambda: _labelled(dice.choice(LABELS), dice.choice(words.medium)),
         "rarest label and very common": lambda: _labelled(_RAREST_LABEL, dice.choice(words.common)),
         "larger:": lambda: (f"larger:{dice.choice((60, 100, 300, 2_000))}K", None),
         "larger: and word": lambda: (f"larger:{dice.choice((10, 60, 100))}K {dice.choice(words.medium)}", None),

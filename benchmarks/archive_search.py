@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.archive_queries import LEFT_OUT
 from benchmarks.libnotmuch import Notmuch
 from postroom.archive.search import Search
 
 PAGE = 20
-EXCLUDED = ("SPAM", "TRASH")
 
 Ask = Callable[[str], list[str]]
 """Gives the Message-IDs of the first page."""
@@ -36,7 +36,7 @@ def postroom(home: Path) -> Ask:
 
 def notmuch(home: Path) -> Ask:
     database = Notmuch(home / "config")
-    return lambda query: [row.message_id for row in database.search(query, PAGE, EXCLUDED)]
+    return lambda query: [row.message_id for row in database.search(query, PAGE, LEFT_OUT)]
 
 
 def measure(ask: Ask, queries: Sequence[str], rounds: int) -> dict[str, object]:
