@@ -39,7 +39,8 @@ def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """A reader of its own: it never waits for the writer, and can change nothing."""
-    connection = _connect(path, f"file:{uri_path(path)}?mode=ro")
+    immutable = "&immutable=1" if _cannot_change(path) else ""
+    connection = _connect(path, f"file:{uri_path(path)}?mode=ro{immutable}")
     connection.execute("PRAGMA query_only = ON")
     _check(connection, path)
     return connection
@@ -65,6 +66,16 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
         return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
     except sqlite3.Error as error:
         raise storage_error(error, str(path)) from error
+
+
+def _cannot_change(path: Path) -> bool:
+    """On a medium that takes no writing SQLite cannot make the files that readers share with a writer; if nothing
+    waits in a log there, it need not."""
+    try:
+        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError:
+        return False
+    return bool(is_read_only) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def uri_path(path: Path) -> str:
