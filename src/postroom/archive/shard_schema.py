@@ -83,10 +83,10 @@ CREATE TABLE attachments (
 
 CREATE TABLE texts (                        -- what the index was made from
     id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
-    subject TEXT, sender TEXT, recipients TEXT, cc TEXT, body TEXT, filenames TEXT, list TEXT
+    subject TEXT, sender TEXT, recipients TEXT, cc TEXT, bcc TEXT, body TEXT, filenames TEXT, list TEXT
 );
 CREATE VIRTUAL TABLE search USING fts5 (
-    subject, sender, recipients, cc, body, filenames, list,
+    subject, sender, recipients, cc, bcc, body, filenames, list,
     content = 'texts', content_rowid = 'id', tokenize = "unicode61 remove_diacritics 2"
 );
 """

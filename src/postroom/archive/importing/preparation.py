@@ -109,7 +109,7 @@ def _unparsed(mail: IncomingMail, problem: str) -> PreparedMail:
         cuts=[],
         sender="",
         subject="",
-        texts=Texts("", "", "", "", "", "", ""),
+        texts=Texts(*[""] * len(Texts._fields)),
         recipients=[],
         attachments=[],
         problems=(problem,),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -27,7 +25,6 @@ from postroom.mail.query.nodes import (
 )
 
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
-_WORD = re.compile(r"[^\W_]+")
 _LARGEST = (1 << 63) - 1
 _SHALLOW = 4
 
@@ -51,7 +48,7 @@ class Conditions:
 
     def of(self, node: Node) -> Condition:
         """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
-        if is_text(node):
+        if isinstance(node, Text) or is_text(node):
             found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
             return Condition(found, (expression(node),))
         match node:
@@ -66,7 +63,7 @@ class Conditions:
                 return self._leaf(node)
 
     def _leaf(
-        self, node: Text | Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
     ) -> Condition:
         match node:
             case Received(start, end):
@@ -84,8 +81,6 @@ class Conditions:
                 return Condition(found, (name,))
             case HasUserLabel():
                 return self._has_one_of(self.labels.of_the_user)
-            case Text():
-                return self._copied_to(node.words)
             case Anywhere():
                 return Condition("TRUE")
             case _:
@@ -95,13 +90,6 @@ class Conditions:
         labels = f"SELECT label FROM labels WHERE name IN ({', '.join('?' * len(names))})"
         found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
         return Condition(found, tuple(names))
-
-    def _copied_to(self, words: str) -> Condition:
-        found = (
-            f"EXISTS (SELECT 1 FROM recipients WHERE id = {self.id} AND kind = 'bcc' "
-            "AND has_words(name || ' ' || address, ?))"
-        )
-        return Condition(found, (words.replace("\0", " "),))
 
     def _size(self, sign: str, value: int) -> Condition:
         return Condition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
@@ -113,16 +101,6 @@ class Conditions:
 def message_ids(value: str) -> tuple[str, str]:
     """As the archive keeps it, with or without its angle brackets."""
     return f"<{value}>", value
-
-
-def has_words(text: str, words: str) -> bool:
-    """Whether these words stand in the text side by side, in any case and with or without accents."""
-    return _spaced(words) in _spaced(text)
-
-
-def _spaced(text: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
-    return f" {' '.join(_WORD.findall(plain.casefold()))} "
 
 
 def _between(id: str, start: int | None, end: int | None) -> Condition:

@@ -15,8 +15,6 @@ from postroom.mail.query.nodes import (
     Node,
     Not,
     Or,
-    Text,
-    TextField,
 )
 
 NOTHING = Or(())
@@ -55,8 +53,6 @@ def fold(node: Node, labels: LabelIndex) -> Node:
             return node if labels.of_the_user else NOTHING
         case Anywhere():
             return EVERYTHING
-        case Text(TextField.BCC, words):
-            return And((Text(TextField.TO, words), node))  # the index knows To and Bcc together: few are left to check
         case _:
             return node
 

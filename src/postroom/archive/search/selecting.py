@@ -20,7 +20,7 @@ from postroom.archive.shard_schema import LARGE_MESSAGE_BYTES
 from postroom.mail.query import span
 from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Received, Size
 
-_WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
+_WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from postroom.archive.layout import ShardName, account_name
 from postroom.archive.reading import ShardReader, shards_on_disk
-from postroom.archive.search.conditions import has_words
 from postroom.archive.search.labels import LabelIndex
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 
@@ -32,7 +31,6 @@ class SearchReader(ShardReader):
     def __init__(self, root: Path, name: ShardName) -> None:
         super().__init__(root, name)
         self._file = _identity(self._path)
-        self._connection.create_function("has_words", 2, has_words, deterministic=True)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._version: object = None
