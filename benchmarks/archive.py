@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -69,13 +70,11 @@ class Contest:
     def imports(self, rounds: int, formats: Sequence[str]) -> Iterator[Import]:
         """The contenders take turns, so that noise hits all alike. What the last ones made is left to be searched."""
         contenders: dict[str, Callable[[Path], Import]] = {
-            f"{OURS}-{format}": lambda home, format=format: archive_imports.postroom(  # type: ignore[misc]
-                self._files, format, home, self._count
-            )
+            f"{OURS}-{format}": partial(archive_imports.postroom, self._files, self._count, format)
             for format in formats
         }
         if self._with_peer:
-            contenders[PEER] = lambda home: archive_imports.notmuch(self._files, home, self._count)
+            contenders[PEER] = partial(archive_imports.notmuch, self._files, self._count)
         for _ in range(rounds):
             for name, run in contenders.items():
                 home = self._folder / name

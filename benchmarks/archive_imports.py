@@ -30,20 +30,20 @@ class Import:
     """Mail included: notmuch needs the Maildir, we do not need the mail's files any more."""
 
 
-def postroom(files: MailFiles, format: str, home: Path, count: int) -> Import:
+def postroom(files: MailFiles, count: int, format: str, home: Path) -> Import:
     mail = files.maildir if format == "maildir" else files.mbox
     command = [sys.executable, "-m", "postroom", "import", format, str(mail), "--account", OWNER, "--json"]
-    done = _measured(command, {"POSTROOM_HOME": str(home)})
+    done = _measured(command, {"POSTROOM_HOME": str(home)}, home)
     return Import(f"postroom, {format}", count / done.seconds, done.cpu_seconds, done.peak_mb, _megabytes(home))
 
 
-def notmuch(files: MailFiles, home: Path, count: int) -> Import:
+def notmuch(files: MailFiles, count: int, home: Path) -> Import:
     (home / "config").write_text(
         f"[database]\npath={home / 'index'}\nmail_root={files.maildir}\n[user]\nname=Owner\nprimary_email={OWNER}\n"
         "[new]\ntags=\n[maildir]\nsynchronize_flags=false\n"
     )
     (home / "index").mkdir()
-    done = _measured(["notmuch", "new", "--quiet"], {"NOTMUCH_CONFIG": str(home / "config")})
+    done = _measured(["notmuch", "new", "--quiet"], {"NOTMUCH_CONFIG": str(home / "config")}, home)
     disk = _megabytes(home) + _megabytes(files.maildir)
     return Import("notmuch, maildir", count / done.seconds, done.cpu_seconds, done.peak_mb, disk)
 
@@ -64,7 +64,7 @@ class _Measured:
     peak_mb: float
 
 
-def _measured(command: list[str], environment: dict[str, str]) -> _Measured:
+def _measured(command: list[str], environment: dict[str, str], home: Path) -> _Measured:
     """Until the command has ended and the disk has what it wrote."""
     started = time.perf_counter()
     with tempfile.TemporaryFile() as complaints:
@@ -72,7 +72,7 @@ def _measured(command: list[str], environment: dict[str, str]) -> _Measured:
         memory = _Memory(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        os.sync()
+        _sync(home)
         seconds = time.perf_counter() - started
         if process.returncode:
             complaints.seek(0)
@@ -115,6 +115,14 @@ def _share_kb(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1])
     return 0
+
+
+def _sync(folder: Path) -> None:
+    """Wait for the disk, for what is in this folder alone: the machine may be writing other things."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened)
 
 
 def _megabytes(folder: Path) -> float:
