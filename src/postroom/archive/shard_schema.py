@@ -33,6 +33,7 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_message_id ON messages (message_id);
 CREATE INDEX messages_thread ON messages (thread_id, id);
+CREATE INDEX messages_facts ON messages (id, size, has_attachment);  -- what a search asks of many, in few pages
 CREATE INDEX messages_large ON messages (id, size) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE raw (                          -- the exact bytes: unpack data, then insert the pieces at their positions

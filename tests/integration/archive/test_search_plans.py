@@ -61,12 +61,19 @@ def plans(root: Path, query: str, *, rare: bool) -> list[str]:
         "larger:1M -invoice",
         "larger:1M in:inbox has:attachment",
         "-invoice -in:sent",
+        "-rfc822msgid:a@b",
+        "smaller:1K -has:attachment",
     ],
 )
 def test_the_newest_are_found_without_a_sort(root: Path, query: str, rare: bool) -> None:
     steps = plans(root, query, rare=rare)
     assert steps
     assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+@pytest.mark.parametrize("query", ["", "-invoice", "smaller:1K", "smaller:1K invoice", "in:inbox -has:attachment"])
+def test_sizes_and_attachments_are_asked_of_a_short_index(root: Path, query: str) -> None:
+    assert any("COVERING INDEX messages_facts" in step for step in plans(root, query, rare=False))
 
 
 @pytest.mark.parametrize("query", ["larger:1M", "larger:64K invoice", "in:inbox larger:1M -invoice"])

@@ -24,6 +24,7 @@ from postroom.mail.query.nodes import (
     Text,
 )
 
+BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
 _LARGEST = (1 << 63) - 1
 _SHALLOW = 4
@@ -95,7 +96,10 @@ class Conditions:
         return Condition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
 
     def _column(self, name: str) -> str:
-        return f"driver.{name}" if self.has_message_row else f"(SELECT {name} FROM messages WHERE id = {self.id})"
+        if self.has_message_row:
+            return f"driver.{name}"
+        index = "" if name == "message_id" else BY_FACTS
+        return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
 
 
 def message_ids(value: str) -> tuple[str, str]:

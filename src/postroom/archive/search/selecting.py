@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from postroom.archive.rowids import first_id
 from postroom.archive.search.alternatives import MOST, Alternative, alternatives
-from postroom.archive.search.conditions import LABEL, Condition, Conditions, message_ids
+from postroom.archive.search.conditions import BY_FACTS, LABEL, Condition, Conditions, message_ids
 from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.matching import any_of, these_but_not
 from postroom.archive.shard_schema import LARGE_MESSAGE_BYTES
@@ -145,7 +145,7 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
     if alternative.wanted:
         return _by_text(alternative, labels)
     conditions = Conditions("driver.id", labels, has_message_row=True)
-    return _driven("messages", conditions, alternative, (), text=_text(alternative))
+    return _driven("messages", conditions, alternative, (), text=_text(alternative), index=BY_FACTS)
 
 
 def _narrowest(facts: Sequence[Labelled], labels: LabelIndex) -> Labelled | None:
