@@ -42,13 +42,16 @@ def notmuch(home: Path) -> Ask:
 def measure(ask: Ask, queries: Sequence[str], rounds: int) -> dict[str, object]:
     pages = [ask(query) for query in queries]
     milliseconds: list[list[float]] = [[] for _ in queries]
+    cpu_milliseconds: list[list[float]] = [[] for _ in queries]
     for _ in range(rounds):
         for number, query in enumerate(queries):
-            started = time.perf_counter()
+            started, cpu_before = time.perf_counter(), time.process_time()
             ask(query)
             milliseconds[number].append((time.perf_counter() - started) * 1_000)
+            cpu_milliseconds[number].append((time.process_time() - cpu_before) * 1_000)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
-    return {"milliseconds": milliseconds, "pages": pages, "peak_mb": peak_mb}
+    times = {"milliseconds": milliseconds, "cpu_milliseconds": cpu_milliseconds}
+    return {**times, "pages": pages, "peak_mb": peak_mb}
 
 
 def main(contender: str, home: str, queries: str, rounds: str) -> None:
