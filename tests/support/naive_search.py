@@ -84,15 +84,15 @@ def _texts(field: TextField, mail: PreparedMail) -> Sequence[str]:
     texts = mail.texts
     match field:
         case TextField.ANY:
-            return [texts.subject, texts.sender, texts.recipients, texts.cc, texts.body, texts.filenames]
+            return [texts.subject, texts.sender, texts.recipients, texts.cc, texts.bcc, texts.body, texts.filenames]
         case TextField.FROM:
             return [texts.sender]
         case TextField.TO:
-            return [texts.recipients]
+            return [texts.recipients, texts.bcc]
         case TextField.CC:
             return [texts.cc]
         case TextField.BCC:
-            return [f"{name} {address}" for kind, address, name in mail.recipients if kind == "bcc"]
+            return [texts.bcc]
         case TextField.SUBJECT:
             return [texts.subject]
         case TextField.LIST:

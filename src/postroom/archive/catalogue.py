@@ -6,11 +6,15 @@ Its counts are written after the shard's own commit and so never claim more than
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from postroom.archive.layout import ShardName
+from postroom.archive.shard import storage_error
+from postroom.domain.errors import Fatal
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS shards (
@@ -34,22 +38,25 @@ class ShardRecord:
 class Catalogue:
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(
-            root / "catalogue.db", isolation_level=None, timeout=30, check_same_thread=False
-        )
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute(_TABLES)
+        self._file = root / "catalogue.db"
+        with self._errors_told():
+            self._connection = sqlite3.connect(self._file, isolation_level=None, timeout=30, check_same_thread=False)
+        try:
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLES):
+                self._execute(statement)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def register(self, name: ShardName) -> None:
-        self._connection.execute(
+        self._execute(
             "INSERT OR IGNORE INTO shards (account, year, part) VALUES (?, ?, ?)", (name.account, name.year, name.part)
         )
 
     def counted(self, name: ShardName, messages: int, expected: int = 0) -> None:
         """Record how many messages a shard holds. Fewer than before, or than expected, is a loss and stays recorded."""
         self.register(name)
-        self._connection.execute(
+        self._execute(
             "UPDATE shards SET lost = lost + max(max(messages, ?) - ?, 0), messages = ? "
             "WHERE account = ? AND year = ? AND part = ?",
             (expected, messages, messages, name.account, name.year, name.part),
@@ -60,7 +67,7 @@ class Catalogue:
 
     def shards(self, account: str | None = None) -> Iterator[ShardRecord]:
         """All shards that should exist, by account and date."""
-        rows = self._connection.execute(
+        rows = self._execute(
             "SELECT account, year, part, messages, lost FROM shards WHERE ? IS NULL OR account = ? "
             "ORDER BY account, year, part",
             (account, account),
@@ -70,3 +77,19 @@ class Catalogue:
 
     def close(self) -> None:
         self._connection.close()
+
+    def _execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._errors_told():
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise Fatal(
+                    f"{self._file} is damaged ({error}). Move it away: a new one is made of the shards that are there. "
+                    "Shards that are gone it cannot miss."
+                ) from error
+            raise storage_error(error, str(self._file)) from error

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from postroom.archive import rowids
 from postroom.archive.model import IncomingMail, Provenance, Stored, StoreOutcome
 from postroom.archive.packing import Cut, pack
-from postroom.archive.preparing import PreparedMail
+from postroom.archive.preparing import PreparedMail, Texts
 
-_SEARCH_COLUMNS = "subject, sender, recipients, cc, body, filenames, list"
+_SEARCH_COLUMNS = ", ".join(Texts._fields)
+_SEARCH_MARKS = ", ".join("?" * len(Texts._fields))
 
 
 class _Known(NamedTuple):
@@ -156,10 +157,10 @@ class Insertion:
                 "INSERT INTO raw_pieces (id, position, number, piece) VALUES (?, ?, ?, ?)",
                 (row_id, piece.position, number, self._piece(piece)),
             )
-        db.execute(f"INSERT INTO texts (id, {_SEARCH_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row_id, *mail.texts))
-        db.execute(
-            f"INSERT INTO search (rowid, {_SEARCH_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row_id, *mail.texts)
-        )
+        for table, id in (("texts", "id"), ("search", "rowid")):
+            db.execute(
+                f"INSERT INTO {table} ({id}, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", (row_id, *mail.texts)
+            )
         db.executemany(
             "INSERT INTO recipients (id, kind, address, name) VALUES (?, ?, ?, ?)",
             [(row_id, *recipient) for recipient in mail.recipients],

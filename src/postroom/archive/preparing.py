@@ -28,6 +28,7 @@ class Texts(NamedTuple):
     sender: str
     recipients: str
     cc: str
+    bcc: str
     body: str
     filenames: str
     list: str
@@ -99,8 +100,9 @@ def _texts(parsed: ParsedMail) -> Texts:
     return Texts(
         subject=_clean(parsed.subject)[:_LONGEST_FIELD],
         sender=_names(parsed.from_ + parsed.sender),
-        recipients=_names(parsed.to + parsed.bcc),
+        recipients=_names(parsed.to),
         cc=_names(parsed.cc),
+        bcc=_names(parsed.bcc),
         body=_clean("\n".join([parsed.best_text, *enclosed, *calendars]))[:_LONGEST_BODY],
         filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
         list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
@@ -123,4 +125,5 @@ def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
 
 def _clean(text: str) -> str:
     """Any text as one that a database takes: no NULs, and no halves of characters."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode()
+    text = text.replace("\0", " ")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,13 +27,17 @@ MESSAGE_COLUMNS = (
 
 def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
     """Every shard file below the archive, by account and date."""
-    folders = [folder_of(root, account)] if account else [path for path in root.glob("*") if path.is_dir()]
-    found = [
-        parse_filename(unquote(folder.name), file.name)
-        for folder in folders
-        for file in (folder.iterdir() if folder.is_dir() else ())
-    ]
+    folders = [account] if account else [unquote(name) for name in _names(root)]
+    found = [parse_filename(folder, name) for folder in folders for name in _names(folder_of(root, folder))]
     return sorted(name for name in found if name is not None)
+
+
+def _names(folder: Path) -> list[str]:
+    """What is in a folder; nothing if it is none."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 class ShardReader:

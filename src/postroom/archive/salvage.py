@@ -56,7 +56,11 @@ class _Found:
 def rebuild(root: Path, name: ShardName) -> Salvaged:
     """Move the shard into quarantine and make a new one of everything that can still be read."""
     ownership = Ownership(root, f"postroom verify --repair ({name})")
-    catalogue = Catalogue(root)
+    try:
+        catalogue = Catalogue(root)
+    except BaseException:
+        ownership.release()
+        raise
     try:
         before = catalogue.record(name).lost
         quarantine = _move_aside(root, name)

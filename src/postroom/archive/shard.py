@@ -17,7 +17,7 @@ _FOR_WRITING = (
     "synchronous = FULL",
     "foreign_keys = ON",
     "temp_store = MEMORY",
-    "cache_size = -8192",  # KiB, for each open shard: a long import has one for every year
+    "cache_size = -4096",  # KiB, for each shard that is being written: a long import has one for every year
 )
 
 
@@ -39,7 +39,8 @@ def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """A reader of its own: it never waits for the writer, and can change nothing."""
-    connection = _connect(path, f"file:{uri_path(path)}?mode=ro")
+    immutable = "&immutable=1" if _cannot_change(path) else ""
+    connection = _connect(path, f"file:{uri_path(path)}?mode=ro{immutable}")
     connection.execute("PRAGMA query_only = ON")
     _check(connection, path)
     return connection
@@ -49,11 +50,11 @@ def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
     """The one place where SQLite's complaints about a shard become ours."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return Retryable(f"The disk that holds {what} is full; nothing was half stored. Free some space and go on.")
+            return Retryable(f"The disk that holds {what} is full. Nothing is half stored; free some space and go on.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Retryable(f"{what} is locked by another process.")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return Fatal(f"{what} cannot be opened for writing ({error}): check who owns the file and its folder.")
+            return Fatal(f"{what} cannot be used ({error}): check that it is there, and who owns it and its folder.")
         case _:
             return Fatal(
                 f"{what} is damaged ({error}). Run `postroom verify`: it tells what is lost and rebuilds the rest."
@@ -65,6 +66,16 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
         return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
     except sqlite3.Error as error:
         raise storage_error(error, str(path)) from error
+
+
+def _cannot_change(path: Path) -> bool:
+    """On a medium that takes no writing SQLite cannot make the files that readers share with a writer; if nothing
+    waits in a log there, it need not."""
+    try:
+        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError:
+        return False
+    return bool(is_read_only) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def uri_path(path: Path) -> str:

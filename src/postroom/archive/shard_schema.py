@@ -8,8 +8,10 @@ from __future__ import annotations
 
 APPLICATION_ID = 0x506F7374  # "Post"
 VERSION = 1
+LARGE_MESSAGE_BYTES = 64 << 10
+"""Messages of this size and more have an index of their own."""
 
-TABLES = """
+TABLES = f"""
 CREATE TABLE shard (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE messages (
@@ -31,6 +33,8 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_message_id ON messages (message_id);
 CREATE INDEX messages_thread ON messages (thread_id, id);
+CREATE INDEX messages_facts ON messages (id, size, has_attachment);  -- what a search asks of many, in few pages
+CREATE INDEX messages_large ON messages (id, size) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE raw (                          -- the exact bytes: unpack data, then insert the pieces at their positions
     id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
@@ -80,10 +84,10 @@ CREATE TABLE attachments (
 
 CREATE TABLE texts (                        -- what the index was made from
     id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
-    subject TEXT, sender TEXT, recipients TEXT, cc TEXT, body TEXT, filenames TEXT, list TEXT
+    subject TEXT, sender TEXT, recipients TEXT, cc TEXT, bcc TEXT, body TEXT, filenames TEXT, list TEXT
 );
 CREATE VIRTUAL TABLE search USING fts5 (
-    subject, sender, recipients, cc, body, filenames, list,
+    subject, sender, recipients, cc, bcc, body, filenames, list,
     content = 'texts', content_rowid = 'id', tokenize = "unicode61 remove_diacritics 2"
 );
 """

@@ -52,7 +52,13 @@ class Archive:
         self.root = root
         self._settings = settings or ArchiveSettings()
         self._ownership = Ownership(root, purpose)
-        self._catalogue = Catalogue(root)
+        try:
+            self._catalogue = Catalogue(root)
+        except BaseException:
+            self._ownership.release()
+            raise
+        for name in shards_on_disk(root):  # one may have been copied here, or be older than the catalogue
+            self._catalogue.register(name)
         self._writers: dict[ShardName, ShardWriter] = {}
         self._readers: dict[ShardName, ShardReader] = {}
 
@@ -169,10 +175,10 @@ class Archive:
 
     def close(self) -> None:
         self.checkpoint()
-        for writer in self._writers.values():
-            writer.close()
         for reader in self._readers.values():
             reader.close()
+        for writer in self._writers.values():  # last, so that a shard is one file again
+            writer.close()
         self._catalogue.close()
         self._ownership.release()
 

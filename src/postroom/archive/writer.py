@@ -23,6 +23,7 @@ from postroom.archive.shard import open_for_writing, storage_error
 MESSAGES_PER_COMMIT = 100
 BYTES_PER_COMMIT = 16 << 20
 _BATCHES_WAITING = 4
+_IDLE_AFTER_S = 1.0
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection, Insertion], T]
@@ -61,9 +62,16 @@ class ShardWriter:
         self._thread.join()
 
     def _serve(self) -> None:
-        while (task := self._waiting.get()) is not None:
+        while (task := self._next()) is not None:
             task()
         self._connection.close()
+
+    def _next(self) -> Callable[[], None] | None:
+        try:
+            return self._waiting.get(timeout=_IDLE_AFTER_S)
+        except queue.Empty:
+            self._connection.execute("PRAGMA shrink_memory")  # an import goes on in other years, and has their caches
+            return self._waiting.get()
 
     def _settle(self, future: Future[T], work: Callable[[], T]) -> None:
         """Whoever asked gets the result or the error; the writer itself goes on with the next."""

@@ -35,12 +35,10 @@ class Headers:
     pairs: tuple[tuple[str, str], ...] = ()
 
     @cached_property
-    def _by_name(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+    def _by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
         for name, value in self.pairs:
-            earlier = found.get(name.lower(), ())
-            if len(earlier) < MAX_REPETITIONS:
-                found[name.lower()] = (*earlier, value)
+            found.setdefault(name.lower(), []).append(value)
         return found
 
     def get(self, name: str) -> str | None:
@@ -50,7 +48,7 @@ class Headers:
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """All its values, topmost first; at most `MAX_REPETITIONS` of them."""
-        return self._by_name.get(name.lower(), ())
+        return tuple(self._by_name.get(name.lower(), ())[:MAX_REPETITIONS])
 
     def text(self, name: str) -> str | None:
         """The first value as one line for people: encoded words read, control characters and extra space gone."""
@@ -114,6 +112,8 @@ def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], in
 
 
 def _value(raw: str, problems: list[str]) -> str:
+    if len(raw) <= MAX_VALUE_CHARS and raw.isascii() and raw.isprintable():
+        return raw.strip(" ")  # as nearly all are
     if len(raw) > MAX_VALUE_CHARS:
         _once(problems, "a header is longer than 64 KiB and was cut")
         raw = raw[:MAX_VALUE_CHARS]

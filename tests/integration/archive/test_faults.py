@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from random import Random
 
 import pytest
 
+from postroom.archive import shard
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
 from postroom.archive.ownership import OwnedElsewhere
 from postroom.archive.reading import ArchiveReader, shards_on_disk
 from postroom.archive.salvage import rebuild
+from postroom.archive.search import Search
 from postroom.archive.store import Archive
 from postroom.archive.verify import Flaw, verify
 from postroom.domain.errors import Fatal, NewerSchema, Retryable
@@ -127,7 +130,67 @@ def test_a_shard_from_a_newer_version_is_refused_and_left_alone(filled: Path) ->
     before = path.read_bytes()
     with Archive(filled) as archive, pytest.raises(NewerSchema, match="shard version 99"):
         archive.store(ME, LETTERS[:1])
+    with ArchiveReader(filled) as reader, pytest.raises(NewerSchema, match="Upgrade Postroom"):
+        reader.count()
     assert path.read_bytes() == before
+
+
+def test_the_lock_of_a_killed_owner_is_taken_over(tmp_path: Path) -> None:
+    process = start_writer(tmp_path, 0)
+    kill(process)
+    assert str(process.pid) in (tmp_path / "owner.lock").read_text()
+    with Archive(tmp_path) as archive:
+        assert archive.store(ME, LETTERS[:1])[0].outcome is StoreOutcome.STORED
+
+
+def test_mail_for_a_damaged_shard_is_refused_and_other_years_are_stored(filled: Path) -> None:
+    path = path_of(filled, SHARD)
+    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 100_000)
+    other_year = IncomingMail(letter(date="Tue, 01 Jan 2019"), Provenance.IMPORT)
+    with Archive(filled) as archive, pytest.raises(Fatal, match=r"2026.db is damaged .* `postroom verify`"):
+        archive.store(ME, LETTERS[:1])
+    path.rename(path.with_name("set-aside"))
+    with Archive(filled) as archive:
+        assert archive.store(ME, [other_year])[0].outcome is StoreOutcome.STORED
+
+
+def test_a_damaged_catalogue_is_named_and_made_anew_when_it_is_moved_away(filled: Path) -> None:
+    catalogue = filled / "catalogue.db"
+    catalogue.write_bytes(b"\xff" * 8_192)
+    for _ in range(2):  # the second time is no `OwnedElsewhere`
+        with pytest.raises(Fatal, match=r"catalogue.db is damaged .* Move it away"):
+            Archive(filled)
+        with pytest.raises(Fatal, match=r"catalogue.db is damaged"):
+            verify(filled)
+    catalogue.unlink()
+    Archive(filled).close()
+    path_of(filled, SHARD).unlink()
+    assert [finding.flaw for finding in verify(filled).findings] == [Flaw.SHARD_MISSING]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_named_and_its_shards_are_left_alone(filled: Path) -> None:
+    path = path_of(filled, SHARD)
+    before = path.read_bytes()
+    for folder in (path.parent, filled):
+        folder.chmod(0o500)
+    try:
+        (filled / "owner.lock").chmod(0o400)
+        with pytest.raises(Fatal, match="archive cannot be written in"):
+            Archive(filled)
+    finally:
+        for folder in (filled, path.parent):
+            folder.chmod(0o700)
+    assert path.read_bytes() == before
+
+
+def test_an_archive_on_a_read_only_medium_can_be_read(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup disc: nothing can be written beside the shards, not even for a moment."""
+    monkeypatch.setattr(shard, "_cannot_change", lambda path: True)
+    with ArchiveReader(filled) as reader, Search(filled) as search:
+        assert reader.count() == 400
+        assert len(search.search("number").hits) == 20
+        assert [file.name for file in path_of(filled, SHARD).parent.iterdir()] == ["2026.db"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from postroom.archive.search import Search
 from postroom.archive.search.folding import fold, without_spam_and_trash
 from postroom.archive.search.selecting import count, selects
 from postroom.archive.search.shards import SearchReader
+from postroom.archive.shard_schema import LARGE_MESSAGE_BYTES
 from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.mail.query import format_query
 from postroom.mail.query.nodes import (
@@ -82,7 +83,9 @@ leaves: st.SearchStrategy[Node] = st.one_of(
     st.sampled_from([*LABELS, "my-bills", "KUNDEN-süd", "nowhere"]).map(Labelled),
     st.integers(-2, 30).map(lambda day: Received(start=_ms(START + timedelta(days=day)))),
     st.integers(-2, 30).map(lambda day: Received(end=_ms(START + timedelta(days=day)))),
-    st.sampled_from([250, 400, 1024, 1 << 40]).map(lambda size: Size(over=size)),
+    st.sampled_from([250, 400, 1024, LARGE_MESSAGE_BYTES, LARGE_MESSAGE_BYTES + 3_000, 1 << 40]).map(
+        lambda size: Size(over=size)
+    ),
     st.sampled_from([0, 300, 400, 1024]).map(lambda size: Size(under=size)),
     st.integers(0, 130).map(lambda number: MessageId(f"{number}@x.example")),
     st.sampled_from([HasAttachment(), HasUserLabel(), Anywhere(), And(())]),
@@ -94,7 +97,8 @@ def _ms(date: datetime) -> int:
 
 
 def crafted(number: int) -> PreparedMail:
-    """A message whose every trait follows from its number; some share a millisecond, two years are touched."""
+    """A message whose every trait follows from its number; some share a millisecond, some are large, two years are
+    touched."""
     headers = {"Message-ID": f"<{number}@x.example>"}
     headers |= {"Cc": SENDERS[number % 4]} if number % 5 == 0 else {}
     headers |= {"Bcc": SENDERS[number % 3]} if number % 7 == 0 else {}
@@ -105,7 +109,9 @@ def crafted(number: int) -> PreparedMail:
         sender=SENDERS[number % 4],
         to=SENDERS[number % 3],
         headers=headers,
-        attachment=(f"report {number % 3}.pdf", b"x" * number * 20) if number % 4 == 1 else None,
+        attachment=(f"report {number % 3}.pdf", b"x" * number * (800 if number % 8 == 1 else 20))
+        if number % 4 == 1
+        else None,
     )
     labels = frozenset(label for place, label in enumerate(LABELS) if number % (place + 2) == 0)
     return prepare(

@@ -56,12 +56,29 @@ def plans(root: Path, query: str, *, rare: bool) -> list[str]:
         "has:attachment after:2020/01/01 before:2030/01/01",
         "(invoice OR in:inbox) -(lunch in:sent)",
         "in:anywhere invoice before:2030/01/01",
+        "larger:1M",
+        "larger:1M invoice -lunch",
+        "larger:1M -invoice",
+        "larger:1M in:inbox has:attachment",
+        "-invoice -in:sent",
+        "-rfc822msgid:a@b",
+        "smaller:1K -has:attachment",
     ],
 )
 def test_the_newest_are_found_without_a_sort(root: Path, query: str, rare: bool) -> None:
     steps = plans(root, query, rare=rare)
     assert steps
     assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+@pytest.mark.parametrize("query", ["", "-invoice", "smaller:1K", "smaller:1K invoice", "in:inbox -has:attachment"])
+def test_sizes_and_attachments_are_asked_of_a_short_index(root: Path, query: str) -> None:
+    assert any("COVERING INDEX messages_facts" in step for step in plans(root, query, rare=False))
+
+
+@pytest.mark.parametrize("query", ["larger:1M", "larger:64K invoice", "in:inbox larger:1M -invoice"])
+def test_large_messages_are_found_by_their_index(root: Path, query: str) -> None:
+    assert any("COVERING INDEX messages_large" in step for step in plans(root, query, rare=False))
 
 
 def test_a_message_id_is_found_by_its_index(root: Path) -> None:

@@ -22,7 +22,7 @@ from postroom.archive.packing import pack
 from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
 
 PREPARED_HERE = 1_000
-_MOST_PROCESSES = 4  # more than one reader and its writers can keep busy
+_MOST_PROCESSES = 3  # more than one reader and its writers can keep busy
 
 # Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
 _INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
@@ -109,7 +109,7 @@ def _unparsed(mail: IncomingMail, problem: str) -> PreparedMail:
         cuts=[],
         sender="",
         subject="",
-        texts=Texts("", "", "", "", "", "", ""),
+        texts=Texts(*[""] * len(Texts._fields)),
         recipients=[],
         attachments=[],
         problems=(problem,),

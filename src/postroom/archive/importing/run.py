@@ -31,11 +31,11 @@ from postroom.archive.model import StoreOutcome
 from postroom.archive.store import Archive, Submission
 from postroom.domain.errors import Fatal, PostroomError
 
-BATCH_MESSAGES = 500
-BATCH_BYTES = 4 << 20
+BATCH_MESSAGES = 200
+BATCH_BYTES = 2 << 20
 MOST_BYTES_ON_THE_WAY = 64 << 20
 MOST_REPORTED = 1_000
-_BATCHES_STORING = 4
+_BATCHES_STORING = 2
 
 
 class _Entry(NamedTuple):

@@ -7,7 +7,7 @@ later year comes first. Shards of the same year (parts of it, several accounts) 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from postroom.archive.layout import ShardName, year_of
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import MESSAGE_COLUMNS
 from postroom.archive.search import selecting
-from postroom.archive.search.folding import fold
+from postroom.archive.search.folding import fold, labels_in
 from postroom.archive.search.model import Hit, ShardProblem, Snippet
 from postroom.archive.search.paging import MOST_RANKED, AfterMessage, AfterRank, after_message, after_rank
 from postroom.archive.search.selecting import Select
@@ -50,6 +50,8 @@ class Question:
         self._threads = threads
         self._node = node
         self._names = _within(node, shards.names(accounts))
+        self._labels = tuple(dict.fromkeys(labels_in(node)))
+        self._plans: dict[Hashable, list[Select]] = {}
         self._problems: dict[ShardName, str] = {}
         self._lock = threading.Lock()
 
@@ -137,8 +139,12 @@ class Question:
         return {(reader.name, m.row_id): Hit(m, around.get(m.row_id, Snippet(""))) for m in messages}
 
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
+        """One plan serves all shards that look the same to this query, and most do."""
         labels = reader.labels()
-        return selecting.selects(fold(self._node, labels), labels, by_text=by_text)
+        seen = (labels.as_seen_by(self._labels), by_text)
+        if seen not in self._plans:
+            self._plans[seen] = selecting.selects(fold(self._node, labels), labels, by_text=by_text)
+        return self._plans[seen]
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:
         """All shards at once, each on a thread of its own."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -26,7 +24,8 @@ from postroom.mail.query.nodes import (
     Text,
 )
 
-_WORD = re.compile(r"[^\W_]+")
+BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
+LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
 _LARGEST = (1 << 63) - 1
 _SHALLOW = 4
 
@@ -50,7 +49,7 @@ class Conditions:
 
     def of(self, node: Node) -> Condition:
         """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
-        if is_text(node):
+        if isinstance(node, Text) or is_text(node):
             found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
             return Condition(found, (expression(node),))
         match node:
@@ -65,7 +64,7 @@ class Conditions:
                 return self._leaf(node)
 
     def _leaf(
-        self, node: Text | Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
     ) -> Condition:
         match node:
             case Received(start, end):
@@ -79,49 +78,33 @@ class Conditions:
             case MessageId(value):
                 return Condition(f"{self._column('message_id')} IN (?, ?)", message_ids(value))
             case Labelled(name):
-                found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = ? AND id = {self.id})"
-                return Condition(found, (self.labels.id_of(name),))
+                found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = {LABEL} AND id = {self.id})"
+                return Condition(found, (name,))
             case HasUserLabel():
-                return self._has_one_of(self.labels.user_ids())
-            case Text():
-                return self._copied_to(node.words)
+                return self._has_one_of(self.labels.of_the_user)
             case Anywhere():
                 return Condition("TRUE")
             case _:
                 assert_never(node)
 
-    def _has_one_of(self, labels: Sequence[int]) -> Condition:
-        marks = ", ".join("?" * len(labels))
-        found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({marks}))"
-        return Condition(found, tuple(labels))
-
-    def _copied_to(self, words: str) -> Condition:
-        found = (
-            f"EXISTS (SELECT 1 FROM recipients WHERE id = {self.id} AND kind = 'bcc' "
-            "AND has_words(name || ' ' || address, ?))"
-        )
-        return Condition(found, (words.replace("\0", " "),))
+    def _has_one_of(self, names: Sequence[str]) -> Condition:
+        labels = f"SELECT label FROM labels WHERE name IN ({', '.join('?' * len(names))})"
+        found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
+        return Condition(found, tuple(names))
 
     def _size(self, sign: str, value: int) -> Condition:
         return Condition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
 
     def _column(self, name: str) -> str:
-        return f"driver.{name}" if self.has_message_row else f"(SELECT {name} FROM messages WHERE id = {self.id})"
+        if self.has_message_row:
+            return f"driver.{name}"
+        index = "" if name == "message_id" else BY_FACTS
+        return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
 
 
 def message_ids(value: str) -> tuple[str, str]:
     """As the archive keeps it, with or without its angle brackets."""
     return f"<{value}>", value
-
-
-def has_words(text: str, words: str) -> bool:
-    """Whether these words stand in the text side by side, in any case and with or without accents."""
-    return _spaced(words) in _spaced(text)
-
-
-def _spaced(text: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
-    return f" {' '.join(_WORD.findall(plain.casefold()))} "
 
 
 def _between(id: str, start: int | None, end: int | None) -> Condition:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from postroom.archive.search.labels import LabelIndex
 from postroom.mail.query import opens_spam_and_trash
 from postroom.mail.query.nodes import (
@@ -13,8 +15,6 @@ from postroom.mail.query.nodes import (
     Node,
     Not,
     Or,
-    Text,
-    TextField,
 )
 
 NOTHING = Or(())
@@ -24,6 +24,18 @@ _HIDDEN = ("SPAM", "TRASH")
 def without_spam_and_trash(node: Node) -> Node:
     """What the query means: spam and trash are left out unless it names them."""
     return node if opens_spam_and_trash(node) else And((node, *(Not(Labelled(label)) for label in _HIDDEN)))
+
+
+def labels_in(node: Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:
+    """The labels that a query names, and whether it wants them."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from labels_in(part, wanted=wanted)
+        case Not(part):
+            yield from labels_in(part, wanted=not wanted)
+        case Labelled(name):
+            yield name, wanted
 
 
 def fold(node: Node, labels: LabelIndex) -> Node:
@@ -38,11 +50,9 @@ def fold(node: Node, labels: LabelIndex) -> Node:
         case Labelled(name):
             return _any([Labelled(spelling) for spelling in labels.spellings(name)])
         case HasUserLabel():
-            return node if labels.user_ids() else NOTHING
+            return node if labels.of_the_user else NOTHING
         case Anywhere():
             return EVERYTHING
-        case Text(TextField.BCC, words):
-            return And((Text(TextField.TO, words), node))  # the index knows To and Bcc together: few are left to check
         case _:
             return node
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import cached_property, lru_cache
 
 from postroom.mail.query.operands import CATEGORIES
 
@@ -24,8 +24,9 @@ def normal(name: str) -> str:
 class LabelIndex:
     """The labels of one shard, by their normal form."""
 
-    def __init__(self, labels: Iterable[tuple[int, str]], is_rare: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, labels: Iterable[tuple[int, str]], is_rare: Callable[[int], bool] = lambda label: False) -> None:
         self._is_rare = is_rare
+        self._rare: dict[str, bool] = {}
         self._ids: dict[str, int] = {}
         self._spellings: Mapping[str, list[str]] = defaultdict(list)
         for label, name in labels:
@@ -36,13 +37,19 @@ class LabelIndex:
         """The labels of the shard that `name` may mean; none if no message here can have it."""
         return self._spellings.get(normal(name), [])
 
-    def id_of(self, exact_name: str) -> int:
-        return self._ids[exact_name]
-
     def is_rare(self, exact_name: str) -> bool:
         """So few messages have it that they can all be looked at."""
-        return self._is_rare is not None and self._is_rare(self._ids[exact_name])
+        if exact_name not in self._rare:
+            self._rare[exact_name] = self._is_rare(self._ids[exact_name])
+        return self._rare[exact_name]
 
-    def user_ids(self) -> list[int]:
+    @cached_property
+    def of_the_user(self) -> tuple[str, ...]:
         """The labels that the mailbox's owner made."""
-        return [label for name, label in self._ids.items() if normal(name) not in _SYSTEM]
+        return tuple(sorted(name for name in self._ids if normal(name) not in _SYSTEM))
+
+    def as_seen_by(self, names: Iterable[tuple[str, bool]]) -> Hashable:
+        """All that a query with these labels (wanted ones or not) can tell of the shard: what looks the same to it can
+        be searched in the same way."""
+        known = [(each, wanted and self.is_rare(each)) for name, wanted in names for each in self.spellings(name)]
+        return tuple(known), self.of_the_user

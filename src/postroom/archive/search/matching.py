@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from postroom.mail.query.nodes import And, Node, Not, Or, Text, TextField
 
 COLUMNS = {
-    TextField.ANY: "{subject sender recipients cc body filenames}",
+    TextField.ANY: "{subject sender recipients cc bcc body filenames}",
     TextField.FROM: "sender",
-    TextField.TO: "recipients",
+    TextField.TO: "{recipients bcc}",
     TextField.CC: "cc",
+    TextField.BCC: "bcc",
     TextField.SUBJECT: "subject",
     TextField.LIST: "list",
     TextField.FILENAME: "filenames",
@@ -23,8 +24,8 @@ def is_text(node: Node, depth: int = 0) -> bool:
     if depth > _DEEPEST:
         return False
     match node:
-        case Text(field):
-            return field in COLUMNS
+        case Text():
+            return True
         case Or(parts):
             return bool(parts) and all(is_text(part, depth + 1) for part in parts)
         case And(parts):

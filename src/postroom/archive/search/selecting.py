@@ -1,8 +1,8 @@
 """SQL over one shard: for each alternative the statement that meets its messages newest first, without a sort.
 
 Text drives where there is some, since the index keeps its entries in the order of ids; else a label does, and also if
-it is rare; else the messages themselves. Everything else is checked by look-ups on the way, so that a page stops as
-soon as it is full.
+it is rare; large messages have an index of their own; else the messages themselves. Everything else is checked by
+look-ups on the way, so that a page stops as soon as it is full.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 from postroom.archive.rowids import first_id
 from postroom.archive.search.alternatives import MOST, Alternative, alternatives
-from postroom.archive.search.conditions import Condition, Conditions, message_ids
+from postroom.archive.search.conditions import BY_FACTS, LABEL, Condition, Conditions, message_ids
 from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.matching import any_of, these_but_not
+from postroom.archive.shard_schema import LARGE_MESSAGE_BYTES
 from postroom.mail.query import span
-from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Received
+from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Received, Size
 
-_WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
+_WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class MergedText:
 
     operation: Literal["INTERSECT", "EXCEPT"]
     match: str
+    labels_left_out: tuple[str, ...] = ()
+    """Merged too, after the text: nearly nothing may be left by then, and looking up every message costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Select:
     where: tuple[Condition, ...]
     ids: Ids
     text: MergedText | None = None
+    index: str = ""
+    """A hint for the database."""
 
     def newest(self, limit: int, below: int | None = None) -> Statement:
         """The newest ones, only those with an id below the given one."""
@@ -83,12 +88,19 @@ class Select:
     def all(self, below: int | None = None) -> Statement:
         ids = self.ids.below(below)
         where = _all([*self.where, *ids.conditions(self.id)])
-        sql = f"SELECT {self.id} FROM {self.table} AS driver WHERE {where.sql}"
-        if self.text is None:
-            return Statement(sql, where.values)
-        found = _all([Condition("search MATCH ?", (self.text.match,)), *ids.conditions("rowid")])
-        sql += f" {self.text.operation} SELECT rowid FROM search WHERE {found.sql}"
-        return Statement(sql, (*where.values, *found.values))
+        source = f"{self.table} AS driver {self.index}"
+        parts = [Statement(f"SELECT {self.id} FROM {source} WHERE {where.sql}", where.values)]
+        if self.text is not None:
+            found = _all([Condition("search MATCH ?", (self.text.match,)), *ids.conditions("rowid")])
+            sql = f"{self.text.operation} SELECT rowid FROM search WHERE {found.sql}"
+            parts.append(Statement(sql, found.values))
+            parts += [_except_labelled(label, ids) for label in self.text.labels_left_out]
+        return Statement(" ".join(part.sql for part in parts), tuple(v for part in parts for v in part.values))
+
+
+def _except_labelled(label: str, ids: Ids) -> Statement:
+    labelled = _all([Condition(f"label = {LABEL}", (label,)), *ids.conditions("id")])
+    return Statement(f"EXCEPT SELECT id FROM message_labels WHERE {labelled.sql}", labelled.values)
 
 
 def _all(conditions: Sequence[Condition]) -> Condition:
@@ -124,12 +136,16 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
     label = _narrowest([fact for fact in alternative.facts if isinstance(fact, Labelled)], labels)
     if named is not None:
         return _by_message_id(alternative, named, labels)
-    if label is not None and (not alternative.wanted or labels.is_rare(label.label)):
+    if label is not None and labels.is_rare(label.label):
+        return _by_label(alternative, label, labels)
+    if any(isinstance(fact, Size) and (fact.over or 0) >= LARGE_MESSAGE_BYTES for fact in alternative.facts):
+        return _of_the_large(alternative, labels)
+    if label is not None and not alternative.wanted:
         return _by_label(alternative, label, labels)
     if alternative.wanted:
         return _by_text(alternative, labels)
     conditions = Conditions("driver.id", labels, has_message_row=True)
-    return _driven("messages", conditions, alternative, (), text=_text(alternative))
+    return _driven("messages", conditions, alternative, (), text=_text(alternative), index=BY_FACTS)
 
 
 def _narrowest(facts: Sequence[Labelled], labels: LabelIndex) -> Labelled | None:
@@ -144,7 +160,7 @@ def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
 
 def _by_label(alternative: Alternative, label: Labelled, labels: LabelIndex) -> Select:
     conditions = Conditions("driver.id", labels, has_message_row=False)
-    driver = Condition("driver.label = ?", (labels.id_of(label.label),))
+    driver = Condition(f"driver.label = {LABEL}", (label.label,))
     return _driven("message_labels", conditions, alternative, (driver,), done=label, text=_text(alternative))
 
 
@@ -154,10 +170,28 @@ def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelInde
     return _driven("messages", conditions, alternative, (driver,), done=named, text=_text(alternative))
 
 
+def _of_the_large(alternative: Alternative, labels: LabelIndex) -> Select:
+    conditions = Conditions("driver.id", labels, has_message_row=True)
+    driver = Condition(f"driver.size >= {LARGE_MESSAGE_BYTES}")
+    index = "INDEXED BY messages_large"
+    return _driven("messages", conditions, alternative, (driver,), text=_text(alternative), index=index)
+
+
 def _text(alternative: Alternative) -> MergedText | None:
     if alternative.wanted:
         return MergedText("INTERSECT", these_but_not(alternative.wanted, alternative.unwanted))
-    return MergedText("EXCEPT", any_of(alternative.unwanted)) if alternative.unwanted else None
+    if not alternative.unwanted:
+        return None
+    labels = [_label_left_out(fact) for fact in alternative.facts]
+    return MergedText("EXCEPT", any_of(alternative.unwanted), tuple(label for label in labels if label is not None))
+
+
+def _label_left_out(fact: Node) -> str | None:
+    match fact:
+        case Not(Labelled(label)):
+            return label
+        case _:
+            return None
 
 
 def _driven(
@@ -167,7 +201,10 @@ def _driven(
     driver: tuple[Condition, ...],
     done: Node | None = None,
     text: MergedText | None = None,
+    index: str = "",
 ) -> Select:
-    checked = tuple(fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received))
+    merged = text.labels_left_out if text is not None else ()
+    facts = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
+    checked = tuple(fact for fact in facts if _label_left_out(fact) not in merged)
     where = (*driver, conditions.of(And(checked))) if checked else driver
-    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text)
+    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text, index)

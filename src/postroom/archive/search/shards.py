@@ -10,9 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from postroom.archive.layout import ShardName, account_name, path_of
+from postroom.archive.layout import ShardName, account_name
 from postroom.archive.reading import ShardReader, shards_on_disk
-from postroom.archive.search.conditions import has_words
 from postroom.archive.search.labels import LabelIndex
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 
@@ -31,13 +30,16 @@ class SearchReader(ShardReader):
 
     def __init__(self, root: Path, name: ShardName) -> None:
         super().__init__(root, name)
-        self.file = _identity(self._path)
-        self._connection.create_function("has_words", 2, has_words, deterministic=True)
+        self._file = _identity(self._path)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._version: object = None
         self._is_late: Callable[[], bool] = _never
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
+
+    def is_of_this_file(self) -> bool:
+        """False: another file stands under the shard's name now, because it was rebuilt."""
+        return self._file == _identity(self._path)
 
     def give_up_when(self, is_late: Callable[[], bool]) -> None:
         """Break a query off as soon as this says so."""
@@ -80,7 +82,8 @@ class ShardFolder:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._idle: list[SearchReader] = []  # the one used last is last
+        self._idle: dict[ShardName, list[SearchReader]] = {}  # the shard used last is last
+        self._idle_count = 0
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -105,33 +108,40 @@ class ShardFolder:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            idle, self._idle = self._idle, []
-        for reader in idle:
-            reader.close()
+            idle, self._idle = self._idle, {}
+        for readers in idle.values():
+            for reader in readers:
+                reader.close()
 
     def _take(self, name: ShardName) -> SearchReader:
         reader = self._idle_one(name)
-        if reader is not None and reader.file == _identity(path_of(self._root, name)):
+        if reader is not None and reader.is_of_this_file():
             return reader
         if reader is not None:
-            reader.close()  # the shard was rebuilt: what it read is another file now
+            reader.close()
         return SearchReader(self._root, name)
 
     def _idle_one(self, name: ShardName) -> SearchReader | None:
         with self._lock:
-            reader = next((idle for idle in reversed(self._idle) if idle.name == name), None)
-            if reader is not None:
-                self._idle.remove(reader)
-            return reader
+            idle = self._idle.get(name)
+            if not idle:
+                return None
+            self._idle_count -= 1
+            return idle.pop()
 
     def _give_back(self, reader: SearchReader) -> None:
         """Keep it for the next search, and let go of what has been idle for the longest time."""
         with self._lock:
-            self._idle.append(reader)
-            surplus = len(self._idle) if self._is_closed else max(len(self._idle) - _MOST_IDLE, 0)
-            oldest, self._idle = self._idle[:surplus], self._idle[surplus:]
-        for old in oldest:
+            self._idle[reader.name] = [*self._idle.pop(reader.name, ()), reader]
+            self._idle_count += 1
+            surplus = [self._oldest() for _ in range(self._idle_count - (0 if self._is_closed else _MOST_IDLE))]
+        for old in surplus:
             old.close()
+
+    def _oldest(self) -> SearchReader:
+        name = next(name for name, readers in self._idle.items() if readers)
+        self._idle_count -= 1
+        return self._idle[name].pop(0)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

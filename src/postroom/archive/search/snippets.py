@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
@@ -40,8 +41,7 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
     found = list(islice(phrases.finditer(_folded(body)), _MOST_PLACES)) if phrases else []
     if not found:
         return Snippet(_SPACE.sub(" ", body[:_BEGINNING]).strip()[:_LONGEST].rstrip())
-    best = max(found, key=lambda match: (_different(match, found), -match.start()))
-    start = _word_start(body, max(best.start() - _BEFORE, 0))
+    start = _word_start(body, max(_best(found).start() - _BEFORE, 0))
     end = start + _LONGEST
     return _closed_up(
         body[start:end], [(m.start() - start, m.end() - start) for m in found if start <= m.start() < end]
@@ -51,14 +51,27 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
     """Finds any of the phrases in folded text, and tells by its group which one."""
     words = [_WORD.findall(_folded(phrase))[:_MOST_WORDS] for phrase in phrases]
-    spelled = [r"[\W_]+".join(map(re.escape, some)) for some in words if some]
-    return re.compile("|".join(rf"(?<![^\W_])({one})(?![^\W_])" for one in spelled)) if spelled else None
+    spelled = [_spelled(*map(re.escape, some)) for some in words if some]
+    return re.compile("|".join(spelled)) if spelled else None
 
 
-def _different(first: re.Match[str], found: Sequence[re.Match[str]]) -> int:
-    """How many different phrases a snippet that begins with this one would show."""
-    end = first.start() + _LONGEST - _BEFORE
-    return len({match.lastindex for match in found if first.start() <= match.start() < end})
+def _spelled(first: str, *others: str) -> str:
+    """Begins with letters, which are looked for faster than a place where a word begins; that is checked afterwards."""
+    rest = "".join(rf"[\W_]+{word}" for word in others)
+    return rf"({first}(?<![^\W_]{first}){rest})(?![^\W_])"
+
+
+def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
+    """The one to begin with, so that as many different phrases as possible are shown; of equals the first."""
+    if found[0].re.groups == 1:
+        return found[0]
+    starts = [match.start() for match in found]
+
+    def shown(number: int) -> int:
+        end = bisect_left(starts, starts[number] + _LONGEST - _BEFORE)
+        return len({match.lastindex for match in found[number:end]})
+
+    return found[max(range(len(found)), key=shown)]
 
 
 def _word_start(body: str, place: int) -> int:

@@ -186,10 +186,11 @@ class Store:
         return bisect_left(range(self._base_count), date, key=self._source.internal_date)
 
     def _fresh_id(self) -> str:
-        number = (self.now_ms() << 20) + len(self._arrived)
-        while self._source.index_of(f"{number:016x}") is not None or f"{number:016x}" in self._arrived:
+        """Of 16 digits, as Gmail's are, whatever the year of the clock."""
+        number = max(self.now_ms() << 20, 1 << 60) + len(self._arrived)
+        while self._source.index_of(f"{number:x}") is not None or f"{number:x}" in self._arrived:
             number += 1
-        return f"{number:016x}"
+        return f"{number:x}"
 
     def _thread_for(self, mail: MailSummary, raw: bytes) -> str:
         for reference in reversed(references(raw)):

@@ -66,7 +66,8 @@ class _Parser:
     def expect(self, kind: Kind) -> None:
         if self._next.kind is not kind:
             wanted = "the end" if kind is Kind.END else repr(str(kind))
-            raise _error(f"unexpected {_shown(self._next)}", self._next, wanted)
+            problem = "the query ends" if self._next.kind is Kind.END else f"unexpected {_shown(self._next)}"
+            raise _error(problem, self._next, wanted)
         self._at += 1 if kind is not Kind.END else 0
 
     def query(self, reading: _Reading, depth: int) -> Node:

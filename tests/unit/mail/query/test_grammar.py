@@ -89,6 +89,18 @@ def test_ages_count_back_in_whole_seconds_and_not_beyond_1970() -> None:
     assert parse("older_than:99999y", NOW) == Received(end=0)
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("(lunch", "the query ends at column 7; expected ')'"),
+        ("lunch)", "unexpected ')' at column 6; expected the end"),
+        ("lunch OR", "nothing to search for before the end at column 9"),
+    ],
+)
+def test_a_refusal_reads_like_a_sentence(query: str, message: str) -> None:
+    assert message in refusal(query).message
+
+
 @pytest.mark.parametrize("query", ["a" * 20_001, "(" * 60 + "a" + ")" * 60, "-(" * 60 + "a" + ")" * 60])
 def test_a_query_without_measure_is_refused(query: str) -> None:
     assert refusal(query).position > 1

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from postroom.domain.errors import BadInput
 from postroom.gmail.sim.mailbox.cast import Cast, Party
-from postroom.gmail.sim.mailbox.dice import MASK, Dice, derive
+from postroom.gmail.sim.mailbox.dice import Dice, derive
 from postroom.gmail.sim.mailbox.labels import USER_LABELS, labels_of
 from postroom.gmail.sim.mailbox.letters import Letter
 from postroom.gmail.sim.mailbox.plan import Conversation, Place, Plan
@@ -20,9 +20,13 @@ from postroom.gmail.sim.mailbox.writing import Envelope, write
 from postroom.gmail.sim.model import MailSummary
 from postroom.mail.header_writing import address_problem
 
-# Multiplying by an odd number modulo 2^64 never maps two indexes to one id, and can be undone.
+# Multiplying by an odd number modulo 2^60 never maps two indexes to one id, and can be undone. As at Gmail, ids have 16
+# digits and the first is not 0: so the number that Takeout writes is the same id without it being padded.
 _STRIDE = 0xD1342543DE82EF95
-_UNSTRIDE = pow(_STRIDE, -1, 1 << 64)
+_ID_DIGITS = 16
+_LEADING_ONE = 1 << 60
+_ID_MASK = _LEADING_ONE - 1
+_UNSTRIDE = pow(_STRIDE, -1, _LEADING_ONE)
 _ID, _STORY, _LETTER, _LABELS, _UGLY, _BODY, _MESSAGE_ID = range(1, 8)
 
 
@@ -63,13 +67,13 @@ class GeneratedMailbox:
         return instant(self._seed, self._checked(index), self._messages)
 
     def index_of(self, message_id: str) -> int | None:
-        if len(message_id) != 16:
+        if len(message_id) != _ID_DIGITS:
             return None
         try:
             value = int(message_id, 16)
         except ValueError:
             return None
-        index = ((value - self._offset) * _UNSTRIDE) & MASK
+        index = ((value - self._offset) * _UNSTRIDE) & _ID_MASK
         return index if index < self._messages and self._id(index) == message_id else None
 
     def thread(self, thread_id: str) -> Sequence[int]:
@@ -166,7 +170,7 @@ class GeneratedMailbox:
         return f"<{token:016x}@{sender.domain}>"
 
     def _id(self, index: int) -> str:
-        return f"{(index * _STRIDE + self._offset) & MASK:016x}"
+        return f"{_LEADING_ONE | (index * _STRIDE + self._offset) & _ID_MASK:x}"
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < self._messages:

@@ -1,0 +1,258 @@
+"""Measures the archive beside notmuch on the same mail, in one run: `python -m benchmarks.archive`.
+
+Imports: rate, memory, size on disk. Searches: the first page of 20, newest first, by kind of query; both contenders
+answer within a process that has the index open (notmuch through its C library). Needs Debian's `notmuch`; without it
+only we are measured. `--mail mailbox` takes the short generated mail instead of letters of 300 words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import archive_imports, libnotmuch, table
+from benchmarks.archive_imports import Import
+from benchmarks.archive_mail import Kind, MailFiles, write
+from benchmarks.archive_queries import Query, queries, words_of
+from benchmarks.results import Verdict
+
+RESULTS = Path(__file__).parent / "results" / "archive.json"
+LEAST_OVER_NOTMUCH = 10.0
+MOST_P95_MS = 10.0
+MOST_MB = 300.0
+FORMATS = ("mbox", "maildir", "takeout")
+OURS, PEER = "postroom", "notmuch"
+ALL_KINDS = "all kinds that both know"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of one kind of query, or of all; the times of notmuch are None where it has no such search or is not measured."""
+
+    kind: str
+    ours_p50_ms: float
+    ours_p95_ms: float
+    ours_cpu_p95_ms: float
+    """The processor's time says more than the clock where the machine has other work."""
+    theirs_p50_ms: float | None
+    theirs_p95_ms: float | None
+    theirs_cpu_p95_ms: float | None
+    same_pages: int | None
+    """How many queries found the same messages in both; notmuch also finds other forms of a word."""
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    milliseconds: list[list[float]]
+    cpu_milliseconds: list[list[float]]
+    pages: list[list[str]]
+    peak_mb: float
+
+
+class Contest:
+    def __init__(self, folder: Path, files: MailFiles, count: int, *, with_peer: bool) -> None:
+        self._folder = folder
+        self._files = files
+        self._count = count
+        self._with_peer = with_peer
+
+    def imports(self, rounds: int, formats: Sequence[str]) -> Iterator[Import]:
+        """The contenders take turns, so that noise hits all alike. What the last ones made is left to be searched."""
+        contenders: dict[str, Callable[[Path], Import]] = {
+            f"{OURS}-{format}": partial(archive_imports.postroom, self._files, self._count, format)
+            for format in formats
+        }
+        if self._with_peer:
+            contenders[PEER] = partial(archive_imports.notmuch, self._files, self._count)
+        for _ in range(rounds):
+            for name, run in contenders.items():
+                home = self._folder / name
+                shutil.rmtree(home, ignore_errors=True)
+                home.mkdir()
+                yield run(home)
+                if name not in (PEER, f"{OURS}-takeout"):
+                    shutil.rmtree(home)
+        if self._with_peer:
+            archive_imports.tag_in_notmuch(self._files, self._folder / PEER)
+
+    def search(self, asked: Sequence[Query], rounds: int) -> tuple[list[Latency], dict[str, float]]:
+        """By kind of query; and how much memory each contender took."""
+        ours = self._ask(OURS, f"{OURS}-takeout", [query.ours for query in asked], rounds)
+        theirs = None
+        if self._with_peer:
+            known = [query for query in asked if query.theirs is not None]
+            theirs = self._ask(PEER, PEER, [query.theirs or "" for query in known], rounds)
+        kinds = dict.fromkeys(query.kind for query in asked)
+        latencies = [_latency(kind, {kind}, asked, ours, theirs) for kind in kinds]
+        answered_by_both = {query.kind for query in asked if query.theirs is not None}
+        latencies.append(_latency(ALL_KINDS, answered_by_both, asked, ours, theirs))
+        return latencies, {OURS: ours.peak_mb} | ({PEER: theirs.peak_mb} if theirs else {})
+
+    def _ask(self, contender: str, home: str, asked: Sequence[str], rounds: int) -> Answers:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(list(asked), file)
+            file.flush()
+            command = [sys.executable, "-m", "benchmarks.archive_search", contender, str(self._folder / home)]
+            done = subprocess.run([*command, file.name, str(rounds)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"the searches of {contender} failed: {done.stderr.strip()[-1000:]}")
+        return Answers(**json.loads(done.stdout))
+
+
+def _latency(name: str, kinds: Set[str], asked: Sequence[Query], ours: Answers, theirs: Answers | None) -> Latency:
+    mine = [number for number, query in enumerate(asked) if query.kind in kinds]
+    known = {query: number for number, query in enumerate(query for query in asked if query.theirs is not None)}
+    pairs = [(number, known[asked[number]]) for number in mine if theirs is not None and asked[number] in known]
+    our_times = _times(ours, mine)
+    if theirs is None or not pairs:
+        return Latency(name, *our_times, None, None, None, None, len(mine))
+    same = sum(set(ours.pages[one]) == set(theirs.pages[other]) for one, other in pairs)
+    return Latency(name, *our_times, *_times(theirs, [number for _, number in pairs]), same, len(mine))
+
+
+def _times(answers: Answers, numbers: Sequence[int]) -> tuple[float, float, float]:
+    """p50 and p95 by the clock, and p95 of the processor's time."""
+    clock = [ms for number in numbers for ms in answers.milliseconds[number]]
+    cpu = [ms for number in numbers for ms in answers.cpu_milliseconds[number]]
+    return median(clock), quantiles(clock, n=20)[-1], quantiles(cpu, n=20)[-1]
+
+
+def import_table(imports: Sequence[Import]) -> Table:
+    shown = Table(title="Imports (medians)", title_justify="left")
+    shown.add_column("contender")
+    for column in ("messages a second", "over notmuch", "CPU, s", "peak memory, MB", "disk with the mail, MB"):
+        shown.add_column(column, justify="right")
+    theirs = _rate(imports, PEER)
+    for name in dict.fromkeys(one.contender for one in imports):
+        some = [one for one in imports if one.contender == name]
+        rate = median(one.messages_per_second for one in some)
+        figures = [median(getattr(one, figure) for one in some) for figure in ("cpu_seconds", "peak_mb", "disk_mb")]
+        over = f"{rate / theirs:.1f}x" if theirs else "-"
+        shown.add_row(name, f"{rate:,.0f}", over, *(f"{figure:,.0f}" for figure in figures))
+    return shown
+
+
+def _rate(imports: Sequence[Import], contender: str) -> float | None:
+    rates = [one.messages_per_second for one in imports if one.contender.startswith(contender)]
+    return median(rates) if rates else None
+
+
+def search_table(latencies: Sequence[Latency]) -> Table:
+    shown = Table(title="Searches: first page of 20, newest first, ms", title_justify="left")
+    shown.add_column("kind of query")
+    for column in ("postroom p50", "p95", "CPU p95", "notmuch p50", "p95", "CPU p95", "same page"):
+        shown.add_column(column, justify="right")
+    for one in latencies:
+        ours = (one.ours_p50_ms, one.ours_p95_ms, one.ours_cpu_p95_ms)
+        theirs = (one.theirs_p50_ms, one.theirs_p95_ms, one.theirs_cpu_p95_ms)
+        same = "-" if one.same_pages is None else f"{one.same_pages} of {one.queries}"
+        shown.add_row(one.kind, *("-" if ms is None else f"{ms:.2f}" for ms in (*ours, *theirs)), same)
+    return shown
+
+
+def judge(imports: Sequence[Import], latencies: Sequence[Latency]) -> list[Verdict]:
+    return [*_judge_imports(imports), *_judge_searches(latencies)]
+
+
+def _judge_imports(imports: Sequence[Import]) -> Iterator[Verdict]:
+    theirs = _rate(imports, PEER)
+    ours = [one for one in imports if one.contender.startswith(OURS)]
+    for name in dict.fromkeys(one.contender for one in ours):
+        rate = _rate(imports, name)
+        over = rate / theirs if rate and theirs else None
+        met = None if over is None else over >= LEAST_OVER_NOTMUCH
+        yield Verdict(f"import: {name} over notmuch", over, f"at least {LEAST_OVER_NOTMUCH:g}x", met)
+    if ours:
+        memory = max(one.peak_mb for one in ours)
+        yield Verdict("import: memory", memory, f"at most {MOST_MB:g} MB", memory <= MOST_MB, " MB")
+
+
+def _judge_searches(latencies: Sequence[Latency]) -> Iterator[Verdict]:
+    """All queries together, and the kind that fares worst."""
+    everything = latencies[-1]
+    kinds = latencies[:-1]
+    goal = f"at most {MOST_P95_MS:g} ms"
+    for one in (everything, max(kinds, key=lambda kind: kind.ours_p95_ms)):
+        yield Verdict(f"search: p95, {one.kind}", one.ours_p95_ms, goal, one.ours_p95_ms <= MOST_P95_MS, " ms")
+    compared = [(one.theirs_p95_ms / one.ours_p95_ms, one.kind) for one in latencies if one.theirs_p95_ms]
+    for ratio, kind in [compared[-1], min(compared[:-1])] if compared else []:
+        yield Verdict(f"search: p95 of notmuch over ours, {kind}", ratio, "over 1x", ratio > 1)
+
+
+@contextmanager
+def workplace(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    with_peer = not options.without_peer and _peer_is_there(console)
+    with workplace(options.folder) as folder:
+        files = MailFiles(folder)
+        if not files.exist:
+            console.print(f"writing {options.messages:,} messages ({options.mail})")
+            files = write(folder, Kind(options.mail), options.messages, with_maildir=with_peer)
+        contest = Contest(folder, files, options.messages, with_peer=with_peer)
+        imports: list[Import] = []
+        formats = [format for format in FORMATS if with_peer or format != "maildir"]
+        for done in contest.imports(options.rounds, formats) if not options.only_search else ():
+            console.print(f"imported: {done.contender}, {done.messages_per_second:,.0f}/s")
+            imports.append(done)
+        latencies, memory = contest.search(queries(words_of(files.sample())), options.asked)
+    verdicts = judge(imports, latencies)
+    for shown in (import_table(imports), search_table(latencies), table.verdict_table(verdicts)):
+        console.print(shown)
+    return {
+        "imports": [asdict(one) for one in imports],
+        "searches": [asdict(one) for one in latencies],
+        "search_peak_mb": memory,
+        "goals": [asdict(verdict) for verdict in verdicts],
+    }
+
+
+def _peer_is_there(console: Console) -> bool:
+    is_there = shutil.which("notmuch") is not None and libnotmuch.is_installed()
+    if not is_there:
+        console.print("notmuch is not installed (apt-get install notmuch): only Postroom is measured")
+    return is_there
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=30_000)
+    parser.add_argument("--mail", choices=[*Kind], default=Kind.LETTERS)
+    parser.add_argument("--rounds", type=int, default=1, help="how often everything is imported")
+    parser.add_argument("--asked", type=int, default=5, help="how often every query is asked")
+    parser.add_argument("--without-peer", action="store_true")
+    parser.add_argument("--folder", type=Path, help="keep mail and archives there, and use again what is there")
+    parser.add_argument("--only-search", action="store_true", help="search what an earlier run left in the folder")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where to keep the figures as JSON")
+    options = parser.parse_args()
+    console = Console(width=max(Console().width, 120))
+    facts = table.machine_facts("-") | {"messages": options.messages, "mail": options.mail}
+    figures = {"machine": facts} | measure(options, console)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What is true of the archive in SQLite shards alone: where mail is filed, and how it is stored."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.reading import ArchiveReader
+from postroom.archive.store import Archive
+from tests.support.archives import ME, letter
+
+pytestmark = pytest.mark.req("SY-7")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    with Archive(tmp_path / "archive") as opened:
+        yield opened
+
+
+def test_a_borrowed_message_id_does_not_file_new_mail_among_the_old(archive: Archive) -> None:
+    old = IncomingMail(letter("old", date="Tue, 01 Jan 2019"), Provenance.IMPORT)
+    new = IncomingMail(letter("new", date="Thu, 01 Jan 2026"), Provenance.IMPORT)
+    shards = [archive.store(ME, [mail])[0].shard for mail in (old, new)]
+    assert shards == [f"{ME}/2019.db", f"{ME}/2026.db"]
+
+
+def test_the_same_attachment_in_many_messages_is_stored_once(archive: Archive) -> None:
+    content = base64.encodebytes(bytes(range(256)) * 2_000)
+    head = (
+        "Content-Type: application/pdf\r\nContent-Transfer-Encoding: base64\r\n"
+        "Content-Disposition: attachment; filename=a.pdf\r\nDate: Thu, 01 Jan 2026 12:00:00 +0000\r\n"
+    )
+    raws = [f"{head}Message-ID: <{number}@x>\r\n\r\n".encode() + content for number in range(5)]
+    stored = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT) for raw in raws])
+    with ArchiveReader(archive.root) as reader:
+        [shard] = reader.shards(ME)
+        assert shard.query("SELECT count(*) FROM pieces") == [(1,)]
+        assert [shard.raw(answer.row_id) for answer in stored] == raws
+        [attachment] = shard.attachments(stored[0].row_id)
+        assert (attachment.filename, attachment.size) == ("a.pdf", 512_000)
