@@ -47,6 +47,7 @@ format: setup ## rewrite the code in the house format
 bench: $(BENCH_STAMP) ## measure, beside the peers
 	$(BIN)/python -m benchmarks.queue
 	$(BIN)/python -m benchmarks.gmail
+	$(BIN)/python -m benchmarks.sync
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs
