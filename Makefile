@@ -48,6 +48,7 @@ bench: $(BENCH_STAMP) ## measure, beside the peers
 	$(BIN)/python -m benchmarks.queue
 	$(BIN)/python -m benchmarks.gmail
 	$(BIN)/python -m benchmarks.archive
+	$(BIN)/python -m benchmarks.sync
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs

@@ -66,7 +66,7 @@ class StandIn:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         assert process.stdout is not None
-        self._ready = json.loads(process.stdout.readline())
+        self.ready = json.loads(process.stdout.readline())
 
     def ids(self) -> list[str]:
         ids: list[str] = []
@@ -84,7 +84,7 @@ class StandIn:
             self._control("faults", {"fault": {"kind": "latency", "seconds": delay_ms / 1_000}})
 
     def fetch(self, contender: Contender, ids: list[str], delay_ms: int) -> Run:
-        task = {"url": self._ready["url"], "token": self._ready["token"], "ids": ids} | contender.task
+        task = {"url": self.ready["url"], "token": self.ready["token"], "ids": ids} | contender.task
         cpu_before = self._cpu_seconds()
         command = [sys.executable, "-m", "benchmarks.gmail_clients", json.dumps(task)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -102,15 +102,15 @@ class StandIn:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def _ask(self, path: str) -> Any:
-        return self._open(Request(self._ready["url"] + path, headers=self._bearer()))  # noqa: S310 - loopback
+        return self._open(Request(self.ready["url"] + path, headers=self._bearer()))  # noqa: S310 - loopback
 
     def _control(self, action: str, body: dict[str, Any]) -> None:
-        headers = {TOKEN_HEADER: self._ready["control_token"]}
-        url = f"{self._ready['url']}/_sim/{action}"
+        headers = {TOKEN_HEADER: self.ready["control_token"]}
+        url = f"{self.ready['url']}/_sim/{action}"
         self._open(Request(url, json.dumps(body).encode(), headers))  # noqa: S310 - loopback
 
     def _bearer(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._ready['token']}"}
+        return {"Authorization": f"Bearer {self.ready['token']}"}
 
     def _open(self, request: Request) -> Any:
         with urlopen(request, timeout=60) as answer:  # noqa: S310 - loopback
@@ -118,8 +118,8 @@ class StandIn:
 
 
 @contextmanager
-def stand_in(messages: int) -> Iterator[StandIn]:
-    command = [sys.executable, "-m", "benchmarks.gmail_server", str(messages)]
+def stand_in(messages: int, server: str = "benchmarks.gmail_server") -> Iterator[StandIn]:
+    command = [sys.executable, "-m", server, str(messages)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield StandIn(process)

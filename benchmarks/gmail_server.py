@@ -31,10 +31,10 @@ def mails(count: int, seed: int) -> Iterator[ListedMail]:
         yield ListedMail(raw.encode(), _START_MS + number * 60_000)
 
 
-def _announce(sim: Sim) -> None:
+def announce(sim: Sim) -> None:
     print(json.dumps({"url": sim.url, "token": sim.token, "control_token": sim.control_token}), flush=True)
 
 
 if __name__ == "__main__":
     source = ListSource(mails(int(sys.argv[1]), seed=7), email="owner@example.com")
-    uvloop.run(run_until_stopped(source, quota="none", port=0, announce=_announce))
+    uvloop.run(run_until_stopped(source, quota="none", port=0, announce=announce))

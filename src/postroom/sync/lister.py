@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -17,6 +18,9 @@ from postroom.sync.slices import Slice
 from postroom.sync.state import replace_slice
 from postroom.sync.tally import SliceTallies, SliceTally
 from postroom.sync.weather import Weather
+
+_LISTINGS_AT_ONCE = 4
+"""Many slices hold little or nothing, and each costs a round trip; the workers should not wait for them one by one."""
 
 
 class Lister:
@@ -41,11 +45,16 @@ class Lister:
         self._weather = weather
 
     async def run(self, parts: Sequence[Slice]) -> None:
-        """List them all, then let the queue close when it is idle."""
+        """List them all, a few at a time, then let the queue close when it is idle."""
         left = deque(parts)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_LISTINGS_AT_ONCE):
+                tasks.create_task(self._list_all(left), name="sync listing")
+        await self._dispatcher.close_when_idle()
+
+    async def _list_all(self, left: deque[Slice]) -> None:
         while left:
             left.extendleft(reversed(await self._list(left.popleft())))
-        await self._dispatcher.close_when_idle()
 
     async def _list(self, part: Slice) -> Sequence[Slice]:
         """What is left to list of this slice: nothing, its halves, or all of it once more."""

@@ -82,7 +82,7 @@ async def test_what_the_urgent_did_not_need_is_left_to_the_rest(
 ) -> None:
     budget = DatabaseBudget(database, account_id, HUNDRED, clock, Reserve(share=0.4, floor=0.02))
     assert (await budget.lease(10, Lane.LIVE)).units == 10
-    clock.advance(1)
+    clock.advance(4)
     assert (await budget.lease(81, Lane.SYNC)).units == 0, "ten more are kept, as ten were used"
     assert (await budget.lease(80, Lane.SYNC)).units == 80
 
@@ -91,10 +91,10 @@ async def test_bulk_is_spread_over_the_minute_and_the_urgent_do_not_wait_for_it(
     database: Database, account_id: str, clock: ManualClock
 ) -> None:
     budget = DatabaseBudget(database, account_id, PROFILES[ProfileName.MAY_2026], clock)
-    assert (await budget.lease(50, Lane.SYNC)).units == 50
+    assert (await budget.lease(300, Lane.SYNC)).units == 300
     clock.advance(0.25)
-    assert (await budget.lease(50, Lane.BACKFILL)).units == 50
-    assert await budget.lease(50, Lane.SYNC) == Grant(0, 0.75)
+    assert (await budget.lease(200, Lane.BACKFILL)).units == 200
+    assert await budget.lease(50, Lane.SYNC) == Grant(0, 3.75)
     assert (await budget.lease(500, Lane.USER_ACTION)).units == 500
 
 
