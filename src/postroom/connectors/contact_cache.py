@@ -64,6 +64,11 @@ class ContactCache:
     def generated_at(self) -> datetime | None:
         return None if self._copy is None else self._copy.generated_at
 
+    @property
+    def last_known(self) -> frozenset[str]:
+        """The contacts however old: good enough to tell whose history is wanted, not to let anybody jump a queue."""
+        return frozenset() if self._copy is None else self._copy.addresses
+
     def replace(self, generated_at: datetime, addresses: Iterable[str]) -> None:
         """Take a new export in; on disk when this returns."""
         generated_at = require_utc(generated_at, "generated_at")

@@ -10,9 +10,9 @@ import functools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import re2
+import re2  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from postroom.domain.errors import BadInput
@@ -70,6 +70,12 @@ def _check_address(address: str) -> str:
     return found[0].canonical
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable() or not text.strip():
+        raise ValueError("is one line of text")
+    return text
+
+
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 _Pattern = Annotated[str, StringConstraints(min_length=1, max_length=_LONGEST_PATTERN), AfterValidator(_check_pattern)]
 _Domain = Annotated[_Text, AfterValidator(_check_domain)]
@@ -103,10 +109,10 @@ class Condition(_Strict):
 
 
 class Rule(_Strict):
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-    tier: Literal[1, 2, 3]
-    when: Condition
-    note: Annotated[str, StringConstraints(max_length=500)] = ""
+    tier: Annotated[int, Field(ge=1, le=3)]
+    condition: Condition
+    note: Annotated[str, StringConstraints(min_length=1, max_length=500), AfterValidator(_one_line)]
+    """What it is for, in a line. It names the rule wherever one is named."""
     enabled: bool = True
 
     @property
@@ -118,7 +124,7 @@ class Rule(_Strict):
 class Verdict:
     treatment: Treatment
     rule: str | None
-    """The name of the rule that decided; None where none matched."""
+    """The note of the rule that decided; None where none matched."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +167,8 @@ class TierPolicy:
         """`labels` are Gmail's ids of system labels (`SPAM`, `CATEGORY_PROMOTIONS`) and names of the user's own."""
         facts = _Facts(headers, frozenset(labels))
         for rule in self.rules:
-            if rule.enabled and _holds(rule.when, facts):
-                return Verdict(rule.treatment, rule.name)
+            if rule.enabled and _holds(rule.condition, facts):
+                return Verdict(rule.treatment, rule.note)
         return Verdict(Treatment.FULL, None)
 
     def to_json(self) -> dict[str, Any]:
@@ -179,8 +185,8 @@ def parse_rule(data: object, where: str = "rule") -> Rule:
         raise BadInput(
             f"{_named(data, where)}.{path}" if path else _named(data, where), _said(problem["msg"])
         ) from None
-    if rule.when.is_empty:
-        raise BadInput(f"{_named(data, where)}.when", "holds no condition, so the rule would match all mail")
+    if rule.condition.is_empty:
+        raise BadInput(f"{_named(data, where)}.condition", "holds no condition, so the rule would match all mail")
     return rule
 
 
@@ -197,18 +203,12 @@ def parse_policy(data: object) -> TierPolicy:
 
 
 def parse_rules(rules: Iterable[object]) -> tuple[Rule, ...]:
-    parsed = tuple(parse_rule(rule, f"rules[{number}]") for number, rule in enumerate(rules))
-    seen: set[str] = set()
-    for number, rule in enumerate(parsed):
-        if rule.name in seen:
-            raise BadInput(f"rules[{number}].name", f"{rule.name!r} is the name of another rule too")
-        seen.add(rule.name)
-    return parsed
+    return tuple(parse_rule(rule, f"rules[{number}]") for number, rule in enumerate(rules))
 
 
 def _named(data: object, where: str) -> str:
-    name = data.get("name") if isinstance(data, Mapping) else None
-    return f"{where} ({name[:63]})" if isinstance(name, str) and name.isprintable() and name else where
+    note = data.get("note") if isinstance(data, Mapping) else None
+    return f"{where} ({note[:60]})" if isinstance(note, str) and note.isprintable() and note else where
 
 
 def _said(message: str) -> str:

@@ -1,4 +1,5 @@
-"""The tier policy that an installation starts with. It errs towards keeping: what is demoted says itself that it is bulk.
+"""The tier policy that an installation starts with. It errs towards keeping: what is demoted
+says itself that it is bulk.
 
 That an address says no-reply demotes nothing, because banks, doctors and airlines write from such addresses too.
 """
@@ -12,7 +13,8 @@ from postroom.mail.policy import TierPolicy, parse_rules
 _MONEY = (
     r"\b(receipts?|invoices?|statements?|payslips?|refund(ed)?|tax (certificate|return|document)|direct debit"
     r"|standing order|order confirm\w+|confirm\w+ (of )?your order|your (bill|order|purchase|subscription|premium)"
-    r"|(card|bank) (payment|transfer|transaction)|payments? (of|received|due|failed|sent|to)|transfer (of|received|sent)"
+    r"|(card|bank) (payment|transfer|transaction)|payments? (of|received|due|failed|sent|to)"
+    r"|transfer (of|received|sent)"
     r"|transaction alert|overdraft|mahnung|zahlung\w*|kontoauszug|steuerbescheinigung|quittung|bestellbest\w+"
     r"|re[cç]us?|facturen?|factures?|facturas?|ricevut\w+|fattura|recibos?|paragon|faktura\w*)\b|rechnung"
 )
@@ -22,7 +24,8 @@ _HEALTH = (
 )
 _TRAVEL = (
     r"\b(booking (confirm\w+|reference|number|code)|your (booking|trip|flight|ticket|reservation|itinerary|stay)"
-    r"|itinerary|e-?tickets?|boarding pass|check-?in (is )?(now )?open|reservation .{0,60}\b(confirmed|changed|cancel\w+)"
+    r"|itinerary|e-?tickets?|boarding pass|check-?in (is )?(now )?open"
+    r"|reservation .{0,60}\b(confirmed|changed|cancel\w+)"
     r"|flight .{0,60}\b(confirm\w+|cancel\w+|delay\w+|changed?)|reisebest\w+|buchungsbest\w+|bordkarte)\b"
 )
 _SECURITY = (
@@ -32,7 +35,8 @@ _SECURITY = (
 )
 _TRUSTED_TRADES = (
     r"@([a-z0-9-]+\.)*([a-z0-9]+-)*(bank|banking|sparkasse|volksbank|credit-?union|clinics?|klinik|hospital|krankenhaus"
-    r"|praxis|surgery|dental|dentist|zahnarzt|doctors?|medical|pharmacy|apotheke|insurance|versicherung|airlines?|airways"
+    r"|praxis|surgery|dental|dentist|zahnarzt|doctors?|medical|pharmacy|apotheke|insurance|versicherung|airlines?"
+    r"|airways"
     r"|finanzamt|gov)(-[a-z0-9]+)*\."
 )
 _MASS_MAILER = (
@@ -43,45 +47,43 @@ _MACHINE = (
 )
 
 RULES: tuple[dict[str, Any], ...] = (
-    {"name": "spam", "tier": 3, "when": {"labels": ["SPAM"]}, "note": "Gmail calls it spam, whatever it says it is."},
+    {"tier": 3, "condition": {"labels": ["SPAM"]}, "note": "Gmail calls it spam, whatever it says it is."},
     {
-        "name": "promotions",
         "tier": 3,
-        "when": {"labels": ["CATEGORY_PROMOTIONS"], "headers": {"List-Unsubscribe": "."}},
+        "condition": {"labels": ["CATEGORY_PROMOTIONS"], "headers": {"List-Unsubscribe": "."}},
         "note": "Gmail and the sender both say that it is advertising.",
     },
     {
-        "name": "advertising-by-a-mass-mailer",
         "tier": 2,
-        "when": {"sender_pattern": _MASS_MAILER, "headers": {"List-Unsubscribe": "."}},
+        "condition": {"sender_pattern": _MASS_MAILER, "headers": {"List-Unsubscribe": "."}},
         "note": "A bank's marketing is marketing, so this stands before what is kept for the sender's sake.",
     },
-    {"name": "keep-money", "tier": 1, "when": {"subject": _MONEY}, "note": "Receipts, statements, payments."},
-    {"name": "keep-health", "tier": 1, "when": {"subject": _HEALTH}, "note": "Appointments and results."},
-    {"name": "keep-travel", "tier": 1, "when": {"subject": _TRAVEL}, "note": "Bookings, tickets, changes."},
-    {"name": "keep-security", "tier": 1, "when": {"subject": _SECURITY}, "note": "Codes and warnings."},
+    {"tier": 1, "condition": {"subject": _MONEY}, "note": "Receipts, statements, payments."},
+    {"tier": 1, "condition": {"subject": _HEALTH}, "note": "Appointments and results."},
+    {"tier": 1, "condition": {"subject": _TRAVEL}, "note": "Bookings, tickets, changes."},
+    {"tier": 1, "condition": {"subject": _SECURITY}, "note": "Codes and warnings."},
     {
-        "name": "keep-trusted-trades",
         "tier": 1,
-        "when": {"sender_pattern": _TRUSTED_TRADES, "bulk": False},
+        "condition": {"sender_pattern": _TRUSTED_TRADES, "bulk": False},
         "note": "Banks, doctors, insurers, airlines, offices: by what their domain calls itself.",
     },
     {
-        "name": "social",
         "tier": 2,
-        "when": {"labels": ["CATEGORY_SOCIAL"], "without_headers": ["In-Reply-To"]},
+        "condition": {"labels": ["CATEGORY_SOCIAL"], "without_headers": ["In-Reply-To"]},
         "note": "What social networks send about themselves.",
     },
     {
-        "name": "newsletters",
         "tier": 2,
-        "when": {"bulk": True, "headers": {"List-Unsubscribe": "."}, "without_headers": ["List-Post", "In-Reply-To"]},
+        "condition": {
+            "bulk": True,
+            "headers": {"List-Unsubscribe": "."},
+            "without_headers": ["List-Post", "In-Reply-To"],
+        },
         "note": "Sent to many, with a way out; discussion lists, where people write, are not meant.",
     },
     {
-        "name": "newsletters-by-list-id",
         "tier": 2,
-        "when": {
+        "condition": {
             "headers": {"List-Unsubscribe": ".", "List-ID": "."},
             "without_headers": ["List-Post", "In-Reply-To"],
             "without_labels": ["CATEGORY_FORUMS", "CATEGORY_PERSONAL"],
@@ -89,9 +91,8 @@ RULES: tuple[dict[str, Any], ...] = (
         "note": "The same for senders that leave Precedence out.",
     },
     {
-        "name": "machine-notifications",
         "tier": 2,
-        "when": {"sender_pattern": _MACHINE, "headers": {"Auto-Submitted": "^auto-generated"}},
+        "condition": {"sender_pattern": _MACHINE, "headers": {"Auto-Submitted": "^auto-generated"}},
         "note": "A machine says that it wrote this, and its address says so too. Neither alone is enough.",
     },
 )
