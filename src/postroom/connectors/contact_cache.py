@@ -16,6 +16,8 @@ from postroom.connectors.files import read_json, write_json
 from postroom.connectors.priority import contact_form
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput
+from postroom.mail.addresses import parse_addresses
+from postroom.mail.headers import Headers
 from postroom.telemetry import logs
 
 FILE = "contacts.json"
@@ -68,6 +70,10 @@ class ContactCache:
     def last_known(self) -> frozenset[str]:
         """The contacts however old: good enough to tell whose history is wanted, not to let anybody jump a queue."""
         return frozenset() if self._copy is None else self._copy.addresses
+
+    def knows_sender(self, headers: Headers) -> bool:
+        senders = parse_addresses(*headers.get_all("From"))
+        return bool(senders) and all(contact_form(each.address) in self.last_known for each in senders)
 
     def replace(self, generated_at: datetime, addresses: Iterable[str]) -> None:
         """Take a new export in; on disk when this returns."""

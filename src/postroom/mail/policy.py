@@ -160,7 +160,7 @@ def is_bulk(headers: Headers) -> bool:
 class TierPolicy:
     """Rules in order, under a version that changes with them."""
 
-    version: int
+    version: str
     rules: tuple[Rule, ...]
 
     def decide(self, headers: Headers, labels: Collection[str] = ()) -> Verdict:
@@ -195,8 +195,8 @@ def parse_policy(data: object) -> TierPolicy:
     if not isinstance(data, Mapping) or set(data) != {"version", "rules"}:
         raise BadInput("policy", "is an object with `version` and `rules`")
     version, rules = data["version"], data["rules"]
-    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
-        raise BadInput("policy.version", "is a whole number from 0")
+    if not isinstance(version, str) or not 0 < len(version) <= 100:
+        raise BadInput("policy.version", "is a text of at most 100 characters")
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
         raise BadInput("policy.rules", f"is a list of at most {MAX_RULES} rules")
     return TierPolicy(version, parse_rules(rules))

@@ -97,4 +97,4 @@ RULES: tuple[dict[str, Any], ...] = (
     },
 )
 
-SEED = TierPolicy(1, parse_rules(RULES))
+SEED = TierPolicy("seed", parse_rules(RULES))

@@ -22,7 +22,7 @@ def headers(**named: str) -> Headers:
 
 
 def policy(*rules: dict[str, Any]) -> TierPolicy:
-    return TierPolicy(1, parse_rules({"note": f"rule {number}", **rule} for number, rule in enumerate(rules)))
+    return TierPolicy("1", parse_rules({"note": f"rule {number}", **rule} for number, rule in enumerate(rules)))
 
 
 NO_REPLY = [
@@ -142,13 +142,13 @@ BAD_RULES = [
 def test_a_bad_rule_is_refused_with_its_place_and_field(rule: Any, field: str) -> None:
     good = {"tier": 2, "condition": {"bulk": True}, "note": "fine"}
     with pytest.raises(BadInput) as caught:
-        parse_policy({"version": 1, "rules": [good, rule]})
+        parse_policy({"version": "1", "rules": [good, rule]})
     assert caught.value.field.startswith("rules[1]")
     assert caught.value.field.endswith(field)
 
 
 @pytest.mark.parametrize(
-    "form", [None, [], {}, {"version": 1}, {"version": "1", "rules": []}, {"version": 1, "rules": [], "more": 1}]
+    "form", [None, [], {}, {"version": "1"}, {"version": 1, "rules": []}, {"version": "1", "rules": [], "more": 1}]
 )
 def test_a_policy_of_another_form_is_refused(form: Any) -> None:
     with pytest.raises(BadInput):
@@ -171,7 +171,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_anything_else_is_bad_input_and_nothing_worse(form: Any) -> None:
-    for data in (form, {"version": 1, "rules": [form]}, {"version": 1, "rules": [{"tier": 1, "condition": form}]}):
+    for data in (form, {"version": "1", "rules": [form]}, {"version": "1", "rules": [{"tier": 1, "condition": form}]}):
         with pytest.raises(BadInput):
             parse_policy(data)
 

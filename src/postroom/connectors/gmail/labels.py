@@ -1,0 +1,24 @@
+"""Gmail names a label by an id; the archive and people know it by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from postroom.gmail.client import GmailClient
+
+
+class LabelBook:
+    """Looks labels up once, and again when one turns up that is not known."""
+
+    def __init__(self, client: GmailClient) -> None:
+        self._client = client
+        self._names: dict[str, str] = {}
+
+    async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
+        wanted = frozenset(label_ids)
+        if not wanted <= self._names.keys():
+            # A label may be gone before its last change is read; then its id is all that is left of it.
+            self._names = {each: each for each in wanted} | {
+                label.id: label.name for label in await self._client.list_labels()
+            }
+        return frozenset(self._names[each] for each in wanted)
