@@ -42,6 +42,15 @@ class Meter(Protocol):
     def most(self, text: str) -> Micros | None: ...
 
 
+class _NoMeter:
+    def most(self, text: str) -> Micros | None:
+        return None
+
+
+NO_METER = _NoMeter()
+"""Where no model is configured: backfill brings metadata only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     request_id: str

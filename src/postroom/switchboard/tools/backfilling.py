@@ -49,7 +49,9 @@ class EstimateArguments(Arguments):
 
 
 class CreateArguments(EstimateArguments):
-    auto_resume: bool | None = Field(None, strict=True, description="go on by itself when a new day brings a new budget")
+    auto_resume: bool | None = Field(
+        None, strict=True, description="go on by itself when a new day brings a new budget"
+    )
     estimate: dict[str, Any] | None = Field(
         None, max_length=50, description="what backfill.estimate answered and the person agreed to"
     )

@@ -19,7 +19,9 @@ class OnDemand(Protocol):
 
 
 class SearchAndIngestArguments(Arguments):
-    query: str = Field(min_length=1, max_length=1_000, strict=True, description="what to look for, as in Gmail's search")
+    query: str = Field(
+        min_length=1, max_length=1_000, strict=True, description="what to look for, as in Gmail's search"
+    )
     max_results: int = Field(MOST_RESULTS, ge=1, le=MOST_RESULTS, strict=True)
 
 
@@ -39,5 +41,7 @@ class OnDemandTools:
 
     async def search_and_ingest(self, given: SearchAndIngestArguments, caller: Caller) -> Answer:
         if self._on_demand is None:
-            raise Retryable("Nothing here searches the mailbox: no worker with an account is set up. Search the archive.")
+            raise Retryable(
+                "Nothing here searches the mailbox: no worker with an account is set up. Search the archive."
+            )
         return await self._on_demand.search_and_ingest(given.query, given.max_results, caller)
