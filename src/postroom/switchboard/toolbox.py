@@ -23,6 +23,14 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def described(cls) -> dict[str, Any]:
+        """The JSON schema that clients are shown."""
+        schema = cls.model_json_schema()
+        schema.pop("title", None)
+        schema.pop("description", None)
+        return schema
+
 
 A = TypeVar("A", bound=Arguments)
 Answer = Mapping[str, Any]
@@ -50,10 +58,7 @@ class Tool(Generic[A]):
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        made = self.arguments.model_json_schema()
-        made.pop("title", None)
-        made.pop("description", None)
-        return made
+        return self.arguments.described()
 
     async def call(self, given: Mapping[str, Any], caller: Caller) -> Answer:
         try:

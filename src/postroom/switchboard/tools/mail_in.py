@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from postroom.archive.model import IncomingMail, Provenance
@@ -35,26 +35,11 @@ LARGEST_STORE = LARGEST_RAW
 WALKED_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "List-Id", "List-Unsubscribe")
 _LATEST_MS = 253_402_300_799_999
 
-ENVELOPE_SCHEMA = Envelope.model_json_schema(ref_template="#/$defs/{model}")
-
-
-def _ingest_schema(schema: dict[str, Any]) -> None:
-    """Either form in one flat object: some clients cannot read a choice at the top of a schema."""
-    envelope = {name: value for name, value in ENVELOPE_SCHEMA.items() if name != "$defs"}
-    schema["$defs"] = {**ENVELOPE_SCHEMA["$defs"], "Envelope": envelope}
-    schema["properties"]["envelopes"] = {
-        "type": "array",
-        "items": {"$ref": "#/$defs/Envelope"},
-        "minItems": 1,
-        "maxItems": MOST_ENVELOPES,
-        "description": "several envelopes; each gets a result of its own",
-    }
-    for name, value in ENVELOPE_SCHEMA["properties"].items():
-        schema["properties"][name] = {**value, "description": f"`{name}` of the one envelope"}
-
 
 class IngestArguments(Arguments):
-    model_config = Arguments.model_config | {"extra": "allow", "json_schema_extra": _ingest_schema}
+    """One envelope, field by field, or several under `envelopes`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     envelopes: list[Any] | None = Field(None, min_length=1, max_length=MOST_ENVELOPES)
 
@@ -64,6 +49,25 @@ class IngestArguments(Arguments):
             field = sorted(self.model_extra)[0]
             raise PydanticCustomError("form", "does not belong beside envelopes", {"field": field})
         return self
+
+    @classmethod
+    def described(cls) -> dict[str, Any]:
+        """Both forms in one flat object: some clients cannot read a choice at the top of a schema."""
+        envelope = Envelope.model_json_schema()
+        definitions = envelope.pop("$defs")
+        several = {
+            "type": "array",
+            "items": {"$ref": "#/$defs/Envelope"},
+            "minItems": 1,
+            "maxItems": MOST_ENVELOPES,
+            "description": "several envelopes, and nothing beside them; each gets a result of its own",
+        }
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {**envelope["properties"], "envelopes": several},
+            "$defs": {**definitions, "Envelope": envelope},
+        }
 
 
 class HistoricLabels(Arguments):
