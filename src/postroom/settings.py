@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -80,6 +82,52 @@ class ArchiveSettings(Group):
     )
 
 
+class BackfillSettings(Group):
+    """Backfill: history recovered under a budget."""
+
+    enabled: bool = Field(
+        False,
+        description="the kill switch of every backfill lane; in force is this AND the switch that the dashboard turns",
+        json_schema_extra={"variable": "BACKFILL_ENABLED"},
+    )
+    lease_s: float = Field(
+        180.0, ge=10, le=3_600, description="a job whose connector is silent for this long is handed to another"
+    )
+    rate_limit_per_hour: int = Field(100, ge=1, le=1_000_000, description="messages an hour, where a job names none")
+    daily_cost_cap_cents: int = Field(500, ge=1, le=1_000_000, description="spend a day, where a job names none")
+    background_rate_limit_per_hour: int = Field(20, ge=1, le=1_000_000, description="the same in background mode")
+    background_daily_cost_cap_cents: int = Field(50, ge=1, le=1_000_000, description="the same in background mode")
+    day_zone: str = Field("UTC", description="the time zone at whose midnight daily caps begin anew")
+    auto_resume: bool = Field(True, description="a job stopped by its cap goes on by itself when there is room again")
+
+    @field_validator("day_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"{name!r} is not a time zone; write for example Europe/Zagreb") from None
+        return name
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.day_zone)
+
+
+class RetentionSettings(Group):
+    """How long mail stays in the control database; the archive keeps its raw bytes either way."""
+
+    metadata_days: int = Field(90, ge=1, description="mail of tier 2 (metadata only)")
+    years: int = Field(0, ge=0, le=200, description="mail of tier 1 that no line below names; 0 is for ever")
+    category_years: dict[str, int] = Field(
+        {"finance": 7, "health": 0, "relationship": 3, "travel": 2},
+        description="mail of tier 1 by its category; 0 is for ever",
+    )
+    domain_years: dict[str, int] = Field(
+        {}, description="mail of tier 1 by its sender's domain, subdomains included; comes before the category"
+    )
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -111,6 +159,8 @@ class Settings(BaseSettings):
     queue: QueueSettings = QueueSettings()
     worker: WorkerSettings = WorkerSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    backfill: BackfillSettings = BackfillSettings()
+    retention: RetentionSettings = RetentionSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod
@@ -123,7 +173,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """`load` hands the file's content in as init values; the environment wins over it."""
-        return env_settings, init_settings
+        return env_settings, _NamedVariables(settings_cls), init_settings
 
     @property
     def database_url(self) -> str:
@@ -142,6 +192,29 @@ class Settings(BaseSettings):
             yield self.vault_key.get_secret_value()
         if password := _password_of(self.database_url):
             yield password
+
+
+class _NamedVariables(PydanticBaseSettingsSource):
+    """The settings whose variable is fixed by a specification, and so does not follow our own rule for names."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Group)):
+            return None, field_name, False
+        found = {
+            name: value
+            for name, inner in field.annotation.model_fields.items()
+            if (variable := _fixed_variable(inner)) and (value := os.environ.get(variable))
+        }
+        return found or None, field_name, True
+
+    def __call__(self) -> dict[str, Any]:
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _fixed_variable(field: FieldInfo) -> str | None:
+    extra = field.json_schema_extra
+    return str(extra["variable"]) if isinstance(extra, dict) and "variable" in extra else None
 
 
 def _password_of(url: str) -> str | None:
@@ -197,7 +270,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
 def _settings_of(group: str, model: type[Group]) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         default = "" if field.default is None else str(field.default)
-        variable = f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
+        variable = _fixed_variable(field) or f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
         yield Setting(f"{group}.{name}", variable, default, _help(model, name))
 
 
