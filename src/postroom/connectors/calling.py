@@ -34,6 +34,11 @@ class SwitchboardAway(Retryable):
     """The Switchboard cannot be reached."""
 
 
+class TokenRefused(NotAllowed):
+    """The Switchboard refuses this connector's token. Make one with `postroom token create --role connector` and set it
+    as CONNECTOR_TOKEN."""
+
+
 class _Refused(Exception):
     """An HTTP status that says all there is to say."""
 
@@ -89,7 +94,7 @@ async def _raise_for_status(response: httpx2.Response) -> None:
 def _require_safe(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput("switchboard", f"{url[:100]!r} is not an address such as http://127.0.0.1:8025/mcp")
+        raise BadInput("switchboard", f"{url[:100]!r} is not an address such as http://127.0.0.1:8470/mcp")
     if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
         raise BadInput("switchboard", "the token would travel unencrypted; use https, or a Switchboard on this machine")
 
@@ -113,10 +118,7 @@ def _failure(error: BaseException) -> PostroomError:
 
 def _refusal(error: _Refused) -> PostroomError:
     if error.status in (401, 403):
-        return NotAllowed(
-            "The Switchboard refuses this connector's token. Make one with `postroom token create --role connector` "
-            "and set it as CONNECTOR_TOKEN."
-        )
+        return TokenRefused()
     if error.status == 413:
         return BadInput("messages", "more bytes than the Switchboard takes at once")
     wait = float(error.retry_after) if error.retry_after and error.retry_after.isdecimal() else _AWAY.total_seconds()

@@ -14,7 +14,7 @@ from postroom.gmail.grants import normal_email
 PREFIX = "CONNECTOR_"
 TOKEN_VARIABLE = "CONNECTOR_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 SWITCHBOARD_VARIABLE = "CONNECTOR_SWITCHBOARD_URL"
-DEFAULT_SWITCHBOARD = "http://127.0.0.1:8025/mcp"
+DEFAULT_SWITCHBOARD = "http://127.0.0.1:8470/mcp"
 SHORTEST_BACKFILL_POLL_S = 60.0
 
 T = TypeVar("T")

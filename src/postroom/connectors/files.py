@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,35 @@ from postroom.domain.errors import Fatal
 from postroom.domain.ids import new_id
 
 FOLDER = "connectors"
+LOCK = "connector.lock"
 
 
 def folder_of(home: Path, connector_type: str, endpoint_identity: str) -> Path:
     """The folder of one connector. An address may hold anything, so the folder is named after its hash."""
     name = hashlib.sha256(endpoint_identity.encode()).hexdigest()[:16]
     return home / FOLDER / f"{connector_type}-{name}"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a second connector for the same mailbox out of this folder; the kernel lets go however this process ends."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Fatal(f"{folder} cannot be used: {error.strerror}. Check who owns the home folder.") from error
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Fatal("Another connector for this mailbox is running on this home folder. Stop it first.") from None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from postroom.connectors.calling import Connect, call
+from postroom.connectors.calling import Connect, TokenRefused, call
 from postroom.connectors.wire import (
     ArchivedRef,
     BackfillJob,
@@ -31,7 +31,7 @@ from postroom.connectors.wire import (
     StoreReply,
 )
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope
-from postroom.domain.errors import Fatal
+from postroom.domain.errors import Fatal, NotAllowed, Retryable
 
 MOST_IDS = 500
 MOST_STORED = 100
@@ -40,6 +40,10 @@ STORE_BYTES = 16 << 20
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+
+
+class ReaderLost(Retryable):
+    """Another process has taken over reading this mailbox's changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +138,14 @@ class Switchboard:
         return await self._mine("history.claim", {"instance": instance}, HistoryClaim)
 
     async def history_commit(self, fence: int, history_id: str | None = None, *, release: bool = False) -> None:
-        """Without a history id the lease is only renewed."""
+        """Without a history id the lease is only renewed. Raises ReaderLost where the claim is no longer ours."""
         given: dict[str, Any] = {"fence": fence, "release": release}
-        await self._mine("history.commit", given | ({"history_id": history_id} if history_id else {}), Reply)
+        try:
+            await self._mine("history.commit", given | ({"history_id": history_id} if history_id else {}), Reply)
+        except TokenRefused:
+            raise
+        except NotAllowed as error:
+            raise ReaderLost(error.message) from None
 
     async def sent_add(self, message_ids: Collection[str]) -> None:
         for batch in _batches(sorted(message_ids), MOST_IDS):

@@ -171,6 +171,12 @@ class TierPolicy:
                 return Verdict(rule.treatment, rule.note)
         return Verdict(Treatment.FULL, None)
 
+    @property
+    def headers_read(self) -> frozenset[str]:
+        """The headers that any rule looks at, for whoever fetches no others."""
+        named = {name for rule in self.rules for name in (*rule.condition.headers, *rule.condition.without_headers)}
+        return frozenset({"From", "Subject", "Precedence", *named})
+
     def to_json(self) -> dict[str, Any]:
         return {"version": self.version, "rules": [rule.model_dump(exclude_defaults=True) for rule in self.rules]}
 

@@ -1,38 +1,44 @@
 """The backfill pass: one job of recovering history, from wherever its cursor stands, until it ends or is told to stop.
 
-The cursor and the counts live on the Switchboard and move together; here is nothing that a crash could lose. What was
-ingested and not yet reported is ingested again, recognised, and counted once.
+Messages are chosen by their headers; a body is fetched only for what is taken in whole and not in the archive yet.
+What was ingested and not reported before a crash is ingested again, recognised, and counted once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from postroom.connectors import instruments
-from postroom.connectors.contact_cache import ContactCache
-from postroom.connectors.gmail.intake import Handled, Intake
-from postroom.connectors.gmail.mail import Position, SourceMail
-from postroom.connectors.gmail.walking import ArchiveWalk, MailboxWalk, Scope, Stretch, Window
+from postroom.connectors.gmail.intake import Guidance, Handled, Intake
+from postroom.connectors.gmail.job_work import ACTIVE, LOST, BackfillOutcome, Stop, Work
+from postroom.connectors.gmail.mail import SourceMail, from_gmail
+from postroom.connectors.gmail.walking import HEADERS, ArchiveWalk, MailboxWalk, Scope, Stretch, Window
 from postroom.connectors.instruments import Fate, PassName
-from postroom.connectors.switchboard import Report, Switchboard
-from postroom.connectors.wire import BackfillJob, ProgressReply
+from postroom.connectors.switchboard import Switchboard
+from postroom.connectors.wire import BackfillJob
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
 from postroom.gmail.client import GmailClient
+from postroom.gmail.fetching import Failed, Got, Missing
+from postroom.gmail.resources import Format
 from postroom.mail.headers import Headers
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
-_TRIES = 3
-"""A message that could not be read in so many goes is passed over, counted and named in the log."""
-_ACTIVE = "active"
 _INGEST_AT_ONCE = 50
+_BETWEEN_TRIES_S = 30.0
+_LIVE_PAUSE_S = 1.0
+_LAST_WORDS_S = 10.0
 
 
 class Selector(Protocol):
     """Which categories of mail a job is after."""
+
+    @property
+    def headers_read(self) -> frozenset[str]:
+        """The headers that it looks at."""
 
     def query(self, names: Sequence[str]) -> str:
         """For the source: everything that may belong."""
@@ -41,61 +47,13 @@ class Selector(Protocol):
         """By its headers, whether a message belongs to any of these."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillOutcome:
-    """How a pass ended. `status` is the job's, as the Switchboard has it; None where there was no job."""
-
-    job_id: str | None = None
-    status: str | None = None
-    processed: int = 0
-    skipped: int = 0
-    retry_after: float | None = None
-    """The job goes on after so many seconds; the pass did not want to wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How far a job has come: everything at or after `place` is done. `failing` counts goes at unreadable mail."""
-
-    place: Position | None = None
-    failing: dict[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        place = None if self.place is None else {"received_ms": self.place[0], "id": self.place[1]}
-        return {"version": 1, "place": place} | ({"failing": self.failing} if self.failing else {})
-
-    @classmethod
-    def parse(cls, value: dict[str, Any] | None) -> Cursor:
-        if value is None:
-            return cls()
-        try:
-            if value["version"] != 1:
-                raise ValueError("another version")
-            place = value["place"]
-            read = None if place is None else (int(place["received_ms"]), str(place["id"]))
-            return cls(read, {str(key): int(tries) for key, tries in value.get("failing", {}).items()})
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise Fatal(
-                "The job's cursor was written by another version of Postroom. Cancel the job and create it anew."
-            ) from None
-
-
-class _Stop(Exception):
-    """The job is not ours to work on any longer."""
-
-    def __init__(self, status: str, retry_after: float | None = None) -> None:
-        super().__init__(status)
-        self.status = status
-        self.retry_after = retry_after
-
-
 class BackfillPass:
     def __init__(
         self,
         switchboard: Switchboard,
         client: GmailClient,
         intake: Intake,
-        contacts: ContactCache,
+        guidance: Guidance,
         selector: Selector,
         clock: Clock,
         *,
@@ -103,79 +61,101 @@ class BackfillPass:
         patience_s: float | None = None,
         live_is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`patience_s` is the longest wait for the rate limit within a pass; None waits as long as it takes."""
         self._switchboard = switchboard
         self._client = client
         self._intake = intake
-        self._contacts = contacts
+        self._guidance = guidance
         self._selector = selector
         self._clock = clock
         self._interval = progress_interval
         self._patience_s = patience_s
         self._live_is_busy = live_is_busy
+        self._held: Work | None = None
 
-    async def run(self) -> BackfillOutcome:
-        """Ask for a job and work on it. Raises Retryable where the world is in the way; the job waits then."""
+    async def run(self, budget_s: float | None = None) -> BackfillOutcome:
+        """Work on the job at hand, or ask for one. Raises Retryable where the world is in the way; the job waits then.
+
+        After `budget_s` the pass gives way with its job at hand; the next run goes on with it.
+        """
+        work = await self._at_hand()
+        if work is None:
+            return BackfillOutcome()
+        work.deadline = None if budget_s is None else self._clock.monotonic() + budget_s
+        self._held = None
+        try:
+            return await self._ended(work)
+        except (Retryable, asyncio.CancelledError):
+            await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)
+            raise
+
+    async def _at_hand(self) -> Work | None:
+        if self._held is not None and self._held.is_fresh:
+            return self._held
         job = await self._switchboard.backfill_poll()
         if job is None:
-            return BackfillOutcome()
-        work = _Work(self._switchboard, job, self._clock, self._patience_s)
-        logs.bind(backfill_job=job.job_id)
-        log.info("backfill.started", fence=job.fence, mode=job.params.mode)
+            return None
+        log.info("backfill.started", backfill_job=job.job_id, fence=job.fence, mode=job.params.mode)
+        work = Work(self._switchboard, job, self._clock, self._patience_s)
+        if job.retry_after:
+            work.stride = 1
+        return work
+
+    async def _ended(self, work: Work) -> BackfillOutcome:
         try:
-            await self._work(job, work)
-        except _Stop as stop:
-            log.info("backfill.stopped", status=stop.status)
+            await self._work(work.job, work)
+        except Stop as stop:
+            if stop.status == ACTIVE:
+                self._held = work
+            log.info("backfill.stopped", backfill_job=work.job.job_id, status=stop.status)
             return work.outcome(stop.status, stop.retry_after)
         except NotAllowed as error:
             # Somebody else has the job now. What was ingested is recognised when they come to it.
-            log.warning("backfill.fence_refused", problem=error.message)
-            return work.outcome("lost")
+            log.warning("backfill.fence_refused", backfill_job=work.job.job_id, problem=error.message)
+            return work.outcome(LOST)
         except (Fatal, BadInput) as error:
             return work.outcome(await work.fail(error))
-        except Retryable:
-            await work.keep_what_is_done()
-            raise
         return work.outcome(await work.complete())
 
-    async def _work(self, job: BackfillJob, work: _Work) -> None:
-        if job.retry_after:
-            await work.wait(job.retry_after)
+    async def _work(self, job: BackfillJob, work: Work) -> None:
         scope = self._scope(job)
-        walk: MailboxWalk | ArchiveWalk = ArchiveWalk(self._switchboard, scope)
-        if not await walk.is_complete():
-            walk = MailboxWalk(self._client, scope)
+        await self._settle_owed(job, scope, work)
+        in_archive = ArchiveWalk(self._switchboard, scope, self._headers_read())
+        walk = in_archive if await in_archive.is_complete() else MailboxWalk(self._client, scope)
         async for stretch in walk.stretches(work.cursor.place):
             await self._through(stretch, job, work)
+            await self._settle_owed(job, scope, work)
+        while work.cursor.owed:
+            await work.wait(_BETWEEN_TRIES_S)
+            await self._settle_owed(job, scope, work)
+
+    def _headers_read(self) -> frozenset[str]:
+        """All that anybody decides by, so that mail from the archive is judged like mail from the source."""
+        return frozenset({*HEADERS, *self._selector.headers_read, *self._guidance.policy().headers_read})
 
     def _scope(self, job: BackfillJob) -> Scope:
         params = job.params
         query = self._selector.query(params.target_categories) if params.target_categories else ""
         return Scope(Window.of(params.date_from, params.date_to), query, frozenset(params.includes))
 
-    async def _through(self, stretch: Stretch, job: BackfillJob, work: _Work) -> None:
-        work.note_failures(stretch.failures)
-        for start in range(0, len(stretch.mails), min(self._interval, _INGEST_AT_ONCE)):
-            chunk = stretch.mails[start : start + min(self._interval, _INGEST_AT_ONCE)]
-            await self._chunk(chunk, job, work)
-            if work.unreported >= self._interval:
-                await work.report()
+    async def _through(self, stretch: Stretch, job: BackfillJob, work: Work) -> None:
+        self._refuse_outage(stretch)
+        for key, error in stretch.failures.items():
+            work.owe(key, error)
+        left = stretch.mails
+        while left:
             await self._yield_to_live(work)
+            handled = await self._handled(left[: min(work.stride, self._interval)], job)
+            left = left[await self._settled(handled, work) :]
+            if work.unreported >= self._interval or not self._switchboard.backfill_enabled:
+                await work.report()
+            await work.give_way()
         work.reach(stretch.reached)
 
-    async def _chunk(self, mails: Sequence[SourceMail], job: BackfillJob, work: _Work) -> None:
-        """Every message of the chunk, again and again where the rate limit lets only some of them in."""
-        left = list(mails)
-        while left:
-            if not self._switchboard.backfill_enabled:
-                await work.report()  # the answer says what has become of the job
-            handled = await self._handled(left, job)
-            refused = next((number for number, each in enumerate(handled) if each.refusal), len(handled))
-            for each in handled[:refused]:
-                work.count(each)
-            left = left[refused:]
-            if left:
-                await self._refused(handled[refused], work)
+    def _refuse_outage(self, stretch: Stretch) -> None:
+        """Where nothing at all can be read, it is not the messages."""
+        first = next(iter(stretch.failures.values()), None)
+        if not stretch.mails and len(stretch.failures) > 1 and isinstance(first, Retryable):
+            raise first
 
     async def _handled(self, mails: Sequence[SourceMail], job: BackfillJob) -> list[Handled]:
         chosen = [mail for mail in mails if self._is_chosen(mail, job)]
@@ -188,129 +168,36 @@ class BackfillPass:
         names = job.params.target_categories
         if not names:
             return True
-        return self._selector.selects(names, mail.headers, is_known=self._contacts.knows_sender(mail.headers))
+        return self._selector.selects(names, mail.headers, is_known=self._guidance.contacts.knows_sender(mail.headers))
 
-    async def _refused(self, each: Handled, work: _Work) -> None:
-        assert each.refusal is not None  # noqa: S101 - that is why it is asked about
-        log.info("backfill.refused", reason=each.refusal.reason, retry_after=each.refusal.retry_after)
-        await work.report()
-        await work.wait(each.refusal.retry_after or 1.0)
+    async def _settled(self, handled: Sequence[Handled], work: Work, *, moves: bool = True) -> int:
+        """Count those before the first that was refused, wait where one was, and say how many are done."""
+        refused = next((number for number, each in enumerate(handled) if each.refusal), None)
+        for each in handled[:refused]:
+            work.count(each, moves=moves)
+        if refused is None:
+            work.stride = min(work.stride * 2, _INGEST_AT_ONCE)
+            return len(handled)
+        refusal = handled[refused].refusal
+        work.stride = max(1, refused)
+        await work.report()  # a job that was stopped says so here
+        await work.wait((refusal.retry_after if refusal else None) or _LIVE_PAUSE_S)
+        return refused
 
-    async def _yield_to_live(self, work: _Work) -> None:
+    async def _settle_owed(self, job: BackfillJob, scope: Scope, work: Work) -> None:
+        """Another go at what could not be read before."""
+        mails: list[SourceMail] = []
+        for answer in await self._client.get_messages(list(work.cursor.owed), Format.METADATA):
+            match answer:
+                case Got() if scope.admits(mail := from_gmail(answer.message)):
+                    mails.append(mail)
+                case Got() | Missing():
+                    work.drop(answer.id)
+                case Failed():
+                    work.owe(answer.id, answer.error)
+        while mails:
+            mails = mails[await self._settled(await self._handled(mails[: work.stride], job), work, moves=False) :]
+
+    async def _yield_to_live(self, work: Work) -> None:
         while self._live_is_busy():
-            await work.wait(1.0)
-
-
-@dataclass
-class _Work:
-    """A job under way: what is done and not yet reported, and the talk with the Switchboard about it."""
-
-    switchboard: Switchboard
-    job: BackfillJob
-    clock: Clock
-    patience_s: float | None
-    cursor: Cursor = field(init=False)
-    seq: int = 0
-    processed: int = 0
-    skipped: int = 0
-    total_processed: int = 0
-    total_skipped: int = 0
-    failures: dict[str, PostroomError] = field(default_factory=dict)
-    reported_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cursor = Cursor.parse(self.job.cursor)
-        self.reported_at = self.clock.monotonic()
-
-    @property
-    def unreported(self) -> int:
-        return self.processed + self.skipped
-
-    def count(self, handled: Handled) -> None:
-        if handled.error is not None:
-            self.note_failures({handled.mail.id: handled.error})
-        elif handled.fate in (Fate.FULL, Fate.METADATA, Fate.DUPLICATE):
-            self.processed += 1
-        else:
-            self.skipped += 1
-        self.cursor = replace(self.cursor, place=handled.mail.position)
-
-    def reach(self, place: Position) -> None:
-        if self.cursor.place is None or place < self.cursor.place:
-            self.cursor = replace(self.cursor, place=place)
-
-    def note_failures(self, failures: dict[str, PostroomError]) -> None:
-        """A message that cannot be read is tried in other goes before it is passed over."""
-        for key, error in failures.items():
-            tries = self.cursor.failing.get(key, 0) + 1
-            failing = {name: count for name, count in self.cursor.failing.items() if name != key}
-            if tries < _TRIES:
-                self.cursor = replace(self.cursor, failing=failing | {key: tries})
-                raise error if isinstance(error, Retryable) else Retryable(error.message)
-            self.cursor = replace(self.cursor, failing=failing)
-            self.skipped += 1
-            log.warning("backfill.message_passed_over", message=key, reason=logs.clean(error.message))
-
-    async def report(self, status: str | None = None, error: str | None = None) -> ProgressReply:
-        """Tell what was done; raises _Stop unless the job is still at work."""
-        self.seq += 1
-        report = Report(
-            self.job.job_id,
-            self.job.fence,
-            self.seq,
-            self.processed,
-            self.skipped,
-            self.cursor.to_json(),
-            status,
-            error,
-        )
-        reply = await self._told(report)
-        self.total_processed, self.processed = self.total_processed + self.processed, 0
-        self.total_skipped, self.skipped = self.total_skipped + self.skipped, 0
-        self.reported_at = self.clock.monotonic()
-        if status is None and reply.status != _ACTIVE:
-            raise _Stop(reply.status)
-        return reply
-
-    async def _told(self, report: Report) -> ProgressReply:
-        """A report that got no answer may have arrived: its number makes repeating it harmless."""
-        try:
-            return await self.switchboard.backfill_progress(report)
-        except Retryable as error:
-            await self.clock.sleep(1.0 if error.retry_after is None else min(error.retry_after.total_seconds(), 5.0))
-            return await self.switchboard.backfill_progress(report)
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for the rate limit, asking now and then whether the job is still ours."""
-        if self.patience_s is not None and seconds > self.patience_s:
-            await self.report()
-            raise _Stop(_ACTIVE, seconds)
-        while seconds > 0:
-            step = min(seconds, max(1.0, self.job.lease_s / 4))
-            await self.clock.sleep(step)
-            seconds -= step
-            if self.clock.monotonic() - self.reported_at >= self.job.lease_s / 4:
-                await self.report()
-
-    async def keep_what_is_done(self) -> None:
-        """On the way out: what was done is not to be done again."""
-        try:
-            await self.report()
-        except (PostroomError, _Stop) as error:
-            log.info("backfill.not_reported", problem=str(error))
-
-    async def complete(self) -> str:
-        return (await self.report("completed")).status
-
-    async def fail(self, error: PostroomError) -> str:
-        log.error("backfill.failed", problem=error.message)
-        try:
-            return (await self.report("error", logs.clean(error.message))).status
-        except NotAllowed:
-            return "lost"
-
-    def outcome(self, status: str, retry_after: float | None = None) -> BackfillOutcome:
-        return BackfillOutcome(self.job.job_id, status, self.total_processed, self.total_skipped, retry_after)
-
-
-Driver = Callable[[], Awaitable[BackfillOutcome]]
+            await work.wait(_LIVE_PAUSE_S)

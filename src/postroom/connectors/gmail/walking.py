@@ -1,7 +1,7 @@
-"""The way back through a mailbox: newest first between two days, from any place, without missing or repeating a message.
+"""The way back through a mailbox: newest first between two days, from any place, missing and repeating nothing.
 
-The place is when the mailbox received a message, and its id. It means the same whatever the mailbox lists first, however
-many messages share a moment, and whatever arrives meanwhile: new mail lies before the place and is live mail's business.
+The place is when the mailbox received a message, and its id. It means the same whatever the mailbox lists first,
+however many messages share a moment, and whatever arrives meanwhile: new mail lies before the place, and is live mail.
 """
 
 from __future__ import annotations
