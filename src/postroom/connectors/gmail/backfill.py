@@ -95,10 +95,7 @@ class BackfillPass:
         if job is None:
             return None
         log.info("backfill.started", backfill_job=job.job_id, fence=job.fence, mode=job.params.mode)
-        work = Work(self._switchboard, job, self._clock, self._patience_s)
-        if job.retry_after:
-            work.stride = 1
-        return work
+        return Work(self._switchboard, job, self._clock, self._patience_s)
 
     async def _ended(self, work: Work) -> BackfillOutcome:
         try:
@@ -117,6 +114,7 @@ class BackfillPass:
         return work.outcome(await work.complete())
 
     async def _work(self, job: BackfillJob, work: Work) -> None:
+        await work.begin()
         scope = self._scope(job)
         await self._settle_owed(job, scope, work)
         in_archive = ArchiveWalk(self._switchboard, scope, self._headers_read())
@@ -180,8 +178,8 @@ class BackfillPass:
             return len(handled)
         refusal = handled[refused].refusal
         work.stride = max(1, refused)
-        await work.report()  # a job that was stopped says so here
-        await work.wait((refusal.retry_after if refusal else None) or _LIVE_PAUSE_S)
+        told = await work.report()  # a job that was stopped says so here
+        await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _LIVE_PAUSE_S)
         return refused
 
     async def _settle_owed(self, job: BackfillJob, scope: Scope, work: Work) -> None:

@@ -110,9 +110,9 @@ class Gap:
             looked_at += len(missing)
             if looked_at > _BESIDE_LIVE:
                 return
-            self._state.older_before = start if start > 0 else None
+            self._state.older_before = start if await self._is_more_before(start) else None
             self._write()
-            if looked_at == _BESIDE_LIVE:
+            if looked_at == _BESIDE_LIVE or self._state.older_before is None:
                 return
 
     def _beginning(self) -> int:
@@ -138,6 +138,13 @@ class Gap:
     async def _take_pending(self, tally: Tally) -> None:
         if self._state.pending:
             await self._take(self._state.pending, tally)
+
+    async def _is_more_before(self, start: int) -> bool:
+        """Whether anything is older than that; else twenty years of empty months would be asked for."""
+        async for page in self._client.list_messages(f"before:{start + 1}", include_spam_trash=True, page_size=1):
+            if page.messages:
+                return start > 0
+        return False
 
     async def _missing(self, start: int, end: int | None) -> list[str]:
         """Ids of the mailbox in this stretch that the archive does not have; newest first, nearly."""

@@ -85,9 +85,10 @@ class Work:
     """The longest wait within a pass; None waits as long as it takes."""
     deadline: float | None = None
     """By the monotonic clock: then the pass gives way, and the job stays at hand."""
-    cursor: Cursor = field(init=False)
+    cursor: Cursor = field(default_factory=Cursor)
     stride: int = 50
     """How many messages are offered at once; fewer while the hour's limit lets only few in."""
+    _begun: bool = False
     _seq: int = 0
     _processed: int = 0
     _skipped: int = 0
@@ -96,8 +97,18 @@ class Work:
     _reported_at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cursor = Cursor.parse(self.job.cursor)
         self._reported_at = self.clock.monotonic()
+
+    async def begin(self) -> None:
+        """Take up the job where it stands, or where this pass left it; waits where it has no room now."""
+        if not self._begun:
+            self.cursor, self._begun = Cursor.parse(self.job.cursor), True
+            wait = self.job.retry_after
+        else:
+            wait = (await self.report()).retry_after
+        if wait:
+            self.stride = 1
+            await self.wait_for_room(wait)
 
     @property
     def unreported(self) -> int:
@@ -150,7 +161,7 @@ class Work:
     async def report(self, status: str | None = None, error: str | None = None) -> ProgressReply:
         """Tell what was done; raises Stop unless the job is still at work."""
         self._seq += 1
-        cursor = self.cursor.to_json()
+        cursor = self.cursor.to_json() if self._begun else None
         report = Report(
             self.job.job_id, self.job.fence, self._seq, self._processed, self._skipped, cursor, status, error
         )
@@ -174,7 +185,7 @@ class Work:
             return await self.switchboard.backfill_progress(report)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the hour's limit, asking now and then whether the job is still ours."""
+        """Wait, asking now and then whether the job is still ours."""
         if self.patience_s is not None and seconds > self.patience_s:
             await self.report()
             raise Stop(ACTIVE, seconds)
@@ -184,6 +195,13 @@ class Work:
             seconds -= step
             if self.clock.monotonic() - self._reported_at >= self.job.lease_s / 4:
                 await self.report()
+
+    async def wait_for_room(self, seconds: float) -> None:
+        """Wait until the job's hour has room for a message; what was done is told meanwhile."""
+        wait: float | None = seconds
+        while wait:
+            await self.wait(wait)
+            wait = (await self.report()).retry_after
 
     async def give_way(self) -> None:
         """Where the pass has had its time, stop with everything told."""
