@@ -41,6 +41,7 @@ _TRUSTED_TRADES = (
 )
 _MASS_MAILER = (
     r"^(news(letters?)?|digest|offers?|deals?|marketing|promo(tion)?s?|sale|angebote|campaigns?)([._+-][^@]*)?@"
+    r"|@([a-z0-9-]+\.)*(news|newsletters?|marketing|promo|offers|campaigns?)\."
 )
 _MACHINE = (
     r"^(notifications?|notify|alerts?|monitoring|tracking|builds?|ci|status|updates?|jira|noreply-git)([._+-][^@]*)?@"
