@@ -7,10 +7,10 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from mcp import Client
@@ -35,6 +35,8 @@ from postroom.switchboard.serving import serving
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
 from tests.support.envelopes import ME
+
+T = TypeVar("T")
 
 BACKFILL = BackfillSettings(enabled=True)
 REQUEST_BYTES = 2_000_000
@@ -90,9 +92,9 @@ class Calls:
         text = getattr(result.content[0], "text", "")
         if result.is_error:
             raise from_wire(result.structured_content, text)
-        assert result.structured_content is not None
-        assert json.loads(text) == result.structured_content
-        return result.structured_content
+        answer: dict[str, Any] = json.loads(text)
+        assert answer == result.structured_content
+        return answer
 
 
 @asynccontextmanager
@@ -116,6 +118,26 @@ async def served(bench: Bench) -> AsyncIterator[str]:
     )
     async with http.running(), serving(http, "127.0.0.1", 0) as url:
         yield f"{url}/mcp"
+
+
+@asynccontextmanager
+async def in_a_task(opened: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Entered and left by the same task, as task groups want it; a fixture is set up and torn down by two."""
+    ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def hold() -> None:
+        async with opened as value:
+            ready.set_result(value)
+            await over.wait()
+
+    task = asyncio.create_task(hold())
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield ready.result() if ready.done() else task.result()  # type: ignore[misc]
+    finally:
+        over.set()
+        await task
 
 
 @asynccontextmanager
