@@ -62,7 +62,7 @@ class Mailroom:
             steps, following = walk(archive, account, *days, cursor, limit)
             return {"messages": [_walked(step, headers) for step in steps], "cursor": following}
 
-        return await self._archive.read(read)
+        return await self._archive.read_apart(read)
 
     async def change(
         self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
