@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from postroom.accounts.access import GmailAccess
-from postroom.archive.search import Search
-from postroom.archive.service import owned_archive
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.gmail.grants import GrantStore
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
-from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE, Backfill, upkeep_handler
-from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.ingest import CLASSIFY, NO_METER
-from postroom.switchboard.serving import is_loopback, serving
-from postroom.switchboard.toolbox import Toolbox
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.vault import Vault
+
+if TYPE_CHECKING:
+    from postroom.switchboard.toolbox import Toolbox
 
 CATALOGUE = Catalogue([PRUNE, CLASSIFY, UPKEEP])
 
@@ -79,6 +77,14 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
 @asynccontextmanager
 async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
+    # The MCP SDK and a web server take a second to import; only this command pays for them.
+    from postroom.archive.search import Search
+    from postroom.archive.service import owned_archive
+    from postroom.switchboard.assembly import Services, build_toolbox
+    from postroom.switchboard.http import SwitchboardHttp
+    from postroom.switchboard.ingest import NO_METER
+    from postroom.switchboard.serving import is_loopback, serving
+
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
         root = app.settings.home / "archive"

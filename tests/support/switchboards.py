@@ -7,10 +7,10 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from mcp import Client
@@ -29,12 +29,14 @@ from postroom.settings import ArchiveSettings, BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, Backfill
 from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.ingest import CLASSIFY
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.switchboard.protocol import server_for
 from postroom.switchboard.serving import serving
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
 from tests.support.envelopes import ME
+
+T = TypeVar("T")
 
 BACKFILL = BackfillSettings(enabled=True)
 REQUEST_BYTES = 2_000_000
@@ -90,9 +92,9 @@ class Calls:
         text = getattr(result.content[0], "text", "")
         if result.is_error:
             raise from_wire(result.structured_content, text)
-        assert result.structured_content is not None
-        assert json.loads(text) == result.structured_content
-        return result.structured_content
+        answer: dict[str, Any] = json.loads(text)
+        assert answer == result.structured_content
+        return answer
 
 
 @asynccontextmanager
@@ -116,6 +118,30 @@ async def served(bench: Bench) -> AsyncIterator[str]:
     )
     async with http.running(), serving(http, "127.0.0.1", 0) as url:
         yield f"{url}/mcp"
+
+
+@asynccontextmanager
+async def in_a_task(opened: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Entered and left by the same task, as task groups want it; a fixture is set up and torn down by two."""
+    ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def hold() -> None:
+        async with opened as value:
+            ready.set_result(value)
+            await over.wait()
+
+    def tell(task: asyncio.Task[None]) -> None:
+        if not ready.done():
+            ready.set_exception(task.exception() or AssertionError("it ended before it began"))
+
+    task = asyncio.create_task(hold())
+    task.add_done_callback(tell)
+    try:
+        yield await ready
+    finally:
+        over.set()
+        await task
 
 
 @asynccontextmanager
