@@ -20,7 +20,6 @@ from postroom.switchboard.backfill.switch import SwitchedOff
 from postroom.switchboard.backfill.transitions import TRANSITIONS, Event, IllegalTransition, Status
 from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, Rig, new_backfill, put_job
 
-
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"connector_type": "imap"}, "connector_type"),
     ({"endpoint_identity": "stranger@example.com"}, "endpoint_identity"),
