@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, contacts, exporting, importing, jobs, sim, token
+from postroom.cli import account, connector, contacts, exporting, importing, jobs, sim, token
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
@@ -42,6 +42,7 @@ app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
+app.add_typer(connector.app, name="connector")
 app.add_typer(token.app, name="token")
 
 

@@ -135,6 +135,10 @@ class GmailPasses:
         async with self._one_filling, _observed(PassName.SENT):
             return await self._filling.run()
 
+    @property
+    def sent_index_is_filled(self) -> bool:
+        return self._filling.is_done
+
     async def _ensure_guidance(self) -> None:
         await self.pulse.ensure(self.config.heartbeat_s * 4)
 
