@@ -97,9 +97,7 @@ def march(count: int) -> ListSource:
 
 
 @pytest.mark.req("BF-15", "BF-5", "BF-13", "SY-13")
-async def test_killed_again_and_again_the_connector_brings_every_message_once(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_killed_again_and_again_it_brings_every_message_once(database: Database, tmp_path: Path) -> None:
     dice = random.Random(4)
     async with house(march(250), database, tmp_path, CONNECTOR_BACKFILL_PROGRESS_INTERVAL="7") as place:
         connector, job_id = place.connector, await place.create_job()
@@ -150,7 +148,6 @@ async def test_told_to_stop_it_reports_what_is_done_and_says_goodbye(database: D
         assert job.cursor["place"] is not None
         row = await place.database.read(lambda tx: tx.execute(select(connectors)).one())
         assert (row.endpoint_identity, row.status) == (place.sim.email, "stopped")
-        assert row.counters["backfill_processed"] >= 0
 
 
 @pytest.mark.req("PL-6")

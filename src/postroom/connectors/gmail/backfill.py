@@ -7,7 +7,7 @@ What was ingested and not reported before a crash is ingested again, recognised,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from postroom.connectors import instruments
@@ -29,7 +29,7 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 _INGEST_AT_ONCE = 50
 _BETWEEN_TRIES_S = 30.0
-_LIVE_PAUSE_S = 1.0
+_PAUSE_S = 1.0
 _LAST_WORDS_S = 10.0
 
 
@@ -59,7 +59,6 @@ class BackfillPass:
         *,
         progress_interval: int = 50,
         patience_s: float | None = None,
-        live_is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._switchboard = switchboard
         self._client = client
@@ -69,7 +68,6 @@ class BackfillPass:
         self._clock = clock
         self._interval = progress_interval
         self._patience_s = patience_s
-        self._live_is_busy = live_is_busy
         self._held: Work | None = None
 
     async def run(self, budget_s: float | None = None) -> BackfillOutcome:
@@ -141,7 +139,6 @@ class BackfillPass:
             work.owe(key, error)
         left = stretch.mails
         while left:
-            await self._yield_to_live(work)
             handled = await self._handled(left[: min(work.stride, self._interval)], job)
             left = left[await self._settled(handled, work) :]
             if work.unreported >= self._interval or not self._switchboard.backfill_enabled:
@@ -179,7 +176,7 @@ class BackfillPass:
         refusal = handled[refused].refusal
         work.stride = max(1, refused)
         told = await work.report()  # a job that was stopped says so here
-        await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _LIVE_PAUSE_S)
+        await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
         return refused
 
     async def _settle_owed(self, job: BackfillJob, scope: Scope, work: Work) -> None:
@@ -195,7 +192,3 @@ class BackfillPass:
                     work.owe(answer.id, answer.error)
         while mails:
             mails = mails[await self._settled(await self._handled(mails[: work.stride], job), work, moves=False) :]
-
-    async def _yield_to_live(self, work: Work) -> None:
-        while self._live_is_busy():
-            await work.wait(_LIVE_PAUSE_S)
