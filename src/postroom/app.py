@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from postroom.accounts.access import GmailAccess
 from postroom.db import Database, connect
@@ -13,9 +14,14 @@ from postroom.gmail.grants import GrantStore
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
+from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE, Backfill, upkeep_handler
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.vault import Vault
 
-CATALOGUE = Catalogue([PRUNE])
+if TYPE_CHECKING:
+    from postroom.switchboard.toolbox import Toolbox
+
+CATALOGUE = Catalogue([PRUNE, CLASSIFY, UPKEEP])
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,22 @@ class App:
     handlers: Mapping[str, Handler]
     grants: GrantStore
     gmail: GmailAccess
+    backfill: Backfill
     clock: Clock
 
     async def worker(self, *, until_idle: bool = False) -> Worker:
         """A worker for every job type, with the recurring schedules declared."""
-        await self.queue.declare_schedules(PRUNE_DAILY)
+        await self.declare_schedules()
         return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
+
+    async def declare_schedules(self) -> None:
+        await self.queue.declare_schedules(PRUNE_DAILY, UPKEEP_EVERY_MINUTE)
+
+
+@dataclass(frozen=True)
+class RunningSwitchboard:
+    url: str
+    toolbox: Toolbox
 
 
 def open_vault(settings: Settings) -> Vault:
@@ -46,9 +62,44 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
     try:
         clock = clock or SystemClock()
         queue = JobQueue(database, CATALOGUE, clock)
-        handlers = {PRUNE.name: prune_handler(Retention.from_settings(settings.queue))}
+        backfill = Backfill(database, settings.backfill, (), clock)
+        handlers = {
+            PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            UPKEEP.name: upkeep_handler(backfill),
+        }
         grants = GrantStore(open_vault(settings))
         gmail = GmailAccess(database, grants, clock)
-        yield App(settings, database, queue, handlers, grants, gmail, clock)
+        yield App(settings, database, queue, handlers, grants, gmail, backfill, clock)
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
+    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
+    # The MCP SDK and a web server take a second to import; only this command pays for them.
+    from postroom.archive.search import Search
+    from postroom.archive.service import owned_archive
+    from postroom.switchboard.assembly import Services, build_toolbox
+    from postroom.switchboard.http import SwitchboardHttp
+    from postroom.switchboard.ingest import NO_METER
+    from postroom.switchboard.serving import is_loopback, serving
+
+    settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
+    async with AsyncExitStack() as stack:
+        root = app.settings.home / "archive"
+        archive = await stack.enter_async_context(owned_archive(root, app.settings.archive, "postroom switchboard"))
+        search = stack.enter_context(Search(root, app.clock))
+        toolbox = build_toolbox(Services(app.queue, archive, search, app.backfill, NO_METER))
+        http = SwitchboardHttp(
+            toolbox,
+            app.database,
+            app.clock,
+            request_bytes=settings.request_bytes,
+            is_loopback=is_loopback(settings.host),
+            metrics_token=None if token is None else token.get_secret_value(),
+        )
+        await app.declare_schedules()
+        await stack.enter_async_context(http.running())
+        url = await stack.enter_async_context(serving(http, settings.host, settings.port))
+        yield RunningSwitchboard(url, toolbox)

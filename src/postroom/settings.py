@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -80,6 +81,27 @@ class ArchiveSettings(Group):
     shard_bytes: int = Field(
         2_000_000_000, ge=1_000_000, description="a year's shard larger than this is continued in another file"
     )
+
+
+class SwitchboardSettings(Group):
+    """The Switchboard: MCP for dashboards, connectors and agents."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="the address to listen on; anything but loopback is reachable by others: put TLS before it",
+    )
+    port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
+    request_bytes: int = Field(
+        75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"
+    )
+
+    @field_validator("host")
+    @classmethod
+    def _is_address(cls, host: str) -> str:
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            raise ValueError(f"{host!r} is not an address; write for example 127.0.0.1") from None
 
 
 class BackfillSettings(Group):
@@ -159,6 +181,7 @@ class Settings(BaseSettings):
     queue: QueueSettings = QueueSettings()
     worker: WorkerSettings = WorkerSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    switchboard: SwitchboardSettings = SwitchboardSettings()
     backfill: BackfillSettings = BackfillSettings()
     retention: RetentionSettings = RetentionSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

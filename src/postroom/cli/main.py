@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, exporting, importing, jobs, sim
+from postroom.cli import account, exporting, importing, jobs, sim, token
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
 from postroom.cli.search import CONTEXT, search
 from postroom.cli.show import show
+from postroom.cli.switchboard import switchboard
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
@@ -29,6 +30,7 @@ app = typer.Typer(
     help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
 )
 app.command()(demo)
+app.command()(switchboard)
 app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
@@ -39,6 +41,7 @@ app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
+app.add_typer(token.app, name="token")
 
 
 def _print_version(wanted: bool) -> None:

@@ -238,12 +238,12 @@ def parse_envelope(value: object) -> Envelope:
         raise BadInput("envelope", "is nested too deeply or holds an impossible number") from None
 
 
-def field_problem(error: ValidationError) -> BadInput:
+def field_problem(error: ValidationError, whole: str = "envelope") -> BadInput:
     """The first thing that pydantic found wrong, in our words: which field, and why. Never the value itself."""
     first = error.errors(include_url=False, include_input=False)[0]
     named = first.get("ctx", {}).get("field")
     place = ".".join(str(step) for step in first["loc"] if step not in (_ARCHIVED, _INLINE, "[key]"))
-    return BadInput(str(named or place or "envelope"), _sentence(first["type"], first["msg"]))
+    return BadInput(str(named or place or whole), _sentence(first["type"], first["msg"]))
 
 
 def _sentence(kind: str, message: str) -> str:
