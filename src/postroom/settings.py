@@ -11,13 +11,14 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -151,6 +152,35 @@ class RetentionSettings(Group):
     )
 
 
+class ModelSettings(Group):
+    """The language model. Without a provider none is asked, and mail is decided by rules alone."""
+
+    provider: Literal["openai", "anthropic", "compatible"] | None = Field(
+        None, description="whose API: `compatible` is any server that speaks OpenAI's; unset: no model"
+    )
+    name: str | None = Field(None, min_length=1, max_length=200, description="the model, as its provider calls it")
+    base_url: str | None = Field(
+        None, pattern=r"^https?://", description="where the API is; needed with `compatible`, else the provider's own"
+    )
+    api_key: SecretStr | None = Field(None, min_length=1, description="the key; unset: the vault's, if it has one")
+    input_price: Decimal | None = Field(
+        None, ge=0, le=100_000, description="dollars for a million tokens in, where the published price is not meant"
+    )
+    output_price: Decimal | None = Field(None, ge=0, le=100_000, description="the same for tokens out; both or neither")
+    max_output_tokens: int = Field(1_000, ge=50, le=100_000, description="the most that one answer may have")
+    timeout_s: float = Field(60.0, gt=0, le=600, description="how long to wait for an answer")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelSettings:
+        if self.provider is not None and self.name is None:
+            raise ValueError("model.name is needed with model.provider")
+        if self.provider == "compatible" and self.base_url is None:
+            raise ValueError("model.base_url is needed with the provider `compatible`")
+        if (self.input_price is None) != (self.output_price is None):
+            raise ValueError("model.input_price and model.output_price are set both or neither")
+        return self
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -185,6 +215,7 @@ class Settings(BaseSettings):
     switchboard: SwitchboardSettings = SwitchboardSettings()
     backfill: BackfillSettings = BackfillSettings()
     retention: RetentionSettings = RetentionSettings()
+    model: ModelSettings = ModelSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod
@@ -207,7 +238,7 @@ class Settings(BaseSettings):
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
-        for group in (self.database, self.queue, self.worker, self.telemetry):
+        for group in (self.database, self.queue, self.worker, self.model, self.telemetry):
             for name in type(group).model_fields:
                 value = getattr(group, name)
                 if isinstance(value, SecretStr):
