@@ -1,4 +1,4 @@
-"""A Switchboard on each of the two databases."""
+"""A Switchboard on each of the two databases, and the backfill of one without its tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from postroom.db import Database
+from postroom.domain.clock import ManualClock
+from tests.support.backfills import Rig
 from tests.support.switchboards import Bench, open_bench
+
+
+@pytest.fixture
+async def rig(database: Database, clock: ManualClock) -> Rig:
+    return await Rig(database, clock).prepare()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.ingest import Accepted, Ingest
+from postroom.switchboard.ingest import Ingest
+from postroom.switchboard.ingest_results import Accepted
 from tests.support.archives import letter
 from tests.support.envelopes import ME, envelope, inline
 from tests.support.switchboards import BACKFILL, Bench, FlatMeter

@@ -14,7 +14,8 @@ from postroom.archive.model import IncomingMail, Provenance
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, SCHEMA_VERSION, Envelope, Instant
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.ingest import Ingest, Rejected
+from postroom.switchboard.ingest import Ingest
+from postroom.switchboard.ingest_results import Rejected
 from postroom.switchboard.mailroom import Mailroom, decoded_raw
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
 from postroom.switchboard.tools.taken import (
