@@ -38,6 +38,10 @@ def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.Monk
         ("[worker]\nconcurrency = 0", "worker.concurrency"),
         ("[worker]\nconcurrency = 'many'", "worker.concurrency"),
         ("[telemetry]\nmetrics_token = 'short'", "telemetry.metrics_token"),
+        ("[model]\nprovider = 'openai'", "model"),
+        ("[model]\nprovider = 'compatible'\nname = 'x'", "model"),
+        ("[model]\nname = 'x'\ninput_price = 1", "model"),
+        ("[model]\nbase_url = 'ftp://x'", "model.base_url"),
         ("home = '/elsewhere'", "home"),
         ("vault_key = 'beside what it locks'", "vault_key"),
     ],
@@ -90,3 +94,15 @@ def test_every_setting_has_a_line_of_help() -> None:
     for _, group in settings.reference():
         for setting in group:
             assert setting.help, f"{setting.key} has no description"
+
+
+def test_a_model_is_configured_by_the_environment_and_its_key_is_a_secret(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.load().model.provider is None
+    write(home, "[model]\nprovider = 'openai'\nname = 'gpt-5-mini'\ninput_price = '0.25'\noutput_price = 2")
+    monkeypatch.setenv("POSTROOM_MODEL__API_KEY", "sk-secret-key")
+    loaded = settings.load()
+    assert (loaded.model.name, str(loaded.model.input_price)) == ("gpt-5-mini", "0.25")
+    assert "sk-secret-key" in set(loaded.secrets())
+    assert "sk-secret-key" not in repr(loaded)

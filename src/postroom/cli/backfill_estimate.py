@@ -28,7 +28,8 @@ def print_estimate(estimate: Mapping[str, Any]) -> None:
     """For people. `--json` prints the estimate as it is."""
     about = "" if estimate["is_exact"] else "about "
     where = "counted in the archive" if estimate["counted_in"] == "archive" else "listed at the source"
-    console.print(f"Messages   {about}{estimate['messages']:,} to take in ({where})")
+    margin = f", give or take {estimate['messages_margin']:,}" if estimate["messages_margin"] else ""
+    console.print(f"Messages   {about}{estimate['messages']:,} to take in ({where}{margin})")
     console.print(f"           {about}{estimate['messages_full']:,} of them in full, for the model")
     console.print(f"           {about}{estimate['messages_left_out']:,} others looked at and left out")
     cost = estimate["cost_microdollars"]

@@ -7,7 +7,7 @@ come before any body is fetched or any model is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -41,6 +41,8 @@ class MailFacts:
     subject: str
     is_known: bool
     """The sender is one of the owner's contacts, or somebody the owner has written to."""
+    traits: dict[Callable[..., bool], bool] = field(default_factory=dict, repr=False, compare=False)
+    """Those that were asked for, so that several categories look only once."""
 
 
 def facts_of(headers: Headers, *, is_known: bool = False) -> MailFacts:
@@ -177,7 +179,7 @@ class _Compiler:
         self.headers_read = {name.lower() for name in HEADERS_READ}
 
     def add_trait(self, name: str, conditions: Sequence[Condition]) -> None:
-        self._traits[name] = self.any_of(conditions, f"traits.{name}")
+        self._traits[name] = _remembered(self.any_of(conditions, f"traits.{name}"))
 
     def any_of(self, conditions: Sequence[Condition], place: str) -> Test:
         tests = [self._all_of(condition, f"{place}[{number}]") for number, condition in enumerate(conditions)]
@@ -224,6 +226,16 @@ class _Compiler:
         if name not in self._traits:
             raise BadInput(place, f"{name!r} is not a trait; traits must stand above their first use")
         return self._traits[name]
+
+
+def _remembered(test: Test) -> Test:
+    def recall(facts: MailFacts) -> bool:
+        known = facts.traits.get(test)
+        if known is None:
+            known = facts.traits[test] = test(facts)
+        return known
+
+    return recall
 
 
 def _negated(test: Test) -> Test:

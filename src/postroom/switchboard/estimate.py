@@ -70,6 +70,7 @@ class Estimate:
             "messages_metadata": counts.metadata,
             "messages_left_out": counts.left_out,
             "messages_listed": counts.listed,
+            "messages_margin": counts.margin,
             "counted_in": counts.source.value,
             "is_exact": counts.is_exact,
             "tokens_per_message": self.tokens_each.input + self.tokens_each.output,

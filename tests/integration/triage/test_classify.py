@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,12 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from postroom.db import Database
+from postroom.db import Database, connect
 from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_reservations, backfill_spend
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions, model_calls
-from postroom.domain.clock import ManualClock
+from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.queue import Catalogue, FailedJobs, JobQueue, JobState, LeaseLost, NewJob, QueueName
@@ -29,9 +31,10 @@ from postroom.triage.classify import CLASSIFY, Classifier
 from postroom.triage.model import ModelClient
 from postroom.triage.sim.script import Answer, Fault
 from postroom.triage.sim.server import ModelSim
+from tests.support.databases import SqliteFactory
 from tests.support.jobs import claim, record_of
 from tests.support.models import simulated_model
-from tests.support.workers import run_until_idle
+from tests.support.workers import run_until_idle, until
 
 ARCHIVE = Answer(
     arguments={"action": "archive", "confidence": 0.9, "reason": "Read."}, input_tokens=1_000, output_tokens=100
@@ -340,3 +343,31 @@ async def test_the_record_of_the_job_says_what_came_of_it(office: Office) -> Non
     await office.work()
     record = await record_of(office.queue, (await office.only(jobs)).id)
     assert record.result == {"outcome": "decided", "action": "archive"}
+
+
+@pytest.mark.req("JB-8", "BF-9")
+async def test_a_worker_killed_between_the_call_and_its_record_leaves_true_books(
+    sqlite_factory: SqliteFactory, tmp_path: Path
+) -> None:
+    url = sqlite_factory.url()
+    database, clock = await connect(url), ManualClock(SystemClock().now())
+    async with simulated_model(tmp_path) as (sim, model):
+        office = Office(database, clock, sim, model)
+        job_id = await office.backfill_job()
+        await office.take_in(job_id=job_id)
+        sim.desk.stage.add_fault(Fault(kind="hang", times=1))
+        command = [sys.executable, "-m", "tests.support.classify_worker", url, sim.url, sim.token, str(tmp_path)]
+        killed = await asyncio.create_subprocess_exec(*command)
+        await until(lambda: sim.desk.tally.requests == 1)
+        killed.kill()
+        await killed.wait()
+        clock.advance((SystemClock().now() - clock.now()).total_seconds() + 5)
+        sim.desk.stage.queue.append(ARCHIVE)
+        await office.work()
+        calls = await office.rows(model_calls)
+        assert [call.outcome for call in calls] == ["lost", "answered"]
+        assert len(await office.rows(decisions)) == 1
+        spend = await office.only(backfill_spend)
+        assert spend.settled_microdollars == calls[0].cost_microdollars + COST
+        assert spend.reserved_microdollars == 0
+    await database.close()
