@@ -84,7 +84,7 @@ class ContactCache:
 
     def current(self) -> Contacts:
         """What may be used now; counts and tells when that is nothing."""
-        state = self._state()
+        state = self.state
         instruments.record_contact_cache(state, self._age_s())
         if state is not self._told:
             (log.info if state is CacheState.FRESH else log.warning)("contacts.cache", state=str(state))
@@ -92,7 +92,8 @@ class ContactCache:
         usable = self._copy.addresses if self._copy and state is CacheState.FRESH else frozenset()
         return Contacts(usable, state, self.generated_at)
 
-    def _state(self) -> CacheState:
+    @property
+    def state(self) -> CacheState:
         if self._copy is None:
             return CacheState.MISSING
         age = self._clock.now() - self._copy.generated_at

@@ -117,10 +117,10 @@ async def run_connector(
     token = settings.telemetry.metrics_token
     watch = _Watch()
     async with open_connector(settings, vault, options, clock) as passes:
-        await _first_beat(passes, stop, watch)
         with serving(options.health_port, watch.health, None if token is None else token.get_secret_value()) as address:
-            announce(address)
+            await _first_beat(passes, stop, watch)
             if not stop.is_set():
+                announce(address)
                 await _serve(passes, stop, watch, options.config)
         passes.pulse.status = "stopped"
         try:
@@ -135,9 +135,11 @@ async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _Watch) -
     while not stop.is_set():
         try:
             await passes.beat()
+            watch.problems.pop("heartbeat", None)
             return
         except Retryable as error:
             log.warning("connector.waiting", problem=error.message)
+            watch.problems["heartbeat"] = logs.clean(error.message)
             await _pause(stop, back_off.after(error))
 
 
@@ -151,6 +153,7 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _Watch, config
         return config.backfill_poll_s
 
     async def beat() -> float:
+        passes.pulse.status = "failing" if watch.problems else "running"
         await passes.beat()
         return config.heartbeat_s
 

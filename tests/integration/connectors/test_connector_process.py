@@ -97,14 +97,19 @@ def march(count: int) -> ListSource:
 
 
 @pytest.mark.req("BF-15", "BF-5", "BF-13", "SY-13")
-async def test_killed_again_and_again_it_brings_every_message_once(database: Database, tmp_path: Path) -> None:
-    dice = random.Random(4)
-    async with house(march(250), database, tmp_path, CONNECTOR_BACKFILL_PROGRESS_INTERVAL="7") as place:
+@pytest.mark.parametrize(
+    ("kills", "mails"), [(2, 150), pytest.param(8, 1_000, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])]
+)
+async def test_killed_again_and_again_it_brings_every_message_once(
+    database: Database, tmp_path: Path, kills: int, mails: int
+) -> None:
+    dice = random.Random(kills)
+    async with house(march(mails), database, tmp_path, CONNECTOR_BACKFILL_PROGRESS_INTERVAL="7") as place:
         connector, job_id = place.connector, await place.create_job()
         live: set[str] = set()
-        for _ in range(3):
+        for _ in range(kills):
             await connector.start()
-            reached = await place.count() + dice.randrange(5, 60)
+            reached = await place.count() + dice.randrange(5, mails // kills)
             await place.until(lambda reached=reached: _at_least(place, reached))
             live.add(place.sim.control.deliver(letter("Live"), internal_date=ms(SystemClock().now())))
             await asyncio.sleep(dice.random() * 0.2)
@@ -113,12 +118,12 @@ async def test_killed_again_and_again_it_brings_every_message_once(database: Dat
         await connector.start()
         await place.until(lambda: _ended(place, job_id))
         live.add(place.sim.control.deliver(letter("Live"), internal_date=ms(SystemClock().now())))
-        await place.until(lambda: _at_least(place, 250 + len(live)))
+        await place.until(lambda: _at_least(place, mails + len(live)))
         code, logged = await connector.end()
         job = await place.job(job_id)
         rows = await place.database.read(lambda tx: list(tx.execute(select(messages))))
-        assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", 250, 0)
-        assert len(rows) == len({row.external_event_id for row in rows}) == 250 + len(live)
+        assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", mails, 0)
+        assert len(rows) == len({row.external_event_id for row in rows}) == mails + len(live)
         assert {row.external_event_id for row in rows if row.backfill_job_id is None} == live
         assert (code, place.token in logged) == (0, False)
 

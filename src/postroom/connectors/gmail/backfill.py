@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from postroom.connectors import instruments
+from postroom.connectors.calling import TokenRefused
 from postroom.connectors.gmail.intake import Guidance, Handled, Intake
 from postroom.connectors.gmail.job_work import ACTIVE, LOST, BackfillOutcome, Stop, Work
 from postroom.connectors.gmail.mail import SourceMail, from_gmail
@@ -21,6 +22,7 @@ from postroom.connectors.wire import BackfillJob
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
 from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import LoginNeeded, PermissionMissing
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Format
 from postroom.mail.headers import Headers
@@ -28,6 +30,8 @@ from postroom.telemetry import logs
 
 log = logs.get(__name__)
 _INGEST_AT_ONCE = 50
+_NOT_THE_JOBS_FAULT = (LoginNeeded, PermissionMissing, TokenRefused)
+"""The connector itself needs a person's help; the job waits for it and is not to be resumed by hand."""
 _BETWEEN_TRIES_S = 30.0
 _PAUSE_S = 1.0
 _LAST_WORDS_S = 10.0
@@ -82,7 +86,7 @@ class BackfillPass:
         self._held = None
         try:
             return await self._ended(work)
-        except (Retryable, asyncio.CancelledError):
+        except (Retryable, *_NOT_THE_JOBS_FAULT, asyncio.CancelledError):
             await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)
             raise
 
@@ -103,6 +107,8 @@ class BackfillPass:
                 self._held = work
             log.info("backfill.stopped", backfill_job=work.job.job_id, status=stop.status)
             return work.outcome(stop.status, stop.retry_after)
+        except _NOT_THE_JOBS_FAULT:
+            raise
         except NotAllowed as error:
             # Somebody else has the job now. What was ingested is recognised when they come to it.
             log.warning("backfill.fence_refused", backfill_job=work.job.job_id, problem=error.message)

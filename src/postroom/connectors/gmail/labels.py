@@ -8,11 +8,15 @@ from postroom.gmail.client import GmailClient
 
 
 class LabelBook:
-    """Looks labels up once, and again when one turns up that is not known."""
+    """Looks labels up once, and again when one turns up that is not known or when told that some may have changed."""
 
     def __init__(self, client: GmailClient) -> None:
         self._client = client
         self._names: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """A label may have been given another name."""
+        self._names = {}
 
     async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
         wanted = frozenset(label_ids)

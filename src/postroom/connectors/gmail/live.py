@@ -86,6 +86,7 @@ class LivePass:
         return changes
 
     async def _take(self, claim: HistoryClaim, changes: Changes, tally: Tally) -> None:
+        self._labels.forget()
         for chunk in in_chunks(changes.added, CHUNK):
             await self._arrivals.take(chunk, PassName.LIVE, tally)
             await self._renew(claim)

@@ -150,13 +150,13 @@ class GmailPasses:
         return {**self.counters, "parked": self.parking.count}
 
     def _checkpoint(self) -> dict[str, Any]:
-        contacts = self.contacts.current()
+        generated_at = self.contacts.generated_at
         return {
             "live_seen_at": self._gap.last_seen,
             "gap_open": self._gap.is_open,
             "sent_index_filled": self._filling.is_done,
-            "contacts": str(contacts.state),
-            "contacts_generated_at": contacts.generated_at and contacts.generated_at.isoformat(),
+            "contacts": str(self.contacts.state),
+            "contacts_generated_at": generated_at and generated_at.isoformat(),
         }
 
 
