@@ -15,6 +15,7 @@ from postroom.connectors.calling import SwitchboardAway
 from postroom.connectors.switchboard import Report
 from postroom.db import Database
 from postroom.domain.errors import Retryable
+from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.mailbox import GeneratedMailbox
 from tests.support.connectors import NOW, Losses, Stage, listed, ms, source_of, staged
@@ -332,6 +333,18 @@ async def test_a_cursor_of_another_version_ends_the_job_with_the_reason(database
         stage.clock.advance(200)
         assert (await stage.passes.backfill()).status == "error"
         assert "another version" in (await stage.job(job_id)).error
+
+
+async def test_a_login_that_ran_out_leaves_the_job_to_the_next_who_is_logged_in(
+    database: Database, tmp_path: Path
+) -> None:
+    async with month_of(5, database, tmp_path) as stage:
+        job_id = await stage.create_job(FIRST, LAST)
+        stage.sim.control.revoke()
+        with pytest.raises(LoginNeeded):
+            await stage.passes.backfill()
+        job = await stage.job(job_id)
+        assert (job.status, job.error) == ("active", None), "until its lease runs out; no person has to resume it"
 
 
 @pytest.mark.req("BF-17")

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from postroom.connectors.config import ConnectorConfig, config_from
+from postroom.connectors.config import (
+    DEFAULT_SWITCHBOARD,
+    SWITCHBOARD_VARIABLE,
+    TOKEN_VARIABLE,
+    VARIABLES,
+    ConnectorConfig,
+    config_from,
+)
 from postroom.connectors.priority import ContactProof
 from postroom.domain.errors import BadInput
 
@@ -57,3 +65,9 @@ def test_a_bad_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(BadInput) as caught:
         config_from({name: value})
     assert caught.value.field == name
+
+
+def test_every_variable_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "connector.md").read_text()
+    for name in (*VARIABLES, TOKEN_VARIABLE, SWITCHBOARD_VARIABLE, DEFAULT_SWITCHBOARD):
+        assert f"`{name}`" in page
