@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from postroom.connectors import instruments
 from postroom.connectors.contact_cache import ContactCache
 from postroom.connectors.gmail.envelopes import envelope_of, full_payload, metadata_payload
@@ -19,7 +21,7 @@ from postroom.connectors.priority import Assignment, PriorityRules
 from postroom.connectors.sent_index import SentIndex, reply_targets
 from postroom.connectors.switchboard import RawMail, Switchboard
 from postroom.connectors.wire import IngestResult
-from postroom.domain.envelope import Envelope, Payload
+from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Failed, Got, Missing
@@ -53,8 +55,8 @@ class _Batch:
     mails: Sequence[SourceMail]
     done: dict[str, Handled] = field(default_factory=dict)
 
-    def end(self, mail: SourceMail, **what: object) -> None:
-        self.done[mail.id] = Handled(mail, **what)  # type: ignore[arg-type]
+    def end(self, handled: Handled) -> None:
+        self.done[handled.mail.id] = handled
 
     def in_order(self) -> list[Handled]:
         return [self.done[mail.id] for mail in self.mails]
@@ -83,10 +85,10 @@ class Intake:
         treated = [(mail, await self._treatment(mail)) for mail in mails]
         for mail, treatment in treated:
             if treatment is Treatment.SKIP:
-                batch.end(mail, fate=Fate.SKIPPED_BY_POLICY)
+                batch.end(Handled(mail, fate=Fate.SKIPPED_BY_POLICY))
         whole = await self._archived([mail for mail, treatment in treated if treatment is Treatment.FULL], batch)
         brief = [mail for mail, treatment in treated if treatment is Treatment.METADATA]
-        await self._ingest({**await _payloads(whole), **{m: metadata_payload(m) for m in brief}}, batch, job_id)
+        await self._ingest(await _payloads(whole, brief, batch), batch, job_id)
         return _counted(batch.in_order(), name)
 
     async def store(self, mails: Sequence[SourceMail]) -> list[SourceMail | BadInput]:
@@ -126,13 +128,13 @@ class Intake:
                 case Got():
                     fetched.append(from_gmail(answer.message))
                 case Missing():
-                    batch.end(by_id[answer.id], fate=Fate.GONE)
+                    batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
                 case Failed():
-                    batch.end(by_id[answer.id], error=answer.error)
+                    batch.end(Handled(by_id[answer.id], error=answer.error))
         stored: list[SourceMail] = []
         for mail, result in zip(fetched, await self.store(fetched) if fetched else [], strict=True):
             if isinstance(result, BadInput):
-                batch.end(mail, error=result)
+                batch.end(Handled(mail, error=result))
             else:
                 stored.append(result)
         return stored
@@ -161,20 +163,36 @@ class Intake:
         self, batch: _Batch, mail: SourceMail, result: IngestResult, assignment: Assignment, payload: Payload
     ) -> None:
         if result.status == "refused":
-            batch.end(mail, refusal=result)
+            batch.end(Handled(mail, refusal=result))
         elif result.status == "rejected":
-            batch.end(mail, error=BadInput("envelope", result.why))
+            batch.end(Handled(mail, error=BadInput("envelope", result.why)))
         elif result.duplicate:
-            batch.end(mail, fate=Fate.DUPLICATE)
+            batch.end(Handled(mail, fate=Fate.DUPLICATE))
         else:
             instruments.record_assignment(self._switchboard.endpoint_identity, assignment)
-            batch.end(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL)
+            batch.end(Handled(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL))
 
 
-async def _payloads(mails: Sequence[SourceMail]) -> dict[SourceMail, Payload]:
+async def _payloads(
+    whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _Batch
+) -> dict[SourceMail, Payload]:
     """Reading mail takes time that others' calls should not wait for."""
-    made = await asyncio.to_thread(lambda: [full_payload(mail) for mail in mails])
-    return dict(zip(mails, made, strict=True))
+    made = await asyncio.to_thread(lambda: [_payload(mail, full_payload) for mail in whole])
+    payloads: dict[SourceMail, Payload] = {}
+    for mail, payload in zip(whole, made, strict=True):
+        if isinstance(payload, BadInput):
+            batch.end(Handled(mail, error=payload))
+        else:
+            payloads[mail] = payload
+    return payloads | {mail: metadata_payload(mail) for mail in brief}
+
+
+def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | BadInput:
+    """A message that fits into no envelope is one message's trouble, and no reason to stop."""
+    try:
+        return make(mail)
+    except ValidationError as error:
+        return field_problem(error)
 
 
 def _counted(handled: list[Handled], name: PassName) -> list[Handled]:

@@ -19,10 +19,11 @@ class LabelBook:
         self._names = {}
 
     async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
+        """Mail from the archive has names already; they stay what they are."""
         wanted = frozenset(label_ids)
-        if not wanted <= self._names.keys():
+        if unknown := wanted - self._names.keys():
+            labels = await self._client.list_labels()
             # A label may be gone before its last change is read; then its id is all that is left of it.
-            self._names = {each: each for each in wanted} | {
-                label.id: label.name for label in await self._client.list_labels()
-            }
+            self._names |= {each: each for each in (*unknown, *(label.name for label in labels))}
+            self._names |= {label.id: label.name for label in labels}
         return frozenset(self._names[each] for each in wanted)
