@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from postroom.domain.errors import Fatal
+from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import new_id
 
 FOLDER = "connectors"
@@ -59,7 +60,10 @@ def write_json(path: Path, value: Any) -> None:
             os.fsync(descriptor)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Retryable(f"The disk that holds {path.parent} is full. Free some space.") from error
         raise Fatal(f"{path} cannot be written: {error.strerror}. Check who owns the home folder.") from error
 
 
