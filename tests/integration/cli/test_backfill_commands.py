@@ -125,6 +125,15 @@ def test_while_backfill_is_switched_off_the_command_says_how_to_switch_it_on(mai
     done = command("create", *WANTED, "--yes", environment={"BACKFILL_ENABLED": "false"})
     assert done.returncode == 1
     assert "set BACKFILL_ENABLED=true" in done.stderr
+    assert command("switch", "off").stdout.startswith("Backfill is off: switched off by cli")
+    assert command("create", *WANTED, "--yes").returncode == 1
+    assert printed("switch", "on")["in_force"] is True
+    shown = subprocess.run([sys.executable, "-m", "postroom", "audit", "--json"], capture_output=True, check=True)
+    entries = json.loads(shown.stdout)["entries"]
+    assert [(entry["action"], entry["after"]) for entry in entries] == [
+        ("switch.change", {"value": True}),
+        ("switch.change", {"value": False}),
+    ]
 
 
 def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
