@@ -8,6 +8,7 @@ import getpass
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import date
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from postroom.domain.roles import Caller, Role
 from postroom.mail.categories import shipped
 from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
+from postroom.switchboard.backfill.switch import SwitchState
 from postroom.switchboard.backfill.transitions import Status
 
 app = typer.Typer(no_args_is_help=True, help="Old mail, recovered under a budget: estimate, create, watch, steer.")
@@ -172,6 +174,32 @@ def resume(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = Fals
 def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Stop a job for good. What it brought stays."""
     _steer(lambda app: app.backfill.cancel(_me(), job_id, dry_run=dry_run), dry_run, json)
+
+
+class Turn(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+@app.command()
+def switch(
+    turn: Annotated[Turn | None, typer.Argument(metavar="[on|off]", help="Left out: only say how it stands.")] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Switch all backfill off or on. Off stops every running job within seconds, losing nothing."""
+
+    async def run(app: App) -> SwitchState:
+        if turn is None:
+            return await app.backfill.switch()
+        return await app.backfill.turn_switch(_me(), turn is Turn.ON, dry_run=dry_run)
+
+    state = with_app(run)
+    if json:
+        print_json({"in_force": state.in_force, "state": state, "dry_run": dry_run})
+        return
+    would = "would be" if dry_run else "is"
+    console.print(f"Backfill {would} on." if state.in_force else f"Backfill {would} off: {state.reason}.", markup=False)
 
 
 def _steer(act: Callable[[App], Awaitable[BackfillJob]], dry_run: bool, json: bool) -> None:

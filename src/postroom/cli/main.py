@@ -10,6 +10,7 @@ import typer
 
 from postroom import __version__
 from postroom.cli import account, backfill, connector, contacts, exporting, importing, jobs, sim, token
+from postroom.cli.audit import audit
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
@@ -35,6 +36,7 @@ app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
 app.command()(show)
+app.command()(audit)
 app.command()(doctor)
 app.add_typer(account.app, name="account")
 app.add_typer(backfill.app, name="backfill")

@@ -1,19 +1,23 @@
-"""`postroom backfill` as a person meets it: real processes, real exit codes."""
+"""`postroom backfill` as a person meets it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from postroom.accounts.store import NewAccount, add_account
+from postroom.cli.main import run
 from postroom.db import Database, connect
 from postroom.domain.clock import SystemClock
 from postroom.domain.money import Micros
@@ -29,14 +33,28 @@ from tests.support.backfills import CONNECTOR, EMAIL
 WANTED = ("--account", EMAIL, "--category", "finance", "--from", "2024-01-01", "--to", "2024-12-31")
 
 
-def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "250", "BACKFILL_ENABLED": "true"} | options.pop("environment", {})
-    line = [sys.executable, "-m", "postroom", "backfill", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(*arguments: str, answer: str = "", enabled: str = "true") -> Done:
+    """Run a command in this process: what it prints and how it exits is the same, and a start costs nothing."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["postroom", *arguments])
+        patch.setattr(sys, "stdin", io.StringIO(answer))
+        patch.setenv("BACKFILL_ENABLED", enabled)
+        patch.setenv("COLUMNS", "250")
+        with pytest.raises(SystemExit) as end:
+            run()
+    return Done(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def printed(*arguments: str) -> Any:
-    done = command(*arguments, "--json")
+    done = command("backfill", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -44,7 +62,7 @@ def printed(*arguments: str) -> Any:
 def within(home: Path, act: Callable[[Backfill], Coroutine[Any, Any, Any]]) -> Any:
     """Do something to the installation in that home folder, as its Switchboard would."""
 
-    async def run() -> Any:
+    async def act_on() -> Any:
         database: Database = await connect(f"sqlite:///{home / 'postroom.db'}")
         try:
             service = Backfill(database, BackfillSettings(enabled=True), shipped().selectable, SystemClock())
@@ -52,7 +70,7 @@ def within(home: Path, act: Callable[[Backfill], Coroutine[Any, Any, Any]]) -> A
         finally:
             await database.close()
 
-    return asyncio.run(run())
+    return asyncio.run(act_on())
 
 
 @pytest.fixture
@@ -71,15 +89,15 @@ def test_a_job_is_created_steered_and_seen_and_all_of_it_is_audited_by_name(mail
     made = printed("create", *WANTED, "--rate", "30", "--cap-cents", "25", "--yes")
     job_id = made["job_id"]
     assert made["status"] == "pending"
-    assert job_id in command("list").stdout
-    assert command("pause", job_id, "--dry-run").stdout == "It would be paused now.\n"
-    assert command("pause", job_id).stdout == "It is paused now.\n"
+    assert job_id in command("backfill", "list").stdout
+    assert command("backfill", "pause", job_id, "--dry-run").stdout == "It would be paused now.\n"
+    assert command("backfill", "pause", job_id).stdout == "It is paused now.\n"
     assert printed("resume", job_id)["status"] == "pending"
     shown = printed("show", job_id)["job"]
     assert (shown["rate_limit_per_hour"], shown["daily_cost_cap_cents"]) == (30, 25)
-    assert "finance" in command("show", job_id).stdout
-    assert command("cancel", job_id).stdout == "It is cancelled now.\n"
-    refused = command("resume", job_id)
+    assert "finance" in command("backfill", "show", job_id).stdout
+    assert command("backfill", "cancel", job_id).stdout == "It is cancelled now.\n"
+    refused = command("backfill", "resume", job_id)
     assert refused.returncode == 2
     assert "a job that is cancelled cannot be resumed" in refused.stderr
 
@@ -94,10 +112,10 @@ def test_a_job_is_created_steered_and_seen_and_all_of_it_is_audited_by_name(mail
 @pytest.mark.req("BF-19")
 def test_nothing_begins_without_consent(mailbox: Path) -> None:
     for answer in ("n\n", ""):
-        assert command("create", *WANTED, input=answer).returncode == 1
-    assert "Would create it." in command("create", *WANTED, "--dry-run").stdout
+        assert command("backfill", "create", *WANTED, answer=answer).returncode == 1
+    assert "Would create it." in command("backfill", "create", *WANTED, "--dry-run").stdout
     assert printed("list") == []
-    agreed = command("create", *WANTED, input="y\n")
+    agreed = command("backfill", "create", *WANTED, answer="y\n")
     assert "Begin this backfill?" in agreed.stderr
     assert len(printed("list")) == 1
 
@@ -114,7 +132,7 @@ MISTAKES = [
 @pytest.mark.req("BF-23")
 def test_a_mistake_is_named_before_anybody_is_asked(mailbox: Path) -> None:
     for changes, message in MISTAKES:
-        done = command("create", *WANTED, *changes)
+        done = command("backfill", "create", *WANTED, *changes)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Begin" not in done.stderr
@@ -122,9 +140,17 @@ def test_a_mistake_is_named_before_anybody_is_asked(mailbox: Path) -> None:
 
 @pytest.mark.req("WB-6")
 def test_while_backfill_is_switched_off_the_command_says_how_to_switch_it_on(mailbox: Path) -> None:
-    done = command("create", *WANTED, "--yes", environment={"BACKFILL_ENABLED": "false"})
+    done = command("backfill", "create", *WANTED, "--yes", enabled="false")
     assert done.returncode == 1
     assert "set BACKFILL_ENABLED=true" in done.stderr
+    assert command("backfill", "switch", "off").stdout.startswith("Backfill is off: switched off by cli")
+    assert command("backfill", "create", *WANTED, "--yes").returncode == 1
+    assert printed("switch", "on")["in_force"] is True
+    entries = json.loads(command("audit", "--json").stdout)["entries"]
+    assert [(entry["action"], entry["after"]) for entry in entries] == [
+        ("switch.change", {"value": True}),
+        ("switch.change", {"value": False}),
+    ]
 
 
 def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Switchboard on each of the two databases, and the backfill of one without its tools."""
+"""A Switchboard, and the backfill service alone, on each of the two databases."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ async def rig(database: Database, clock: ManualClock) -> Rig:
 async def bench(database: Database, tmp_path: Path) -> AsyncIterator[Bench]:
     async with open_bench(database, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+async def rig(database: Database, clock: ManualClock) -> Rig:
+    return await Rig(database, clock).prepare()

@@ -125,11 +125,9 @@ async def test_what_is_past_its_time_goes_with_all_that_hangs_on_it_but_its_cost
     rows = await database.read(lambda tx: tx.execute(select(ingest_inbox.c.message_id)).scalars().all())
     assert rows == [young]
     calls = await database.read(
-        lambda tx: (
-            tx.execute(select(model_calls.c.message_id, model_calls.c.prompt, model_calls.c.cost_microdollars))
-            .tuples()
-            .all()
-        )
+        lambda tx: tx.execute(
+            select(model_calls.c.message_id, model_calls.c.prompt, model_calls.c.cost_microdollars)
+        ).all()
     )
     assert sorted(calls, key=str) == sorted([(young, "dear doctor", 7), (None, None, 7), (None, None, 7)], key=str)
     page = await database.read(lambda tx: list_entries(tx, AuditFilter(action="retention.prune")))
