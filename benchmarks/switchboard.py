@@ -110,7 +110,7 @@ async def switchboard(url: str | None) -> AsyncIterator[tuple[str, str]]:
 async def measure(kind: Kind, url: str | None, mails: Sequence[IncomingMail], clients: int) -> list[Run]:
     runs = []
     for what, (load, slower) in LOADS.items():
-        share = len(mails) // slower // clients // BATCH * BATCH
+        share = max(len(mails) // slower // clients // BATCH, 1) * BATCH
         async with switchboard(url if kind is Kind.POSTGRESQL else None) as (address, token):
             parts = [_renamed(mails[n * share : (n + 1) * share], what) for n in range(clients)]
             async with asyncio.TaskGroup() as group:
@@ -142,7 +142,7 @@ async def _drive(address: str, token: str, load: Load, mails: Sequence[IncomingM
 
 def shown(runs: Sequence[Run]) -> Table:
     columns = list(dict.fromkeys((run.kind, run.clients) for run in runs))
-    made = Table("envelopes a second", *(f"{kind}, {clients} clients" for kind, clients in columns))
+    made = Table("envelopes a second", *(f"{kind}, clients: {clients}" for kind, clients in columns))
     for what in LOADS:
         cells = [
             f"{median(run.per_second for run in runs if (run.what, run.kind, run.clients) == (what, *column)):,.0f}"
@@ -162,7 +162,7 @@ def judge(runs: Sequence[Run]) -> Verdict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=8_000)
-    parser.add_argument("--clients", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     mails = generated(options.messages)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from postroom.archive.layout import account_name
@@ -17,6 +17,8 @@ from postroom.archive.service import ArchiveService
 from postroom.archive.walking import body_of, find_many
 from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
 from postroom.domain.errors import BadInput
+from postroom.mail.categories import MailFacts, facts_of, shipped
+from postroom.mail.headers import Headers
 from postroom.mail.parsing import parse_headers
 
 GMAIL = "gmail"
@@ -33,6 +35,7 @@ TRIAGE_HEADERS = (
     "authentication-results",
 )
 _LONGEST_HEADER = 2_000
+_FOR_EVER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Evidence:
     message: ArchivedMessage
     headers: Mapping[str, str]
     text: str
+    category: str | None = None
+    """What kind of mail it is, which decides how long it is kept."""
     brought_by_ingest: bool = False
 
 
@@ -49,10 +54,13 @@ Wanted = Sequence[Envelope | None]
 Found = list[Evidence | BadInput | None]
 
 
-async def gather(archive: ArchiveService, envelopes: Wanted) -> Found:
-    """For each envelope its evidence, what is wrong with its reference, or None where the archive has nothing."""
+async def gather(archive: ArchiveService, envelopes: Wanted, contacts: Collection[str] = ()) -> Found:
+    """For each envelope its evidence, what is wrong with its reference, or None where the archive has nothing.
+
+    `contacts` are those of the senders whom the owner knows.
+    """
     fresh = await _store_inline(archive, envelopes)
-    return await archive.read(lambda reader: _read(reader, envelopes, fresh))
+    return await archive.read(lambda reader: _read(reader, envelopes, fresh, contacts))
 
 
 async def _store_inline(archive: ArchiveService, envelopes: Wanted) -> dict[int, tuple[str, bool] | BadInput]:
@@ -93,7 +101,12 @@ def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
     )
 
 
-def _read(reader: ArchiveReader, envelopes: Wanted, fresh: Mapping[int, tuple[str, bool] | BadInput]) -> Found:
+def _read(
+    reader: ArchiveReader,
+    envelopes: Wanted,
+    fresh: Mapping[int, tuple[str, bool] | BadInput],
+    contacts: Collection[str],
+) -> Found:
     keys: dict[str, dict[int, str]] = defaultdict(dict)
     found: Found = [None] * len(envelopes)
     for number, envelope in enumerate(envelopes):
@@ -108,7 +121,8 @@ def _read(reader: ArchiveReader, envelopes: Wanted, fresh: Mapping[int, tuple[st
             envelope = envelopes[number]
             assert envelope is not None  # noqa: S101 (only those have keys)
             is_fresh = number in fresh and fresh[number] == (key, True)
-            found[number] = _judge(envelope, archived.get(key), is_fresh=is_fresh)
+            is_known = envelope.sender.identity in contacts
+            found[number] = _judge(envelope, archived.get(key), is_fresh=is_fresh, is_known=is_known)
     for number, envelope in enumerate(envelopes):
         if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
             found[number] = _missing(envelope)
@@ -116,7 +130,7 @@ def _read(reader: ArchiveReader, envelopes: Wanted, fresh: Mapping[int, tuple[st
 
 
 def _judge(
-    envelope: Envelope, archived: tuple[ShardReader, ArchivedMessage] | None, *, is_fresh: bool
+    envelope: Envelope, archived: tuple[ShardReader, ArchivedMessage] | None, *, is_fresh: bool, is_known: bool
 ) -> Evidence | BadInput | None:
     if archived is None:
         return None
@@ -126,14 +140,26 @@ def _judge(
         return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
     if raw is None:
         return Evidence(message, {}, "")
-    text = envelope.payload.normalized_text or body_of(shard, message.row_id)[:LONGEST_TEXT]
-    return Evidence(message, _headers(shard, message), text, brought_by_ingest=is_fresh)
+    headers = parse_headers(shard.raw(message.row_id)).headers
+    return Evidence(
+        message=message,
+        headers=_needed(headers),
+        text=envelope.payload.normalized_text or body_of(shard, message.row_id)[:LONGEST_TEXT],
+        category=_category(facts_of(headers, is_known=is_known)),
+        brought_by_ingest=is_fresh,
+    )
 
 
-def _headers(shard: ShardReader, message: ArchivedMessage) -> dict[str, str]:
-    parsed = parse_headers(shard.raw(message.row_id)).headers
-    found = {name: parsed.text(name) for name in TRIAGE_HEADERS}
+def _needed(headers: Headers) -> dict[str, str]:
+    found = {name: headers.text(name) for name in TRIAGE_HEADERS}
     return {name: value[:_LONGEST_HEADER] for name, value in found.items() if value}
+
+
+def _category(facts: MailFacts) -> str | None:
+    """Of several, the one whose mail is worth having for longest."""
+    categories = shipped()
+    names = categories.matching(facts)
+    return max(names, key=lambda name: categories.get(name).years or _FOR_EVER, default=None)
 
 
 def _key(envelope: Envelope) -> str:

@@ -14,12 +14,15 @@ from sqlalchemy import bindparam, delete, select, update
 
 from postroom.accounts.store import find_account
 from postroom.db import Tx
-from postroom.db.tables.mail import ingest_inbox, messages
+from postroom.db.tables.mail import contacts, ingest_inbox, messages
 from postroom.db.upsert import insert
 from postroom.domain.envelope import Envelope, IngestionTier
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller
+from postroom.mail.addresses import canonical_address
 from postroom.switchboard.evidence import Evidence
+
+_OF_THE_ARCHIVE = ("category", "headers", "labels", "archive_key", "archive_shard", "archive_sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Delivery:
     @property
     def is_full(self) -> bool:
         return self.envelope.control.ingestion_tier is IngestionTier.FULL
+
+
+def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
+    """Those of the senders who are the owner's contacts, as they were given."""
+    asked = {canonical_address(sender): sender for sender in senders}
+    query = select(contacts.c.address).where(contacts.c.address.in_(sorted(asked)))
+    return {asked[address] for (address,) in tx.execute(query)}
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
@@ -115,6 +125,7 @@ def _archived(evidence: Evidence) -> dict[str, Any]:
     message = evidence.message
     return {
         "subject": message.subject,
+        "category": evidence.category,
         "headers": dict(evidence.headers),
         "labels": list(message.labels),
         "direction": "outbound" if "SENT" in message.labels else "inbound",
@@ -127,7 +138,7 @@ def _archived(evidence: Evidence) -> dict[str, Any]:
 
 
 def _unarchived(envelope: Envelope) -> dict[str, Any]:
-    nothing: Mapping[str, Any] = dict.fromkeys(("headers", "labels", "archive_key", "archive_shard", "archive_sha256"))
+    nothing: Mapping[str, Any] = dict.fromkeys(_OF_THE_ARCHIVE)
     subject = envelope.payload.normalized_text
     known = {"subject": subject, "direction": "inbound", "raw_by_ingest": False, "received_at": envelope.observed_at}
     return {**nothing, **known}

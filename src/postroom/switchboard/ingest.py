@@ -21,7 +21,15 @@ from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.evidence import gather
-from postroom.switchboard.inbox import Delivery, count_duplicates, enter, insert_messages, known_requests, take_back
+from postroom.switchboard.inbox import (
+    Delivery,
+    count_duplicates,
+    enter,
+    insert_messages,
+    known_contacts,
+    known_requests,
+    take_back,
+)
 from postroom.switchboard.ingest_results import Accepted, Refused, Rejected, Result, outcome_of
 from postroom.switchboard.instruments import count_envelopes
 from postroom.switchboard.jobs import CLASSIFY
@@ -57,8 +65,10 @@ class Ingest:
         """A result for each, in order."""
         results: dict[int, Result] = {}
         envelopes = [_checked(number, value, caller, results) for number, value in enumerate(given)]
+        senders = {envelope.sender.identity for envelope in envelopes if envelope is not None}
+        contacts = await self._database.read(lambda tx: known_contacts(tx, senders)) if senders else set()
         deliveries = []
-        for number, found in enumerate(await gather(self._archive, envelopes)):
+        for number, found in enumerate(await gather(self._archive, envelopes, contacts)):
             envelope = envelopes[number]
             if isinstance(found, BadInput):
                 results[number] = Rejected(found)

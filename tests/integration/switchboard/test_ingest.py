@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 from postroom.db import Database, Tx, connect
-from postroom.db.tables.mail import ingest_inbox, messages
+from postroom.db.tables.mail import contacts, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Role
@@ -218,6 +218,20 @@ async def test_mail_for_a_channel_that_is_no_mailbox_can_bring_metadata_only(ben
         with pytest.raises(BadInput) as refused:
             await call("ingest", envelope("a2", identity="room 7", raw=inline(letter())))
     assert refused.value.field == "source.endpoint_identity"
+
+
+@pytest.mark.req("BF-21")
+async def test_full_mail_is_filed_under_the_category_that_decides_how_long_it_is_kept(bench: Bench) -> None:
+    bank = b"From: Bank <service@bigbank.example>\r\nSubject: Your account statement for May\r\n\r\n."
+    friend = b"From: Ann <ann@example.org>\r\nTo: me@example.org\r\nSubject: dinner\r\n\r\nAt eight?"
+    known = {"address": "ann@example.org", "source": "csv", "added_at": bench.queue.clock.now()}
+    await bench.database.write(lambda tx: tx.execute(contacts.insert().values(known)))
+    async with bench.client() as call:
+        await call("ingest", envelope("bank", raw=inline(bank)))
+        await call("ingest", envelope("friend", raw=inline(friend)))
+        await call("ingest", envelope("metadata"))
+    kinds = {row.external_event_id: row.category for row in await stored(bench)}
+    assert kinds == {"bank": "finance", "friend": "relationship", "metadata": None}
 
 
 def mail(gmail_id: str, raw: bytes, labels: list[str] | None = None) -> dict[str, Any]:
