@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from postroom.accounts.access import GmailAccess
-from postroom.archive.search import Search
-from postroom.archive.service import owned_archive
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.gmail.grants import GrantStore
+from postroom.mail.categories import shipped
 from postroom.queue import Catalogue, Handler, JobQueue, Worker
 from postroom.queue.retention import PRUNE, PRUNE_DAILY, Retention, prune_handler
 from postroom.settings import Settings
-from postroom.switchboard.assembly import Services, build_toolbox
+from postroom.switchboard import retention
 from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE, Backfill, upkeep_handler
-from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.ingest import CLASSIFY, NO_METER
-from postroom.switchboard.serving import is_loopback, serving
-from postroom.switchboard.toolbox import Toolbox
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.vault import Vault
 
-CATALOGUE = Catalogue([PRUNE, CLASSIFY, UPKEEP])
+if TYPE_CHECKING:
+    from postroom.switchboard.estimate import Estimator
+    from postroom.switchboard.toolbox import Toolbox
+
+CATALOGUE = Catalogue([PRUNE, CLASSIFY, UPKEEP, retention.PRUNE])
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,16 @@ class App:
         return Worker(self.queue, self.handlers, self.settings.worker, self.settings.queue, until_idle=until_idle)
 
     async def declare_schedules(self) -> None:
-        await self.queue.declare_schedules(PRUNE_DAILY, UPKEEP_EVERY_MINUTE)
+        await self.queue.declare_schedules(PRUNE_DAILY, UPKEEP_EVERY_MINUTE, retention.PRUNE_DAILY)
+
+    def estimator(self) -> Estimator:
+        """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
+        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.triage.model import meter_for
+
+        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        archive = self.settings.home / "archive"
+        return Estimator(self.database, archive, mailboxes, shipped(), meter, self.settings.backfill, self.clock)
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,11 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
     try:
         clock = clock or SystemClock()
         queue = JobQueue(database, CATALOGUE, clock)
-        backfill = Backfill(database, settings.backfill, (), clock)
+        backfill = Backfill(database, settings.backfill, shipped().selectable, clock)
         handlers = {
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             UPKEEP.name: upkeep_handler(backfill),
+            retention.PRUNE.name: retention.prune_handler(retention.RetentionRule.from_settings(settings.retention)),
         }
         grants = GrantStore(open_vault(settings))
         gmail = GmailAccess(database, grants, clock)
@@ -79,6 +90,14 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
 @asynccontextmanager
 async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
+    # The MCP SDK and a web server take a second to import; only this command pays for them.
+    from postroom.archive.search import Search
+    from postroom.archive.service import owned_archive
+    from postroom.switchboard.assembly import Services, build_toolbox
+    from postroom.switchboard.http import SwitchboardHttp
+    from postroom.switchboard.ingest import NO_METER
+    from postroom.switchboard.serving import is_loopback, serving
+
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
         root = app.settings.home / "archive"

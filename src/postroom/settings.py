@@ -140,7 +140,8 @@ class BackfillSettings(Group):
 class RetentionSettings(Group):
     """How long mail stays in the control database; the archive keeps its raw bytes either way."""
 
-    metadata_days: int = Field(90, ge=1, description="mail of tier 2 (metadata only)")
+    metadata_days: int = Field(90, ge=1, le=73_000, description="mail of tier 2 (metadata only), since it was received")
+    grace_days: int = Field(7, ge=1, le=365, description="old mail that was taken in just now stays this long")
     years: int = Field(0, ge=0, le=200, description="mail of tier 1 that no line below names; 0 is for ever")
     category_years: dict[str, int] = Field(
         {"finance": 7, "health": 0, "relationship": 3, "travel": 2},

@@ -32,9 +32,10 @@ CENT = Micros(10_000)
 class Rig:
     """One mailbox, one service, one clock that stands until it is moved."""
 
-    def __init__(self, database: Database, clock: ManualClock, **settings: Any) -> None:
+    def __init__(self, database: Database, clock: ManualClock, *, email: str = EMAIL, **settings: Any) -> None:
         self.database = database
         self.clock = clock
+        self.email = email
         self.settings = BackfillSettings(**{"enabled": True, **settings})
         self.service = Backfill(database, self.settings, CATEGORIES, clock)
 
@@ -43,17 +44,17 @@ class Rig:
         return self.clock.now()
 
     async def prepare(self) -> Rig:
-        await self.database.write(lambda tx: add_account(tx, NewAccount(EMAIL, "https://x.test"), self.now))
+        await self.database.write(lambda tx: add_account(tx, NewAccount(self.email, "https://x.test"), self.now))
         return self
 
     async def create(self, **changes: Any) -> BackfillJob:
-        return await self.service.create(OPERATOR, new_backfill(**changes))
+        return await self.service.create(OPERATOR, new_backfill(**{"endpoint_identity": self.email} | changes))
 
     async def job(self, job_id: str) -> BackfillJob:
         return (await self.service.show(job_id)).job
 
     async def take(self, who: Caller = CONNECTOR) -> Assignment | None:
-        return (await self.service.poll(who, "gmail", EMAIL)).job
+        return (await self.service.poll(who, "gmail", self.email)).job
 
     async def started(self, **changes: Any) -> Assignment:
         """A fresh job in the hands of the connector."""
@@ -68,7 +69,7 @@ class Rig:
 
     async def admit(self, job_id: str, ref: str, cost: Micros | None = CENT) -> Admission:
         return await self.database.write(
-            lambda tx: open_gate(tx, self.settings, job_id, EMAIL, self.now).admit(ref, cost)
+            lambda tx: open_gate(tx, self.settings, job_id, self.email, self.now).admit(ref, cost)
         )
 
     async def settle(self, job_id: str, ref: str, cost: Micros) -> BackfillJob:

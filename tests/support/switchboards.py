@@ -29,7 +29,7 @@ from postroom.settings import ArchiveSettings, BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, Backfill
 from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.ingest import CLASSIFY
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.switchboard.protocol import server_for
 from postroom.switchboard.serving import serving
 from postroom.switchboard.tokens import NewToken, create_token
@@ -131,10 +131,14 @@ async def in_a_task(opened: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
             ready.set_result(value)
             await over.wait()
 
+    def tell(task: asyncio.Task[None]) -> None:
+        if not ready.done():
+            ready.set_exception(task.exception() or AssertionError("it ended before it began"))
+
     task = asyncio.create_task(hold())
-    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    task.add_done_callback(tell)
     try:
-        yield ready.result() if ready.done() else task.result()  # type: ignore[misc]
+        yield await ready
     finally:
         over.set()
         await task

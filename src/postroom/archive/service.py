@@ -57,6 +57,15 @@ class ArchiveService:
         """Something that only looks; it waits for no writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, work, self._reader)
 
+    async def read_apart(self, work: Callable[[ArchiveReader], T]) -> T:
+        """The same for what may take long: on another thread, with a reader of its own, in nobody's way."""
+
+        def run() -> T:
+            with ArchiveReader(self.root) as reader:
+                return work(reader)
+
+        return await asyncio.to_thread(run)
+
     async def close(self) -> None:
         """After everybody has stopped: finish what was begun, checkpoint, and let the archive go."""
         try:

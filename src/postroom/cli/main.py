@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, contacts, exporting, importing, jobs, sim, token
+from postroom.cli import account, backfill, contacts, exporting, importing, jobs, sim, token
+from postroom.cli.audit import audit
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
@@ -35,8 +36,10 @@ app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
 app.command()(show)
+app.command()(audit)
 app.command()(doctor)
 app.add_typer(account.app, name="account")
+app.add_typer(backfill.app, name="backfill")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +83,7 @@ def age(moment: datetime | None, now: datetime) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    if isinstance(value, datetime):
+    if isinstance(value, date):  # a datetime is one too
         return value.isoformat()
     if isinstance(value, Enum):
         return value.value

@@ -9,6 +9,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -103,8 +104,15 @@ class SwitchboardHttp:
         now = self._clock.now()
         token = await self._database.read(lambda tx: tokens.verify_token(tx, text, now))
         if token is not None and tokens.needs_noting(token, now):
-            await self._database.write(lambda tx: tokens.note_use(tx, token.id, now))
+            await self._note(token.id, now)
         return token
+
+    async def _note(self, token_id: str, now: datetime) -> None:
+        """Nice to know, and no reason to turn anybody away."""
+        try:
+            await self._database.write(lambda tx: tokens.note_use(tx, token_id, now))
+        except PostroomError as error:
+            log.warning("switchboard.token_use_not_noted", error=error.message)
 
     async def _health(self, send: Send) -> None:
         try:

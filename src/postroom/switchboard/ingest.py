@@ -24,14 +24,13 @@ from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.domain.refusals import to_wire
 from postroom.domain.roles import Caller
-from postroom.queue import JobQueue, JobType, NewJob, QueueName
+from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.admission import Admission, open_gate
 from postroom.switchboard.evidence import Evidence, gather
 from postroom.switchboard.instruments import Outcome, count_envelopes
+from postroom.switchboard.jobs import CLASSIFY
 from postroom.switchboard.toolbox import require_own_mailbox
-
-CLASSIFY = JobType("classify")
 
 _RUNS = 5
 

@@ -62,7 +62,7 @@ class Mailroom:
             steps, following = walk(archive, account, *days, cursor, limit)
             return {"messages": [_walked(step, headers) for step in steps], "cursor": following}
 
-        return await self._archive.read(read)
+        return await self._archive.read_apart(read)
 
     async def change(
         self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
@@ -78,7 +78,7 @@ class Mailroom:
         """Become the one reader of this account's changes."""
 
         def claim(tx: Tx) -> Reader:
-            return claim_reader(tx, get_account(tx, identity).id, f"connector {instance}", self._clock.now())
+            return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())
 
         reader = await self._database.write(claim)
         return {"history_id": reader.history_id, "fence": reader.fence, "lease_s": LEASE.total_seconds()}
@@ -88,7 +88,7 @@ class Mailroom:
 
         def commit(tx: Tx) -> None:
             now = self._clock.now()
-            reader = Reader(get_account(tx, identity).id, "", fence, None)
+            reader = Reader(_account_id(tx, identity), "", fence, None)
             if history_id is not None:
                 move_cursor(tx, reader, history_id, now)
             elif not release:
@@ -102,7 +102,7 @@ class Mailroom:
         """Messages that the owner sent, by Message-ID; answers how many were new."""
 
         def add(tx: Tx) -> int:
-            account_id, now = get_account(tx, identity).id, self._clock.now()
+            account_id, now = _account_id(tx, identity), self._clock.now()
             statement = insert(tx, sent_messages).on_conflict_do_nothing().returning(sent_messages.c.message_id_header)
             rows = [
                 {"account_id": account_id, "message_id_header": _bare(header), "sent_at": at, "added_at": now}
@@ -117,12 +117,19 @@ class Mailroom:
         bare = {_bare(header): header for header in message_ids}
 
         def look(tx: Tx) -> list[str]:
-            account_id = get_account(tx, identity).id
+            account_id = _account_id(tx, identity)
             column = sent_messages.c.message_id_header
             query = select(column).where(sent_messages.c.account_id == account_id, column.in_(sorted(bare)))
             return [bare[row[0]] for row in tx.execute(query)]
 
         return sorted(await self._database.read(look))
+
+
+def _account_id(tx: Tx, identity: str) -> str:
+    try:
+        return get_account(tx, identity).id
+    except BadInput as error:
+        raise type(error)("endpoint_identity", error.problem) from None
 
 
 def _bare(message_id: str) -> str:

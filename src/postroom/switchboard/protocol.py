@@ -91,7 +91,9 @@ def _success(answer: Answer) -> CallToolResult:
 
 def _failure(error: PostroomError) -> CallToolResult:
     """Without secrets: a value that was refused may be one, put in the wrong place."""
-    said = {name: logs.clean(value) if isinstance(value, str) else value for name, value in to_wire(error)["error"].items()}
+    said = {
+        name: logs.clean(value) if isinstance(value, str) else value for name, value in to_wire(error)["error"].items()
+    }
     text = TextContent(type="text", text=said["message"])
     return CallToolResult(content=[text], structured_content={"error": said}, is_error=True)
 

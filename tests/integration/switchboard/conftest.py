@@ -1,4 +1,4 @@
-"""A Switchboard on each of the two databases."""
+"""A Switchboard, and the backfill service alone, on each of the two databases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from postroom.db import Database
+from postroom.domain.clock import ManualClock
+from tests.support.backfills import Rig
 from tests.support.switchboards import Bench, open_bench
 
 
@@ -15,3 +17,8 @@ from tests.support.switchboards import Bench, open_bench
 async def bench(database: Database, tmp_path: Path) -> AsyncIterator[Bench]:
     async with open_bench(database, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+async def rig(database: Database, clock: ManualClock) -> Rig:
+    return await Rig(database, clock).prepare()

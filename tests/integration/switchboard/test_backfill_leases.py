@@ -145,7 +145,7 @@ async def test_turning_the_switch_off_stops_what_runs_and_on_again_hands_it_out(
     work = await rig.started()
     state = await rig.service.turn_switch(OPERATOR, False)
     assert not state.in_force
-    assert (await rig.job(work.job_id)).status_reason == "backfill was switched off by olivia"
+    assert (await rig.job(work.job_id)).status_reason == "backfill is off: switched off by olivia"
     refused = await rig.admit(work.job_id, "m1")
     assert (refused.verdict, refused.backfill_enabled) == (Verdict.STOPPED, False)
     reply = await rig.report(work, rows_processed=4, cursor={"page": 4})
@@ -168,7 +168,7 @@ async def test_the_environment_alone_keeps_backfill_off_and_stops_a_job_between_
     off = Rig(database, clock, enabled=False)
     answer = await off.admit(work.job_id, "m1")
     assert (answer.verdict, answer.status) == (Verdict.STOPPED, Status.PENDING)
-    assert answer.reason == "backfill is switched off: BACKFILL_ENABLED is not true"
+    assert answer.reason == "backfill is off: BACKFILL_ENABLED is not true"
     await off.service.turn_switch(OPERATOR, True)
     assert not (await off.service.switch()).in_force
     assert await off.take() is None

@@ -105,7 +105,7 @@ async def test_somebody_elses_archive_is_no_reference(bench: Bench) -> None:
     reference = {"archive_key": "a1", "sha256": hashlib.sha256(raw).hexdigest()}
     async with bench.client() as call:
         await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw)])
-        with pytest.raises(BadInput, match="holds no such message of you@example.org"):
+        with pytest.raises(BadInput, match=r"holds no such message of you@example\.org"):
             await call("ingest", envelope("a1", identity="you@example.org", raw=reference))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from postroom.archive.walking import find_many
 from postroom.db import Tx
 from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, Retryable
@@ -70,13 +71,10 @@ async def test_changes_at_the_source_are_recorded_and_nothing_is_removed(bench: 
         changes = {"labels": [{"gmail_id": first, "labels": ["STARRED"]}, {"gmail_id": "zz", "labels": []}]}
         answer = await call("archive.changes", {**changes, "endpoint_identity": ME, "deleted": [second, "yy"]})
     assert answer["unknown"] == ["yy", "zz"]
-    found = {key: await bench.archive.read(lambda a, key=key: a.message(ME, key)) for key in (first, second, third)}
-    assert found[first] is not None
-    assert found[first].labels == ("STARRED",)
-    assert found[second] is not None
-    assert found[second].deleted_at_source is not None
-    assert found[third] is not None
-    assert found[third].deleted_at_source is None
+    found = await bench.archive.read(lambda archive: find_many(archive, ME, [first, second, third]))
+    assert found[first][1].labels == ("STARRED",)
+    assert found[second][1].deleted_at_source is not None
+    assert found[third][1].deleted_at_source is None
 
 
 async def test_a_damaged_batch_stores_nothing_and_names_the_message(bench: Bench) -> None:
@@ -142,7 +140,15 @@ async def test_a_heartbeat_registers_a_connector_and_keeps_it_alive(bench: Bench
 async def test_a_heartbeat_brings_rules_only_when_they_are_new(bench: Bench) -> None:
     now = bench.queue.clock.now()
     rules = [
-        {"id": new_id(), "position": n, "tier": 2, "condition": {"n": n}, "enabled": n != 1, "note": "", "updated_at": now}
+        {
+            "id": new_id(),
+            "position": n,
+            "tier": 2,
+            "condition": {"n": n},
+            "enabled": n != 1,
+            "note": "",
+            "updated_at": now,
+        }
         for n in (2, 1, 0)
     ]
     await bench.database.write(lambda tx: (tx.execute(policy_rules.delete()), tx.execute(policy_rules.insert(), rules)))

@@ -42,8 +42,8 @@ class SwitchState:
     def reason(self) -> str:
         """Why backfill does not run, in words for a person; empty while it does."""
         if not self.environment:
-            return "backfill is switched off: BACKFILL_ENABLED is not true"
-        return "" if self.database else f"backfill was switched off by {self.changed_by}"
+            return "BACKFILL_ENABLED is not true"
+        return "" if self.database else f"switched off by {self.changed_by}"
 
 
 def state(tx: Tx, settings: BackfillSettings) -> SwitchState:
@@ -79,4 +79,4 @@ def stop_running(tx: Tx, why: SwitchState, now: datetime) -> list[BackfillJob]:
 
 
 def switch_off(tx: Tx, job: BackfillJob, why: SwitchState, now: datetime) -> BackfillJob:
-    return move(tx, job, Event.SWITCH_OFF, SYSTEM, now, status_reason=why.reason)
+    return move(tx, job, Event.SWITCH_OFF, SYSTEM, now, status_reason=f"backfill is off: {why.reason}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -232,7 +233,7 @@ class MailTools:
         return result.answer()
 
     async def store(self, given: StoreArguments, caller: Caller) -> Answer:
-        mails = [_incoming(number, mail) for number, mail in enumerate(given.messages)]
+        mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
         return {"stored": await self._mailroom.store(given.endpoint_identity, mails)}
@@ -267,12 +268,16 @@ class MailTools:
         return {"known": await self._mailroom.lookup_sent(given.endpoint_identity, given.message_ids)}
 
 
-def _incoming(number: int, mail: StoredMail) -> IncomingMail:
-    return IncomingMail(
-        raw=decoded_raw(mail.raw, f"messages.{number}.raw"),
-        provenance=Provenance.API,
-        gmail_id=mail.gmail_id,
-        thread_id=mail.thread_id,
-        labels=None if mail.labels is None else frozenset(mail.labels),
-        received=datetime.fromtimestamp(mail.internal_date / 1_000, UTC),
-    )
+def _incoming(mails: Sequence[StoredMail]) -> list[IncomingMail]:
+    """Apart from the loop: a large message takes a while to decode."""
+    return [
+        IncomingMail(
+            raw=decoded_raw(mail.raw, f"messages.{number}.raw"),
+            provenance=Provenance.API,
+            gmail_id=mail.gmail_id,
+            thread_id=mail.thread_id,
+            labels=None if mail.labels is None else frozenset(mail.labels),
+            received=datetime.fromtimestamp(mail.internal_date / 1_000, UTC),
+        )
+        for number, mail in enumerate(mails)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy import select
 from postroom.archive.lookup import find_message
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import ArchiveReader
-from postroom.archive.search import Page, Search
+from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
@@ -94,9 +95,7 @@ class ReadingTools:
         )
 
     async def search(self, given: SearchArguments, caller: Caller) -> Answer:
-        found: Page = await self._archive.read(
-            lambda _: self._search.search(given.query, limit=given.limit, after=given.after)
-        )
+        found = await asyncio.to_thread(self._search.search, given.query, limit=given.limit, after=given.after)
         return {
             "messages": [{**_summary(hit.message), "snippet": hit.snippet.text} for hit in found.hits],
             "next": found.next,
@@ -104,7 +103,7 @@ class ReadingTools:
         }
 
     async def read(self, given: ReadArguments, caller: Caller) -> Answer:
-        return await self._archive.read(lambda archive: _read(archive, given.id))
+        return await self._archive.read_apart(lambda archive: _read(archive, given.id))
 
     async def jobs(self, given: JobsArguments, caller: Caller) -> Answer:
         columns = (jobs.c.id, jobs.c.type, jobs.c.queue_name, jobs.c.policy_tier, jobs.c.state, jobs.c.attempts)
