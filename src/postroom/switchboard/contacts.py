@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
-from postroom.accounts.store import list_accounts
+from postroom.accounts.store import Account, list_accounts
 from postroom.archive.reading import ArchiveReader, ShardReader
 from postroom.archive.rowids import date_of
 from postroom.db import Tx
@@ -23,6 +23,7 @@ from postroom.mail.addresses import canonical_address
 from postroom.mail.contact_files import BookEntry, Kind, shown_name
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.queue.model import Json
+from postroom.switchboard import sent_index
 
 EXPORT = JobType("contacts.export", key_use=KeyUse.REPEATABLE)
 EXPORT_SCHEDULE = Schedule("contacts.export", EXPORT.name, "every 15m")
@@ -153,22 +154,33 @@ def people_written_to(root: Path, owners: Sequence[str]) -> list[WrittenTo]:
 
 
 def export_handler(root: Path) -> Handler:
-    """The job `contacts.export`: look through sent mail for new people, then make the snapshot."""
+    """The job `contacts.export`: look through sent mail for new people and new Message-IDs, then make the snapshot."""
 
     async def run(context: JobContext) -> Json:
         database, clock = context.queue.database, context.queue.clock
-        owners = [account.email for account in await database.read(list_accounts)]
-        people = await asyncio.to_thread(people_written_to, root, owners)
+        accounts = await database.read(list_accounts)
+        people = await asyncio.to_thread(people_written_to, root, [account.email for account in accounts])
+        indexed = sum([await _index_sent(context, root, account) for account in accounts])
 
         def write(tx: Tx) -> Json:
             added = add_written_to(tx, people, clock.now())
             made = export(tx, clock.now())
-            return {"added": added, "addresses": len(made.addresses), "version": made.version}
+            return {"added": added, "addresses": len(made.addresses), "version": made.version, "sent_indexed": indexed}
 
         await context.complete(write)
         return None
 
     return run
+
+
+async def _index_sent(context: JobContext, root: Path, account: Account) -> int:
+    """Add the account's sent mail that the index does not have yet; returns how many there were."""
+    sent = await asyncio.to_thread(sent_index.sent_in_archive, root, account.email)
+    new = await context.queue.database.read(lambda tx: sent_index.missing(tx, account.id, sent))
+    if new:
+        now = context.queue.clock.now()
+        await context.write(lambda tx: sent_index.add(tx, account.id, new, now))
+    return len(new)
 
 
 def _recipients(shard: ShardReader) -> Iterator[WrittenTo]:

@@ -6,16 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
 from postroom.db import Database
+from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import ManualClock
 from postroom.mail.contact_files import BookEntry
-from postroom.queue import Catalogue, JobQueue
+from postroom.queue import Catalogue, JobQueue, NewJob
 from postroom.switchboard import contacts
 from postroom.switchboard.contacts import EXPORT, EXPORT_SCHEDULE, ContactSource, ImportResult, WrittenTo
+from tests.support.jobs import record_of
 from tests.support.workers import run_until_idle
 
 ME = "me@example.org"
@@ -24,7 +27,8 @@ LONG_AGO, LATELY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo
 
 
 def sent(to: str, when: datetime, *, labels: frozenset[str] = frozenset({"SENT"}), number: int = 0) -> IncomingMail:
-    raw = f"From: Me <{ME}>\r\nTo: {to}\r\nSubject: {number}\r\n\r\nHello\r\n".encode()
+    named = f"Message-ID: <{number}@example.org>\r\n" if number != 3 else ""
+    raw = f"From: Me <{ME}>\r\nTo: {to}\r\n{named}Subject: {number}\r\n\r\nHello\r\n".encode()
     return IncomingMail(raw, Provenance.API, f"{number:016x}", "t", labels, when)
 
 
@@ -117,3 +121,21 @@ async def test_a_worker_exports_every_quarter_of_an_hour(database: Database, clo
     assert made is not None
     assert (made.version, made.generated_at) == (1, clock.now())
     assert made.addresses == ("anna@example.org", "carl@example.org", "j@example.org")
+
+
+@pytest.mark.req("PQ-3")
+async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
+    database: Database, clock: ManualClock, archive: Path
+) -> None:
+    new = NewAccount(ME, "https://gmail.googleapis.com")
+    account = await database.write(lambda tx: add_account(tx, new, clock.now()))
+    queue = JobQueue(database, Catalogue([EXPORT]), clock)
+    for expected in (2, 0):
+        [job] = await queue.enqueue(NewJob(EXPORT.name, key="now"))
+        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(archive)})
+        assert (await record_of(queue, job.job_id)).result["sent_indexed"] == expected
+    rows = await database.read(lambda tx: list(tx.execute(select(sent_messages))))
+    assert sorted((row.account_id, row.message_id_header, row.sent_at) for row in rows) == [
+        (account.id, "1@example.org", LONG_AGO),
+        (account.id, "2@example.org", LATELY),
+    ]
