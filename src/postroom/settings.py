@@ -11,11 +11,15 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -142,6 +146,103 @@ class RecurringSettings(Group):
     archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
 
 
+class SwitchboardSettings(Group):
+    """The Switchboard: MCP for dashboards, connectors and agents."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="the address to listen on; anything but loopback is reachable by others: put TLS before it",
+    )
+    port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
+    request_bytes: int = Field(
+        75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"
+    )
+
+    @field_validator("host")
+    @classmethod
+    def _is_address(cls, host: str) -> str:
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            raise ValueError(f"{host!r} is not an address; write for example 127.0.0.1") from None
+
+
+class BackfillSettings(Group):
+    """Backfill: history recovered under a budget."""
+
+    enabled: bool = Field(
+        False,
+        description="the kill switch of every backfill lane; in force is this AND the switch that the dashboard turns",
+        json_schema_extra={"variable": "BACKFILL_ENABLED"},
+    )
+    lease_s: float = Field(
+        180.0, ge=10, le=3_600, description="a job whose connector is silent for this long is handed to another"
+    )
+    rate_limit_per_hour: int = Field(100, ge=1, le=1_000_000, description="messages an hour, where a job names none")
+    daily_cost_cap_cents: int = Field(500, ge=1, le=1_000_000, description="spend a day, where a job names none")
+    background_rate_limit_per_hour: int = Field(20, ge=1, le=1_000_000, description="the same in background mode")
+    background_daily_cost_cap_cents: int = Field(50, ge=1, le=1_000_000, description="the same in background mode")
+    day_zone: str = Field("UTC", description="the time zone at whose midnight daily caps begin anew")
+    auto_resume: bool = Field(True, description="a job stopped by its cap goes on by itself when there is room again")
+
+    @field_validator("day_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"{name!r} is not a time zone; write for example Europe/Zagreb") from None
+        return name
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.day_zone)
+
+
+class RetentionSettings(Group):
+    """How long mail stays in the control database; the archive keeps its raw bytes either way."""
+
+    metadata_days: int = Field(90, ge=1, le=73_000, description="mail of tier 2 (metadata only), since it was received")
+    grace_days: int = Field(7, ge=1, le=365, description="old mail that was taken in just now stays this long")
+    years: int = Field(0, ge=0, le=200, description="mail of tier 1 that no line below names; 0 is for ever")
+    category_years: dict[str, int] = Field(
+        {"finance": 7, "health": 0, "relationship": 3, "travel": 2},
+        description="mail of tier 1 by its category; 0 is for ever",
+    )
+    domain_years: dict[str, int] = Field(
+        {}, description="mail of tier 1 by its sender's domain, subdomains included; comes before the category"
+    )
+
+
+class ModelSettings(Group):
+    """The language model. Without a provider none is asked, and mail is decided by rules alone."""
+
+    provider: Literal["openai", "anthropic", "compatible"] | None = Field(
+        None, description="whose API: `compatible` is any server that speaks OpenAI's; unset: no model"
+    )
+    name: str | None = Field(None, min_length=1, max_length=200, description="the model, as its provider calls it")
+    base_url: str | None = Field(
+        None, pattern=r"^https?://", description="where the API is; needed with `compatible`, else the provider's own"
+    )
+    api_key: SecretStr | None = Field(None, min_length=1, description="the key; unset: the vault's, if it has one")
+    input_price: Decimal | None = Field(
+        None, ge=0, le=100_000, description="dollars for a million tokens in, where the published price is not meant"
+    )
+    output_price: Decimal | None = Field(None, ge=0, le=100_000, description="the same for tokens out; both or neither")
+    max_output_tokens: int = Field(1_000, ge=50, le=100_000, description="the most that one answer may have")
+    timeout_s: float = Field(60.0, gt=0, le=600, description="how long to wait for an answer")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelSettings:
+        if self.provider is not None and self.name is None:
+            raise ValueError("model.name is needed with model.provider")
+        if self.provider == "compatible" and self.base_url is None:
+            raise ValueError("model.base_url is needed with the provider `compatible`")
+        if (self.input_price is None) != (self.output_price is None):
+            raise ValueError("model.input_price and model.output_price are set both or neither")
+        return self
+
+
 class TelemetrySettings(Group):
     """Logs and metrics."""
 
@@ -176,6 +277,10 @@ class Settings(BaseSettings):
     sync: SyncSettings = SyncSettings()
     archiver: ArchiverSettings = ArchiverSettings()
     recurring: RecurringSettings = RecurringSettings()
+    switchboard: SwitchboardSettings = SwitchboardSettings()
+    backfill: BackfillSettings = BackfillSettings()
+    retention: RetentionSettings = RetentionSettings()
+    model: ModelSettings = ModelSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod
@@ -188,7 +293,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """`load` hands the file's content in as init values; the environment wins over it."""
-        return env_settings, init_settings
+        return env_settings, _NamedVariables(settings_cls), init_settings
 
     @property
     def database_url(self) -> str:
@@ -198,7 +303,7 @@ class Settings(BaseSettings):
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
-        for group in (self.database, self.queue, self.worker, self.telemetry):
+        for group in (self.database, self.queue, self.worker, self.model, self.telemetry):
             for name in type(group).model_fields:
                 value = getattr(group, name)
                 if isinstance(value, SecretStr):
@@ -207,6 +312,29 @@ class Settings(BaseSettings):
             yield self.vault_key.get_secret_value()
         if password := _password_of(self.database_url):
             yield password
+
+
+class _NamedVariables(PydanticBaseSettingsSource):
+    """The settings whose variable is fixed by a specification, and so does not follow our own rule for names."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Group)):
+            return None, field_name, False
+        found = {
+            name: value
+            for name, inner in field.annotation.model_fields.items()
+            if (variable := _fixed_variable(inner)) and (value := os.environ.get(variable))
+        }
+        return found or None, field_name, True
+
+    def __call__(self) -> dict[str, Any]:
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _fixed_variable(field: FieldInfo) -> str | None:
+    extra = field.json_schema_extra
+    return str(extra["variable"]) if isinstance(extra, dict) and "variable" in extra else None
 
 
 def _password_of(url: str) -> str | None:
@@ -262,7 +390,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
 def _settings_of(group: str, model: type[Group]) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         default = "" if field.default is None else str(field.default)
-        variable = f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
+        variable = _fixed_variable(field) or f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
         yield Setting(f"{group}.{name}", variable, default, _help(model, name))
 
 

@@ -17,7 +17,7 @@ from postroom.gmail.limiter import Limiter
 from postroom.gmail.ports import Lane
 from postroom.gmail.quota import QuotaProfile
 from postroom.gmail.sim import scopes
-from postroom.gmail.sim.app import ABORT, SimApp
+from postroom.gmail.sim.app import SimApp
 from postroom.gmail.sim.control import Control
 from postroom.gmail.sim.faults import Faults
 from postroom.gmail.sim.gateway import Gateway
@@ -27,6 +27,7 @@ from postroom.gmail.sim.meter import Limits, Meter
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.oauth import OAuth
 from postroom.gmail.sim.server import BATCH_PARTS_AT_ONCE, REQUESTS_IN_FLIGHT
+from postroom.gmail.sim.serving import ABORT
 from postroom.gmail.transport import TransportConfig
 from tests.support.gmail_client import FixedToken
 

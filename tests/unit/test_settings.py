@@ -38,6 +38,10 @@ def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.Monk
         ("[worker]\nconcurrency = 0", "worker.concurrency"),
         ("[worker]\nconcurrency = 'many'", "worker.concurrency"),
         ("[telemetry]\nmetrics_token = 'short'", "telemetry.metrics_token"),
+        ("[model]\nprovider = 'openai'", "model"),
+        ("[model]\nprovider = 'compatible'\nname = 'x'", "model"),
+        ("[model]\nname = 'x'\ninput_price = 1", "model"),
+        ("[model]\nbase_url = 'ftp://x'", "model.base_url"),
         ("home = '/elsewhere'", "home"),
         ("vault_key = 'beside what it locks'", "vault_key"),
     ],
@@ -86,7 +90,50 @@ def test_the_key_of_the_vault_comes_from_the_environment_and_is_kept_out_of_sigh
     assert list(loaded.secrets()) == ["a-key-that-nobody-may-see"]
 
 
+@pytest.mark.req("WB-6")
+def test_the_kill_switch_of_backfill_is_off_until_its_own_variable_says_otherwise(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BACKFILL_ENABLED", raising=False)
+    assert settings.load().backfill.enabled is False
+    for text, is_on in (("true", True), ("1", True), ("false", False), ("", False)):
+        monkeypatch.setenv("BACKFILL_ENABLED", text)
+        assert settings.load().backfill.enabled is is_on
+    monkeypatch.setenv("BACKFILL_ENABLED", "perhaps")
+    with pytest.raises(BadInput, match=r"backfill\.enabled"):
+        settings.load()
+
+
+@pytest.mark.req("WB-6")
+def test_the_variable_wins_over_the_file_and_goes_by_no_other_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home, "[backfill]\nenabled = true\nlease_s = 60")
+    monkeypatch.setenv("BACKFILL_ENABLED", "false")
+    loaded = settings.load().backfill
+    assert (loaded.enabled, loaded.lease_s) == (False, 60)
+    monkeypatch.setenv("POSTROOM_BACKFILL__ENABLED", "true")
+    with pytest.raises(BadInput, match="POSTROOM_BACKFILL__ENABLED: no such setting"):
+        settings.load()
+
+
+def test_a_zone_that_does_not_exist_is_refused(home: Path) -> None:
+    write(home, "[backfill]\nday_zone = 'Mars/Olympus'")
+    with pytest.raises(BadInput, match=r"backfill\.day_zone: .*Europe/Zagreb"):
+        settings.load()
+
+
 def test_every_setting_has_a_line_of_help() -> None:
     for _, group in settings.reference():
         for setting in group:
             assert setting.help, f"{setting.key} has no description"
+
+
+def test_a_model_is_configured_by_the_environment_and_its_key_is_a_secret(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.load().model.provider is None
+    write(home, "[model]\nprovider = 'openai'\nname = 'gpt-5-mini'\ninput_price = '0.25'\noutput_price = 2")
+    monkeypatch.setenv("POSTROOM_MODEL__API_KEY", "sk-secret-key")
+    loaded = settings.load()
+    assert (loaded.model.name, str(loaded.model.input_price)) == ("gpt-5-mini", "0.25")
+    assert "sk-secret-key" in set(loaded.secrets())
+    assert "sk-secret-key" not in repr(loaded)

@@ -1,16 +1,73 @@
-"""Every message of an account, oldest first, for whoever has to look at them all."""
+"""Archived mail as a source: many messages by their keys, a stretch of time page by page, or all of an account.
+
+Reads only what a shard keeps beside the bytes, and headers where they are asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from heapq import merge
+from itertools import groupby, islice
 from pathlib import Path
 
-from postroom.archive import rowids
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.reading import MESSAGE_COLUMNS, ShardReader, shards_on_disk
+from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader, ShardReader, shards_on_disk
+from postroom.archive.rowids import first_id
+from postroom.domain.errors import BadInput
 
 PORTION = 500
+Place = tuple[int, int]
+"""A row's id and its shard's part: where a walk is, among all shards of its year."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A message on a walk, with the shard to read more of it from."""
+
+    message: ArchivedMessage
+    shard: ShardReader
+    place: Place
+
+
+def find_many(
+    archive: ArchiveReader, email: str, keys: Sequence[str]
+) -> dict[str, tuple[ShardReader, ArchivedMessage]]:
+    """Those of the keys that the archive has. Newest shards are asked first; most mail that is asked for is new."""
+    found: dict[str, tuple[ShardReader, ArchivedMessage]] = {}
+    query = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key IN (SELECT value FROM json_each(?))"
+    missing = set(keys)
+    for shard in archive.shards(email):
+        if not missing:
+            break
+        for row in shard.query(query, (json.dumps(sorted(missing)),)):
+            message = shard.read_row(row)
+            found[message.key] = (shard, message)
+        missing -= found.keys()
+    return found
+
+
+def body_of(shard: ShardReader, row_id: int) -> str:
+    """The text that the search index was made from."""
+    rows = shard.query("SELECT body FROM texts WHERE id = ?", (row_id,))
+    return str(rows[0][0]) if rows else ""
+
+
+def walk(
+    archive: ArchiveReader, email: str, date_from: date, date_to: date, after: str | None, limit: int
+) -> tuple[list[Step], str | None]:
+    """Messages with a Gmail id received from the first day to the last, both included, in UTC, newest first.
+
+    `after` is the cursor that the page before ended with; the last page ends with None.
+    """
+    start, end = _milliseconds(date_from), _milliseconds(date_to + timedelta(days=1))
+    before = _read_cursor(after) if after else (first_id(end), 0)
+    steps = list(islice(_steps(archive, email, first_id(start), before, date_from.year, limit + 1), limit + 1))
+    more = len(steps) > limit
+    return steps[:limit], _cursor(steps[limit - 1].place) if more else None
 
 
 def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
@@ -18,7 +75,7 @@ def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[
 
     Each portion is read afresh: no shard stays open while the caller is at work, and no old state is seen.
     """
-    bound = None if below is None else rowids.first_id(below * 1_000)
+    bound = None if below is None else first_id(below * 1_000)
     for name in shards_on_disk(root, account_name(email)):
         last = -1
         while found := _portion(ShardReader(root, name), last, bound):
@@ -32,3 +89,42 @@ def _portion(reader: ShardReader, after: int, bound: int | None) -> list[Archive
         return [reader.read_row(row) for row in reader.query(sql, (after, bound, bound))]
     finally:
         reader.close()
+
+
+def _steps(archive: ArchiveReader, email: str, first: int, before: Place, first_year: int, most: int) -> Iterator[Step]:
+    names = [name for name in shards_on_disk(archive.root, account_name(email)) if name.year >= first_year]
+    for _, parts in groupby(reversed(names), key=lambda name: name.year):
+        readers = [(name.part, archive.shard(name)) for name in parts]
+        pages = [_page(shard, part, first, before, most) for part, shard in readers]
+        yield from merge(*pages, key=lambda step: step.place, reverse=True)
+
+
+def _page(shard: ShardReader, part: int, first: int, before: Place, most: int) -> list[Step]:
+    """Rows below the place; a row of the same id in a lower part is still to come."""
+    last, last_part = before
+    condition = "id <= ?" if part < last_part else "id < ?"
+    rows = shard.query(
+        f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id >= ? AND {condition} AND gmail_id IS NOT NULL "
+        "ORDER BY id DESC LIMIT ?",
+        (first, last, most),
+    )
+    return [Step(shard.read_row(row), shard, (row[0], part)) for row in rows]
+
+
+def _milliseconds(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
+
+
+def _cursor(place: Place) -> str:
+    return f"{place[0]:x}.{place[1]}"
+
+
+def _read_cursor(text: str) -> Place:
+    row_id, _, part = text.partition(".")
+    try:
+        place = int(row_id, 16), int(part)
+    except ValueError:
+        raise BadInput("cursor", "is not one that this tool gave") from None
+    if not (0 <= place[0] < 1 << 63 and 0 < place[1] < 1 << 31):
+        raise BadInput("cursor", "is not one that this tool gave")
+    return place

@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli import account, archive, exporting, importing, jobs, sim, sync
+from postroom.cli import account, archive, backfill, connector, contacts, exporting, importing, jobs, sim, sync, token
+from postroom.cli.audit import audit
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
 from postroom.cli.search import CONTEXT, search
 from postroom.cli.show import show
+from postroom.cli.switchboard import switchboard
 from postroom.cli.verify import verify
 from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
@@ -29,18 +31,24 @@ app = typer.Typer(
     help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
 )
 app.command()(demo)
+app.command()(switchboard)
 app.command()(worker)
 app.command()(verify)
 app.command(context_settings=CONTEXT)(search)
 app.command()(show)
+app.command()(audit)
 app.command()(doctor)
 app.add_typer(account.app, name="account")
+app.add_typer(backfill.app, name="backfill")
+app.add_typer(contacts.app, name="contacts")
 app.add_typer(importing.app, name="import")
 app.add_typer(exporting.app, name="export")
 app.add_typer(sync.app, name="sync")
 app.add_typer(archive.app, name="archive")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sim.app, name="sim")
+app.add_typer(connector.app, name="connector")
+app.add_typer(token.app, name="token")
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,3 +32,15 @@ def gmail(
     from postroom.gmail.sim.command import serve  # a web server: other commands start faster without it
 
     serve(port=port, messages=messages, seed=seed, quota=quota)
+
+
+@app.command()
+def model(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
+) -> None:
+    """Serve made-up answers as an OpenAI-compatible model would, and print one line of JSON when ready."""
+    from postroom import eventloop  # a web server: other commands start faster without it
+    from postroom.triage.sim.server import serve
+
+    eventloop.run(serve(port=port, seed=seed))

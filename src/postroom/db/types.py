@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, String, Text, Uuid
+from sqlalchemy import JSON, DateTime, String, Text, Uuid
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -47,3 +48,7 @@ class Id(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return dialect.type_descriptor(Uuid(as_uuid=False) if dialect.name == "postgresql" else String(36))
+
+
+# Objects and lists; None is SQL's NULL, so that "not known" is asked for the same way as in any other column.
+Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

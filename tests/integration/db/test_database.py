@@ -43,7 +43,12 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_knows(databa
         return bool(item.info.get("only", database.dialect) == database.dialect)
 
     def differences(tx: Tx) -> list[object]:
-        options = {"compare_type": True, "compare_server_default": True, "include_object": belongs_here}
+        options = {
+            "compare_type": True,
+            "compare_server_default": True,
+            "include_object": belongs_here,
+            "include_schemas": True,
+        }
         return list(compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata))
 
     assert await database.read(differences) == []
@@ -64,6 +69,12 @@ SEEDS = {
                                  watermark, counters, updated_at)
         VALUES ('01990000-0000-7000-8000-000000000001', 1, '2026-01-01T00:00:00.000000Z', 0, 'week', 1, 1, 1, '{}',
                 '2026-01-01T00:00:00.000000Z')""",
+    "0004": """
+        INSERT INTO messages (id, account_id, channel, provider, endpoint_identity, external_event_id, idempotency_key,
+                              sender_identity, ingestion_tier, policy_tier, observed_at, received_at, accepted_at)
+        VALUES ('01990000-0000-7000-8000-000000000002', '01990000-0000-7000-8000-000000000001', 'email', 'gmail',
+                'me@example.com', '18c0', 'gmail:me@example.com:18c0', 'you@example.com', 'metadata', 'default',
+                '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
 }
 
 
@@ -79,7 +90,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts", "sync_states"):
+    for table in ("jobs", "accounts", "sync_states", "messages"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()

@@ -16,9 +16,7 @@ from postroom.gmail.sim.faults import Fault, Trouble, refuse_at_once, spoiled
 from postroom.gmail.sim.gateway import Gateway, refusal
 from postroom.gmail.sim.http import Reply, Request
 from postroom.gmail.sim.oauth import OAuth
-
-ABORT = "postroom.abort"
-"""The ASGI extension by which the server lets the application cut a connection."""
+from postroom.gmail.sim.serving import ABORT
 
 MAX_BODY = 64 * 1024 * 1024
 _BATCH = ("/batch", "/batch/gmail/v1")

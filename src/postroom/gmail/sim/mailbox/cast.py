@@ -1,4 +1,4 @@
-"""Who writes: the owner, the people the owner knows, strangers, and the companies and lists. None of them exists."""
+"""Who writes to one mailbox: the owner, the people the owner knows, strangers, and the companies of this seed."""
 
 # Other alphabets are the point here, so letters that resemble Latin ones are no accident.
 # ruff: noqa: RUF001
@@ -6,30 +6,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from postroom.gmail.sim.mailbox import organisations
 from postroom.gmail.sim.mailbox.dice import Dice
 from postroom.gmail.sim.mailbox.languages import ENGLISH, OTHERS, Language
+from postroom.gmail.sim.mailbox.party import Party
 
 CONTACTS = 48
 _SALT = 0x63617374
-
-
-@dataclass(frozen=True, slots=True)
-class Party:
-    """A sender or recipient."""
-
-    name: str
-    address: str
-    language: Language = ENGLISH
-
-    @property
-    def header(self) -> str:
-        return f"{self.name} <{self.address}>" if self.name else self.address
-
-    @property
-    def domain(self) -> str:
-        return self.address.rpartition("@")[2]
+_CIRCLE_SALT = 0x63697263
 
 
 # First names, family names, and how both are spelt in an address.
@@ -84,7 +69,17 @@ class Cast:
         dice = Dice(seed, _SALT)
         # The owner writes in English to half of them, and in every other language to somebody.
         languages = [ENGLISH if number % 2 else OTHERS[(number // 2) % len(OTHERS)] for number in range(CONTACTS)]
-        self.contacts = tuple(_party(dice, language, number) for number, language in enumerate(languages))
+        contacts = [_party(dice, language, number) for number, language in enumerate(languages)]
+        # A friend with a small shop writes from its address.
+        contacts[11] = Party(contacts[11].name, f"hello@{contacts[11].address.partition('.')[0]}.example", ENGLISH)
+        self.contacts = tuple(contacts)
+        circle = Dice(seed, _CIRCLE_SALT)
+        self.banks = tuple(circle.sample(organisations.BANKS, 6))
+        self.shops = tuple(circle.sample(organisations.SHOPS, 8))
+        self.travel = tuple(circle.sample(organisations.TRAVEL, 6))
+        self.health = tuple(circle.sample(organisations.HEALTH, 6))
+        self.newsletters = tuple(circle.sample(organisations.NEWSLETTERS, 6))
+        self.promotions = tuple(circle.sample(organisations.PROMOTIONS, 6))
 
     def addressed(self, dice: Dice) -> Party:
         """The owner as companies write the address: now and then in another case, or without the name."""
@@ -97,67 +92,3 @@ class Cast:
     def stranger(self, dice: Dice) -> Party:
         language = ENGLISH if dice.chance(600) else dice.pick(OTHERS)
         return _party(dice, language, 100 + dice.below(900_000))
-
-
-BANKS = (
-    Party("Northgate Bank", "no-reply@northgate-bank.example"),
-    Party("Verda Banking", "alerts@verda.example"),
-    Party("Sparkasse Lindental", "noreply@sparkasse-lindental.example"),
-    Party("Harbour Credit Union", "statements@harbour-cu.example"),
-)
-SHOPS = (
-    Party("Tinker & Twine", "orders@tinkertwine.example"),
-    Party("Bookbarrow", "receipts@bookbarrow.example"),
-    Party("Pantry Box", "no-reply@pantrybox.example"),
-    Party("Cycle Depot", "rechnung@cycledepot.example"),
-    Party("City Power", "billing@citypower.example"),
-    Party("Fibreline Internet", "invoices@fibreline.example"),
-    Party("Appleyard Insurance", "premiums@appleyard-insurance.example"),
-)
-TRAVEL = (
-    Party("Meridian Air", "bookings@meridianair.example"),
-    Party("Railaway", "tickets@railaway.example"),
-    Party("Hotel Lantern", "reservations@hotel-lantern.example"),
-    Party("Ferryline", "no-reply@ferryline.example"),
-)
-HEALTH = (
-    Party("Elm Street Surgery", "appointments@elmstreet-surgery.example"),
-    Party("Dr. Okafor's Practice", "reception@okafor-clinic.example"),
-    Party("Bright Dental", "reminders@bright-dental.example"),
-    Party("Lakeside Hospital", "no-reply@lakeside-hospital.example"),
-    Party("Corner Pharmacy", "prescriptions@corner-pharmacy.example"),
-)
-NEWSLETTERS = (
-    Party("The Slow Garden", "letter@slowgarden.example"),
-    Party("Weekly Kernel", "editor@weeklykernel.example"),
-    Party("Harbour Gazette", "morning@harbourgazette.example"),
-    Party("Bread & Ink", "hello@breadandink.example"),
-    Party("Notes on Maps", "newsletter@notesonmaps.example"),
-    Party("Elm Street Surgery News", "news@elmstreet-surgery.example"),
-)
-PROMOTIONS = (
-    Party("Tinker & Twine", "deals@news.tinkertwine.example"),
-    Party("Shoe Meadow", "offers@shoemeadow.example"),
-    Party("Meridian Air Offers", "offers@mail.meridianair.example"),
-    Party("Northgate Bank", "marketing@news.northgate-bank.example"),
-    Party("Lampe & Licht", "angebote@lampelicht.example"),
-    Party("Gadget Quay", "sale@gadgetquay.example"),
-)
-SOCIAL = (
-    Party("Perch", "notify@perch-social.example"),
-    Party("Ringlet", "updates@ringlet.example"),
-    Party("Common Ground", "no-reply@commonground.example"),
-)
-NOTIFIERS = (
-    Party("Forgeworks", "notifications@forgeworks.example"),
-    Party("Accounts at Keyhole", "security@keyhole.example"),
-    Party("Parcelway", "tracking@parcelway.example"),
-    Party("Uptime Owl", "alerts@uptimeowl.example"),
-    Party("City Library", "loans@city-library.example"),
-)
-LISTS = (
-    ("Allotment growers", "growers.lists.allotments.example"),
-    ("tinylang-dev", "tinylang-dev.lists.tinylang.example"),
-    ("Street residents", "residents.elmstreet.example"),
-    ("Choir", "choir.lists.stmark.example"),
-)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.sim.mailbox.cast import Cast, Party
+from postroom.gmail.sim.mailbox.cast import Cast
 from postroom.gmail.sim.mailbox.dice import Dice, derive
 from postroom.gmail.sim.mailbox.labels import USER_LABELS, labels_of
 from postroom.gmail.sim.mailbox.letters import Letter
+from postroom.gmail.sim.mailbox.party import Party
 from postroom.gmail.sim.mailbox.plan import Conversation, Place, Plan
 from postroom.gmail.sim.mailbox.rhythm import instant
 from postroom.gmail.sim.mailbox.singles import KINDS

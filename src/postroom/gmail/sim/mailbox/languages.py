@@ -27,6 +27,8 @@ ENGLISH = Language(
         *("Lunch on Thursday?", "Photos from the weekend", "The keys", "Moving the piano", "Draft of the letter"),
         *("Garden fence", "Are you coming on Saturday?", "Notes from yesterday", "The leaking tap", "Book for you"),
         *("Birthday plans", "Train times", "Question about the budget", "School play", "Choir rehearsal"),
+        *("The invoice for the boat", "Your half of the bill", "Money for the present", "Flights to Oslo?"),
+        *("My appointment with the dentist", "Which hotel for the wedding?", "Tickets for Saturday", "My knee"),
     ),
     (
         "I looked at it again last night and I think we should keep the second version.",
@@ -50,7 +52,10 @@ OTHERS = (
         ("iso-8859-1", "utf-8", "windows-1252", "iso-8859-15"),
         "Hallo {name},",
         "Viele Grüße",
-        ("Grüße aus Köln", "Frage zur Übergabe", "Schlüssel für die Wohnung", "Termin nächste Woche", "Äpfel übrig"),
+        (
+            *("Grüße aus Köln", "Frage zur Übergabe", "Schlüssel für die Wohnung", "Termin nächste Woche"),
+            *("Äpfel übrig", "Die Rechnung vom Klempner", "Flug nach Rom?"),
+        ),
         (
             "Ich habe die Unterlagen gestern in den Briefkasten geworfen.",
             "Können wir das Gespräch auf übermorgen verschieben?",
@@ -65,7 +70,10 @@ OTHERS = (
         ("iso-8859-1", "utf-8", "iso-8859-15"),
         "Bonjour {name},",
         "À bientôt",
-        ("Dîner samedi ?", "Les clés du grenier", "Réunion déplacée", "Photos de l'été", "Ça avance"),
+        (
+            *("Dîner samedi ?", "Les clés du grenier", "Réunion déplacée", "Photos de l'été", "Ça avance"),
+            *("La facture du garage", "Mon rendez-vous lundi"),
+        ),
         (
             "J'ai retrouvé le carnet que tu cherchais derrière l'étagère.",
             "Le train de dix-huit heures est supprimé, je prendrai le suivant.",
@@ -79,7 +87,10 @@ OTHERS = (
         ("utf-8", "iso-8859-1", "windows-1252"),
         "Hola {name}:",
         "Un abrazo",
-        ("¿Vienes mañana?", "Las llaves del piso", "Reunión del miércoles", "Canción para el niño", "Más fotos"),
+        (
+            *("¿Vienes mañana?", "Las llaves del piso", "Reunión del miércoles", "Canción para el niño", "Más fotos"),
+            *("El recibo de la luz", "Tu vuelo"),
+        ),
         (
             "Ayer hablé con la vecina y dice que el ascensor ya funciona.",
             "¿Puedes traer pan y algo de fruta para el desayuno?",

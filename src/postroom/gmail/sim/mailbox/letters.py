@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from postroom.gmail.sim.mailbox.cast import Party
 from postroom.gmail.sim.mailbox.dice import Dice
 from postroom.gmail.sim.mailbox.languages import ENGLISH, Language
+from postroom.gmail.sim.mailbox.party import Party
 
 
 class Category(StrEnum):

@@ -7,10 +7,10 @@ import binascii
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from postroom.gmail.sim.mailbox.cast import Party
 from postroom.gmail.sim.mailbox.dice import Dice
 from postroom.gmail.sim.mailbox.files import MAKERS
 from postroom.gmail.sim.mailbox.letters import File
+from postroom.gmail.sim.mailbox.party import Party
 
 _SPECIAL = frozenset('",:;<>@()[]\\')
 _WORD_CHARS = 10  # short enough for any charset to stay within an encoded word's 75 characters

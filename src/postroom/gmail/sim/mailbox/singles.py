@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from postroom.gmail.sim.mailbox.cast import BANKS, HEALTH, LISTS, Cast, Party
-from postroom.gmail.sim.mailbox.companies import (
-    bank,
-    health,
-    newsletter,
-    notification,
-    promotion,
-    receipt,
-    social,
-    travel,
-)
+from postroom.gmail.sim.mailbox.bulletins import local_business, newsletter, notification, promotion, social
+from postroom.gmail.sim.mailbox.cast import Cast
+from postroom.gmail.sim.mailbox.companies import bank, bill_of_a_person, health, receipt, travel
 from postroom.gmail.sim.mailbox.dice import Dice, weighted
 from postroom.gmail.sim.mailbox.letters import Category, Letter, Style, code, document
+from postroom.gmail.sim.mailbox.organisations import LISTS
+from postroom.gmail.sim.mailbox.party import Party
 
 _ANNOUNCEMENTS = ("Minutes of the meeting", "Release 0.9", "Date for the summer party", "Call for help")
 
@@ -47,7 +41,9 @@ def spam(dice: Dice, cast: Cast) -> Letter:
     )
     forged = dice.chance(350)
     # A forger borrows a name that the owner trusts: a bank, a clinic, or a friend.
-    sender = dice.pick((dice.pick(BANKS), dice.pick(HEALTH), cast.contact(dice))) if forged else _spammer(dice)
+    sender = (
+        dice.pick((dice.pick(cast.banks), dice.pick(cast.health), cast.contact(dice))) if forged else _spammer(dice)
+    )
     return Letter(
         Category.SPAM,
         sender,
@@ -139,9 +135,11 @@ KINDS: tuple[Kind, ...] = weighted(
     (
         (newsletter, 34),
         (promotion, 30),
-        (notification, 22),
+        (notification, 20),
+        (local_business, 2),
         (social, 18),
-        (receipt, 18),
+        (receipt, 17),
+        (bill_of_a_person, 1),
         (bank, 14),
         (spam, 15),
         (travel, 10),

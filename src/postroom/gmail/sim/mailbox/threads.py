@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postroom.gmail.sim.mailbox.cast import HEALTH, LISTS, TRAVEL, Cast, Party
+from postroom.gmail.sim.mailbox.cast import Cast
 from postroom.gmail.sim.mailbox.dice import Dice, derive, weighted
 from postroom.gmail.sim.mailbox.languages import ENGLISH, Language
 from postroom.gmail.sim.mailbox.letters import Category, Letter, Style, document
+from postroom.gmail.sim.mailbox.organisations import LISTS
+from postroom.gmail.sim.mailbox.party import Party
 
 _KINDS = weighted(
     ((Category.RELATIONSHIP, 74), (Category.LIST, 16), (Category.HEALTH, 5), (Category.TRAVEL, 5)),
 )
-_CARE_SUBJECTS = ("Moving my appointment", "Question about the prescription", "Referral letter", "Before the check-up")
+_CARE_SUBJECTS = (
+    *("Moving my appointment", "Question about the prescription", "Referral letter", "Before the check-up"),
+    *("The new glasses", "Form for the school"),
+)
 _TRIP_SUBJECTS = ("Late arrival at your hotel", "Changing our booking", "A cot in the room?", "Refund for the ferry")
 _LIST_SUBJECTS = ("Water butts", "Breaking change in the parser?", "Parking on our street", "Which mass at Easter?")
 
@@ -41,9 +46,9 @@ def story_of(key: int, cast: Cast) -> Story:
         case Category.LIST:
             partner, subject = cast.stranger(dice), f"[{list_name}] {dice.pick(_LIST_SUBJECTS)}"
         case Category.HEALTH:
-            partner, subject = dice.pick(HEALTH), dice.pick(_CARE_SUBJECTS)
+            partner, subject = dice.pick(cast.health), dice.pick(_CARE_SUBJECTS)
         case Category.TRAVEL:
-            partner, subject = dice.pick(TRAVEL), dice.pick(_TRIP_SUBJECTS)
+            partner, subject = dice.pick(cast.travel), dice.pick(_TRIP_SUBJECTS)
         case _:
             partner = cast.contact(dice)
             subject = dice.pick(partner.language.subjects)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
-from postroom.gmail.sim.mailbox.cast import Party
 from postroom.gmail.sim.mailbox.dice import Dice
 from postroom.gmail.sim.mailbox.letters import Letter, Style
 from postroom.gmail.sim.mailbox.parts import Piece, file_piece, header_text, mailbox_text, multipart, text_piece
+from postroom.gmail.sim.mailbox.party import Party
 from postroom.gmail.sim.mailbox.prose import as_calendar, as_html, paragraphs_of
 from postroom.gmail.sim.mailbox.ugly import BROKEN_DATES, DEEP_LEVELS, Ugly
 

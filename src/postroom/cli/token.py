@@ -1,0 +1,84 @@
+"""`postroom token`: who may speak to the Switchboard."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from postroom.app import App
+from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
+from postroom.cli.session import with_app
+from postroom.domain.roles import Role
+from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_token
+
+app = typer.Typer(no_args_is_help=True, help="Tokens for dashboards, connectors and agents: create, list, revoke.")
+
+
+@app.command()
+def create(
+    role: Annotated[Role, typer.Option(help="What it may be used for.")],
+    name: Annotated[
+        str | None, typer.Option(help="Stands in the audit for whoever uses it; default: the role.")
+    ] = None,
+    expires_days: Annotated[int | None, typer.Option(help="Ends after so many days; default: never.")] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="For a connector: good for this mailbox only, given by its address.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a token and print it. It is shown this once; only a hash of it is kept."""
+
+    async def run(app: App) -> None:
+        new = NewToken(role, name or role.value, expires_days, identity)
+        token, text = await app.database.write(lambda tx: create_token(tx, new, app.clock.now()))
+        if json:
+            print_json({"token": text, **_shown(token, app.clock.now())})
+            return
+        errors.print("Keep it safe: it is shown this once.", markup=False)
+        console.print(text, markup=False, soft_wrap=True)
+
+    with_app(run)
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """List the tokens, without telling them."""
+
+    async def run(app: App) -> None:
+        tokens, now = await app.database.read(list_tokens), app.clock.now()
+        if json:
+            print_json([_shown(token, now) for token in tokens])
+            return
+        print_table(
+            ["id", "role", "name", "state", "used", "expires", "mailbox"],
+            (
+                [t.id, t.role, t.name, _state(t, now), age(t.last_used_at, now), t.expires_at, t.endpoint_identity]
+                for t in tokens
+            ),
+            empty="No tokens yet; `postroom token create --role connector` makes one.",
+        )
+
+    with_app(run)
+
+
+@app.command()
+def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As `postroom token list` shows it.")]) -> None:
+    """Make a token useless, at once and for good."""
+
+    async def run(app: App) -> None:
+        token = await app.database.write(lambda tx: revoke_token(tx, token_id, app.clock.now()))
+        console.print(f"Revoked {token.name} ({token.role}).", markup=False)
+
+    with_app(run)
+
+
+def _shown(token: Token, now: datetime) -> dict[str, object]:
+    return {name: getattr(token, name) for name in Token.__slots__} | {"state": _state(token, now)}
+
+
+def _state(token: Token, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "good" if token.is_good(now) else "expired"

@@ -1,0 +1,200 @@
+"""The backfill pass: one job of recovering history, from wherever its cursor stands, until it ends or is told to stop.
+
+Messages are chosen by their headers; a body is fetched only for what is taken in whole and not in the archive yet.
+What was ingested and not reported before a crash is ingested again, recognised, and counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from postroom.connectors import instruments
+from postroom.connectors.calling import TokenRefused
+from postroom.connectors.gmail.intake import Guidance, Handled, Intake
+from postroom.connectors.gmail.job_work import ACTIVE, LOST, BackfillOutcome, Stop, Work
+from postroom.connectors.gmail.mail import SourceMail, from_gmail
+from postroom.connectors.gmail.walking import HEADERS, ArchiveWalk, MailboxWalk, Scope, Stretch, Window
+from postroom.connectors.instruments import Fate, PassName
+from postroom.connectors.switchboard import Switchboard
+from postroom.connectors.wire import BackfillJob
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import LoginNeeded, PermissionMissing
+from postroom.gmail.fetching import Failed, Got, Missing
+from postroom.gmail.resources import Format
+from postroom.mail.headers import Headers
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+_INGEST_AT_ONCE = 50
+_NOT_THE_JOBS_FAULT = (LoginNeeded, PermissionMissing, TokenRefused)
+"""The connector itself needs a person's help; the job waits for it and is not to be resumed by hand."""
+_BETWEEN_TRIES_S = 30.0
+_PAUSE_S = 1.0
+_LAST_WORDS_S = 10.0
+
+
+class Selector(Protocol):
+    """Which categories of mail a job is after."""
+
+    @property
+    def headers_read(self) -> frozenset[str]:
+        """The headers that it looks at."""
+
+    def query(self, names: Sequence[str]) -> str:
+        """For the source: everything that may belong."""
+
+    def selects(self, names: Sequence[str], headers: Headers, *, is_known: bool) -> bool:
+        """By its headers, whether a message belongs to any of these."""
+
+
+class BackfillPass:
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        client: GmailClient,
+        intake: Intake,
+        guidance: Guidance,
+        selector: Selector,
+        clock: Clock,
+        *,
+        progress_interval: int = 50,
+        patience_s: float | None = None,
+    ) -> None:
+        self._switchboard = switchboard
+        self._client = client
+        self._intake = intake
+        self._guidance = guidance
+        self._selector = selector
+        self._clock = clock
+        self._interval = progress_interval
+        self._patience_s = patience_s
+        self._held: Work | None = None
+
+    async def run(self, budget_s: float | None = None) -> BackfillOutcome:
+        """Work on the job at hand, or ask for one. Raises Retryable where the world is in the way; the job waits then.
+
+        After `budget_s` the pass gives way with its job at hand; the next run goes on with it.
+        """
+        work = await self._at_hand()
+        if work is None:
+            return BackfillOutcome()
+        work.deadline = None if budget_s is None else self._clock.monotonic() + budget_s
+        self._held = None
+        try:
+            return await self._ended(work)
+        except (Retryable, *_NOT_THE_JOBS_FAULT, asyncio.CancelledError):
+            await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)
+            raise
+
+    async def _at_hand(self) -> Work | None:
+        if self._held is not None and self._held.is_fresh:
+            return self._held
+        job = await self._switchboard.backfill_poll()
+        if job is None:
+            return None
+        log.info("backfill.started", backfill_job=job.job_id, fence=job.fence, mode=job.params.mode)
+        return Work(self._switchboard, job, self._clock, self._patience_s)
+
+    async def _ended(self, work: Work) -> BackfillOutcome:
+        try:
+            await self._work(work.job, work)
+        except Stop as stop:
+            if stop.status == ACTIVE:
+                self._held = work
+            log.info("backfill.stopped", backfill_job=work.job.job_id, status=stop.status)
+            return work.outcome(stop.status, stop.retry_after)
+        except _NOT_THE_JOBS_FAULT:
+            raise
+        except NotAllowed as error:
+            # Somebody else has the job now. What was ingested is recognised when they come to it.
+            log.warning("backfill.fence_refused", backfill_job=work.job.job_id, problem=error.message)
+            return work.outcome(LOST)
+        except (Fatal, BadInput) as error:
+            return work.outcome(await work.fail(error))
+        return work.outcome(await work.complete())
+
+    async def _work(self, job: BackfillJob, work: Work) -> None:
+        await work.begin()
+        scope = self._scope(job)
+        await self._settle_owed(job, scope, work)
+        in_archive = ArchiveWalk(self._switchboard, scope, self._headers_read())
+        walk = in_archive if await in_archive.is_complete() else MailboxWalk(self._client, scope)
+        async for stretch in walk.stretches(work.cursor.place):
+            await self._through(stretch, job, work)
+            await self._settle_owed(job, scope, work)
+        while work.cursor.owed:
+            await work.wait(_BETWEEN_TRIES_S)
+            await self._settle_owed(job, scope, work)
+
+    def _headers_read(self) -> frozenset[str]:
+        """All that anybody decides by, so that mail from the archive is judged like mail from the source."""
+        return frozenset({*HEADERS, *self._selector.headers_read, *self._guidance.policy().headers_read})
+
+    def _scope(self, job: BackfillJob) -> Scope:
+        params = job.params
+        query = self._selector.query(params.target_categories) if params.target_categories else ""
+        return Scope(Window.of(params.date_from, params.date_to), query, frozenset(params.includes))
+
+    async def _through(self, stretch: Stretch, job: BackfillJob, work: Work) -> None:
+        self._refuse_outage(stretch)
+        for key, error in stretch.failures.items():
+            work.owe(key, error)
+        left = stretch.mails
+        while left:
+            handled = await self._handled(left[: min(work.stride, self._interval)], job)
+            left = left[await self._settled(handled, work) :]
+            if work.unreported >= self._interval or not self._switchboard.backfill_enabled:
+                await work.report()
+            await work.give_way()
+        work.reach(stretch.reached)
+
+    def _refuse_outage(self, stretch: Stretch) -> None:
+        """Where nothing at all can be read, it is not the messages."""
+        first = next(iter(stretch.failures.values()), None)
+        if not stretch.mails and len(stretch.failures) > 1 and isinstance(first, Retryable):
+            raise first
+
+    async def _handled(self, mails: Sequence[SourceMail], job: BackfillJob) -> list[Handled]:
+        chosen = [mail for mail in mails if self._is_chosen(mail, job)]
+        taken = {each.mail.id: each for each in await self._intake.take(chosen, PassName.BACKFILL, job.job_id)}
+        instruments.record_message(PassName.BACKFILL, Fate.NOT_SELECTED, len(mails) - len(chosen))
+        return [taken.get(mail.id) or Handled(mail, Fate.NOT_SELECTED) for mail in mails]
+
+    def _is_chosen(self, mail: SourceMail, job: BackfillJob) -> bool:
+        """By its headers alone, before any body is fetched."""
+        names = job.params.target_categories
+        if not names:
+            return True
+        return self._selector.selects(names, mail.headers, is_known=self._guidance.contacts.knows_sender(mail.headers))
+
+    async def _settled(self, handled: Sequence[Handled], work: Work, *, moves: bool = True) -> int:
+        """Count those before the first that was refused, wait where one was, and say how many are done."""
+        refused = next((number for number, each in enumerate(handled) if each.refusal), None)
+        for each in handled[:refused]:
+            work.count(each, moves=moves)
+        if refused is None:
+            work.stride = min(work.stride * 2, _INGEST_AT_ONCE)
+            return len(handled)
+        refusal = handled[refused].refusal
+        work.stride = max(1, refused)
+        told = await work.report()  # a job that was stopped says so here
+        await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
+        return refused
+
+    async def _settle_owed(self, job: BackfillJob, scope: Scope, work: Work) -> None:
+        """Another go at what could not be read before."""
+        mails: list[SourceMail] = []
+        for answer in await self._client.get_messages(list(work.cursor.owed), Format.METADATA):
+            match answer:
+                case Got() if scope.admits(mail := from_gmail(answer.message)):
+                    mails.append(mail)
+                case Got() | Missing():
+                    work.drop(answer.id)
+                case Failed():
+                    work.owe(answer.id, answer.error)
+        while mails:
+            mails = mails[await self._settled(await self._handled(mails[: work.stride], job), work, moves=False) :]

@@ -1,0 +1,204 @@
+"""What every pass does with a message, in this order: tier policy, bytes into the archive, priority, ingest.
+
+One road for live mail, history and searches (BF-13): the same policy, the same key, the same envelope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from postroom.connectors import instruments
+from postroom.connectors.contact_cache import ContactCache
+from postroom.connectors.gmail.envelopes import envelope_of, full_payload, metadata_payload
+from postroom.connectors.gmail.labels import LabelBook
+from postroom.connectors.gmail.mail import SourceMail, from_gmail
+from postroom.connectors.instruments import Fate, PassName
+from postroom.connectors.priority import Assignment, PriorityRules
+from postroom.connectors.sent_index import SentIndex, reply_targets
+from postroom.connectors.switchboard import RawMail, Switchboard
+from postroom.connectors.wire import IngestResult
+from postroom.domain.envelope import Envelope, Payload, field_problem
+from postroom.domain.errors import BadInput, PostroomError
+from postroom.gmail.client import GmailClient
+from postroom.gmail.fetching import Failed, Got, Missing
+from postroom.mail.policy import TierPolicy, Treatment
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of one message. Exactly one of the three is set."""
+
+    mail: SourceMail
+    fate: Fate | None = None
+    refusal: IngestResult | None = None
+    """Not now: the Switchboard said why, and when to come again."""
+    error: PostroomError | None = None
+    """It could not be read or was refused for good."""
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What the Switchboard told the connector to go by; renewed by heartbeats."""
+
+    policy: Callable[[], TierPolicy]
+    contacts: ContactCache
+
+
+@dataclass
+class _Batch:
+    """Messages on their way through the steps; what is decided leaves early."""
+
+    mails: Sequence[SourceMail]
+    done: dict[str, Handled] = field(default_factory=dict)
+
+    def end(self, handled: Handled) -> None:
+        self.done[handled.mail.id] = handled
+
+    def in_order(self) -> list[Handled]:
+        return [self.done[mail.id] for mail in self.mails]
+
+
+class Intake:
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        client: GmailClient,
+        labels: LabelBook,
+        rules: PriorityRules,
+        guidance: Guidance,
+        sent: SentIndex,
+    ) -> None:
+        self._switchboard = switchboard
+        self._client = client
+        self._labels = labels
+        self._rules = rules
+        self._guidance = guidance
+        self._sent = sent
+
+    async def take(self, mails: Sequence[SourceMail], name: PassName, job_id: str | None = None) -> list[Handled]:
+        """What became of each, in order. Taking the same message twice does nothing the second time."""
+        batch = _Batch(mails)
+        treated = [(mail, await self._treatment(mail)) for mail in mails]
+        for mail, treatment in treated:
+            if treatment is Treatment.SKIP:
+                batch.end(Handled(mail, fate=Fate.SKIPPED_BY_POLICY))
+        whole = await self._archived([mail for mail, treatment in treated if treatment is Treatment.FULL], batch)
+        brief = [mail for mail, treatment in treated if treatment is Treatment.METADATA]
+        await self._ingest(await _payloads(whole, brief, batch), batch, job_id)
+        return _counted(batch.in_order(), name)
+
+    async def store(self, mails: Sequence[SourceMail]) -> list[SourceMail | BadInput]:
+        """Put the bytes of each into the archive; they are on disk when this returns."""
+        raws = [await self._raw(mail) for mail in mails]
+        try:
+            refs = await self._switchboard.archive_store(raws)
+        except BadInput as error:
+            if len(mails) == 1:
+                return [error]
+            # One that cannot be stored must not keep the others out.
+            return [each for mail in mails for each in await self.store([mail])]
+        return [mail.found_at(ref) for mail, ref in zip(mails, refs, strict=True)]
+
+    async def _raw(self, mail: SourceMail) -> RawMail:
+        names = await self._labels.names(mail.label_ids)
+        return RawMail(mail.id, mail.thread_id, names, mail.received_ms, mail.raw or b"")
+
+    async def _treatment(self, mail: SourceMail) -> Treatment:
+        known_by = mail.label_ids | await self._labels.names(mail.label_ids)
+        return self._guidance.policy().decide(mail.headers, known_by).treatment
+
+    async def _archived(self, mails: Sequence[SourceMail], batch: _Batch) -> list[SourceMail]:
+        """The same messages, in the archive; a body is fetched only where the archive does not have it."""
+        unknown = [mail.id for mail in mails if mail.archived is None]
+        known = await self._switchboard.archive_lookup(unknown) if unknown else {}
+        found = [mail if mail.archived else mail.found_at(known.get(mail.id)) for mail in mails]
+        lacking = [mail for mail in found if mail.archived is None]
+        brought = await self._brought(lacking, batch)
+        return [mail for mail in found if mail.archived] + brought
+
+    async def _brought(self, mails: Sequence[SourceMail], batch: _Batch) -> list[SourceMail]:
+        by_id = {mail.id: mail for mail in mails}
+        fetched: list[SourceMail] = [mail for mail in mails if mail.raw is not None]
+        for answer in await self._client.get_messages([mail.id for mail in mails if mail.raw is None]):
+            match answer:
+                case Got():
+                    fetched.append(from_gmail(answer.message))
+                case Missing():
+                    batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
+                case Failed():
+                    batch.end(Handled(by_id[answer.id], error=answer.error))
+        stored: list[SourceMail] = []
+        for mail, result in zip(fetched, await self.store(fetched) if fetched else [], strict=True):
+            if isinstance(result, BadInput):
+                batch.end(Handled(mail, error=result))
+            else:
+                stored.append(result)
+        return stored
+
+    async def _ingest(self, payloads: dict[SourceMail, Payload], batch: _Batch, job_id: str | None) -> None:
+        if not payloads:
+            return
+        assigned = await self._assigned(list(payloads))
+        identity = self._switchboard.endpoint_identity
+        envelopes: dict[SourceMail, Envelope] = {}
+        for mail in payloads:
+            envelopes[mail] = envelope_of(mail, identity, assigned[mail], payloads[mail], job_id)
+        # As they were given, so that what is refused is the oldest of a batch and not any.
+        order = {mail.id: number for number, mail in enumerate(batch.mails)}
+        mails = sorted(envelopes, key=lambda mail: order[mail.id])
+        results = await self._switchboard.ingest([envelopes[mail] for mail in mails])
+        for mail, result in zip(mails, results, strict=True):
+            self._settle(batch, mail, result, assigned[mail], payloads[mail])
+
+    async def _assigned(self, mails: Sequence[SourceMail]) -> dict[SourceMail, Assignment]:
+        sent = await self._sent.among(target for mail in mails for target in reply_targets(mail.headers))
+        contacts = self._guidance.contacts.current().addresses
+        return {mail: self._rules.assign(mail.headers, contacts, sent) for mail in mails}
+
+    def _settle(
+        self, batch: _Batch, mail: SourceMail, result: IngestResult, assignment: Assignment, payload: Payload
+    ) -> None:
+        if result.status == "refused":
+            batch.end(Handled(mail, refusal=result))
+        elif result.status == "rejected":
+            batch.end(Handled(mail, error=BadInput("envelope", result.why)))
+        elif result.duplicate:
+            batch.end(Handled(mail, fate=Fate.DUPLICATE))
+        else:
+            instruments.record_assignment(self._switchboard.endpoint_identity, assignment)
+            batch.end(Handled(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL))
+
+
+async def _payloads(
+    whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _Batch
+) -> dict[SourceMail, Payload]:
+    """Reading mail takes time that others' calls should not wait for."""
+    made = await asyncio.to_thread(lambda: [_payload(mail, full_payload) for mail in whole])
+    payloads: dict[SourceMail, Payload] = {}
+    for mail, payload in zip(whole, made, strict=True):
+        if isinstance(payload, BadInput):
+            batch.end(Handled(mail, error=payload))
+        else:
+            payloads[mail] = payload
+    return payloads | {mail: metadata_payload(mail) for mail in brief}
+
+
+def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | BadInput:
+    """A message that fits into no envelope is one message's trouble, and no reason to stop."""
+    try:
+        return make(mail)
+    except ValidationError as error:
+        return field_problem(error)
+
+
+def _counted(handled: list[Handled], name: PassName) -> list[Handled]:
+    for each in handled:
+        if each.fate is not None:
+            instruments.record_message(name, each.fate)
+        elif each.error is not None:
+            instruments.record_message(name, Fate.UNREADABLE)
+    return handled

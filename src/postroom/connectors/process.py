@@ -1,0 +1,222 @@
+"""A connector as a process of its own: source credentials, an MCP token, and no database anywhere below it.
+
+Timers drive the passes, each in a task of its own, so that history never holds up live mail. What goes wrong outside is
+waited out; only what a person has to change shows in the health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from postroom.connectors.calling import http_client, over_http
+from postroom.connectors.config import ConnectorConfig
+from postroom.connectors.files import folder_of, held
+from postroom.connectors.gmail.passes import GmailPasses, Mailbox
+from postroom.connectors.health import serving
+from postroom.connectors.selection import CategorySelector
+from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.ids import new_id
+from postroom.gmail.client import connected
+from postroom.gmail.grants import GrantStore, normal_email
+from postroom.gmail.limiter import limiter_for
+from postroom.gmail.oauth import credentials_for
+from postroom.gmail.quota import PROFILES, ProfileName
+from postroom.gmail.transport import TransportConfig
+from postroom.settings import Settings
+from postroom.telemetry import logs
+from postroom.vault import Vault
+
+TOKEN_ENTRY = "connector-token:"  # noqa: S105 - the name of a vault entry, not a secret
+_FIRST_BACK_OFF_S = 1.0
+_LONGEST_BACK_OFF_S = 60.0
+_DRAIN_S = 20.0
+_SENT_PAUSE_S = 5.0
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True)
+class ConnectorOptions:
+    account: str
+    switchboard: str
+    token: str = field(repr=False)
+    quota: ProfileName | None = None
+    """Which of Gmail's price lists applies; None finds the pace by trying."""
+    health_port: int = 0
+    config: ConnectorConfig = field(default_factory=ConnectorConfig)
+
+
+@dataclass
+class _Watch:
+    """How each loop is doing."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def health(self) -> dict[str, Any]:
+        return {"status": "failing" if self.problems else "ok", "problems": dict(self.problems)}
+
+
+def token_in_vault(vault: Vault, account: str) -> str | None:
+    """The token that was put into the vault for this mailbox's connector."""
+    found = vault.get(f"{TOKEN_ENTRY}{normal_email(account)}")
+    return None if found is None else found.decode("ascii", "replace").strip()
+
+
+@asynccontextmanager
+async def open_connector(
+    settings: Settings, vault: Vault, options: ConnectorOptions, clock: Clock
+) -> AsyncIterator[GmailPasses]:
+    """The passes of one mailbox, connected to Gmail and to the Switchboard until the block ends."""
+    grants = GrantStore(vault)
+    email = normal_email(options.account, "account")
+    grant = grants.load(email)
+    folder = folder_of(settings.home, "gmail", email)
+    profile = PROFILES[options.quota] if options.quota else None
+    async with AsyncExitStack() as stack:
+        stack.enter_context(held(folder))
+        client = await stack.enter_async_context(
+            connected(
+                credentials_for(grants, email, clock),
+                limiter_for(profile, clock),
+                clock,
+                profile=profile,
+                config=TransportConfig(api_base=grant.api_base),
+            )
+        )
+        http = await stack.enter_async_context(http_client())
+        yield GmailPasses(
+            Mailbox(
+                identity=email,
+                connect=over_http(options.switchboard, options.token, http),
+                client=client,
+                folder=folder,
+                clock=clock,
+                selector=CategorySelector(),
+                instance=f"{socket.gethostname()[:60]} {new_id()[-8:]}",
+                config=options.config,
+            )
+        )
+
+
+async def run_connector(
+    settings: Settings,
+    vault: Vault,
+    options: ConnectorOptions,
+    stop: asyncio.Event,
+    announce: Callable[[str], None],
+    clock: Clock | None = None,
+) -> None:
+    """Serve until told to stop. `announce` gets the address of the health page once the Switchboard has answered."""
+    clock = clock or SystemClock()
+    token = settings.telemetry.metrics_token
+    watch = _Watch()
+    async with open_connector(settings, vault, options, clock) as passes:
+        with serving(options.health_port, watch.health, None if token is None else token.get_secret_value()) as address:
+            await _first_beat(passes, stop, watch)
+            if not stop.is_set():
+                announce(address)
+                await _serve(passes, stop, watch, options.config)
+        passes.pulse.status = "stopped"
+        try:
+            await passes.beat()
+        except PostroomError as error:
+            log.info("connector.no_last_word", problem=error.message)
+
+
+async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _Watch) -> None:
+    """A Switchboard that is away is waited for; one that refuses the token ends the process with what to do."""
+    back_off = _BackOff()
+    while not stop.is_set():
+        try:
+            await passes.beat()
+            watch.problems.pop("heartbeat", None)
+            return
+        except Retryable as error:
+            log.warning("connector.waiting", problem=error.message)
+            watch.problems["heartbeat"] = logs.clean(error.message)
+            await _pause(stop, back_off.after(error))
+
+
+async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _Watch, config: ConnectorConfig) -> None:
+    async def live() -> float:
+        await passes.live()
+        return config.live_poll_s
+
+    async def backfill() -> float:
+        await passes.backfill()
+        return config.backfill_poll_s
+
+    async def beat() -> float:
+        passes.pulse.status = "failing" if watch.problems else "running"
+        await passes.beat()
+        return config.heartbeat_s
+
+    async def sent() -> float | None:
+        return None if await passes.fill_sent_index() else _SENT_PAUSE_S
+
+    loops: dict[str, Callable[[], Awaitable[float | None]]] = {
+        "live": live,
+        "backfill": backfill,
+        "heartbeat": beat,
+        "sent": sent,
+    }
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_repeated(name, turn, stop, watch), name=name) for name, turn in loops.items()]
+        group.create_task(_ended(tasks, stop))
+
+
+async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    """Once told to stop, each finishes what it is at; what takes too long, or would wait for hours, is cut off."""
+    await stop.wait()
+    for task in tasks:
+        if task.get_name() in ("backfill", "sent"):
+            task.cancel()
+    _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
+    for task in late:
+        task.cancel()
+
+
+async def _repeated(name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _Watch) -> None:
+    """One turn after the other, until told to stop or until a turn says that it was the last."""
+    back_off = _BackOff()
+    while not stop.is_set():
+        try:
+            wait = await turn()
+            back_off = _BackOff()
+            if watch.problems.pop(name, None):
+                log.info("connector.recovered", loop=name)
+            if wait is None:
+                return
+        except Retryable as error:
+            log.warning("connector.will_retry", loop=name, problem=error.message)
+            wait = back_off.after(error)
+        except PostroomError as error:
+            # A login or a token may be put right while we wait, so the process stays.
+            log.error("connector.failing", loop=name, problem=error.message)
+            watch.problems[name] = logs.clean(error.message)
+            wait = _LONGEST_BACK_OFF_S
+        await _pause(stop, wait)
+
+
+class _BackOff:
+    def __init__(self) -> None:
+        self._next_s = _FIRST_BACK_OFF_S
+
+    def after(self, error: Retryable) -> float:
+        own, self._next_s = self._next_s, min(self._next_s * 2, _LONGEST_BACK_OFF_S)
+        told = error.retry_after or timedelta()
+        return max(own, told.total_seconds())
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,112 @@
+"""Mail as the Switchboard took it in, and what decides its tier: contacts, sent mail, policy rules."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
+
+from postroom.db.tables.base import metadata
+from postroom.db.types import Id, Instant, Json
+
+# What triage and lists need. Raw bytes are in the archive, where `archive_key` finds them.
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="SET NULL"), comment="null: no account of ours"),
+    Column("channel", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("endpoint_identity", Text, nullable=False),
+    Column("external_event_id", Text, nullable=False),
+    Column("external_thread_id", Text),
+    Column("idempotency_key", Text, nullable=False),
+    Column("direction", Text, nullable=False, server_default="inbound"),
+    Column("sender_identity", Text, nullable=False),
+    Column("sender_name", Text),
+    Column("subject", Text),
+    Column("normalized_text", Text, comment="null for the metadata tier"),
+    Column("headers", Json, comment="those that triage needs"),
+    Column("labels", Json),
+    Column("attachments", Json, comment="names, types and sizes"),
+    Column("ingestion_tier", Text, nullable=False),
+    Column("policy_tier", Text, nullable=False),
+    Column("assignment_rule", Text),
+    Column("category", Text, comment="decides how long it is kept; null: none of the known ones"),
+    Column("archive_key", Text),
+    Column("archive_shard", Text),
+    Column("archive_sha256", Text),
+    Column("raw_by_ingest", Boolean, nullable=False, server_default=text("false"), comment="nobody else brought it"),
+    Column("backfill_job_id", Id, comment="null: live mail"),
+    Column("observed_at", Instant, nullable=False, comment="when the connector saw it"),
+    Column("received_at", Instant, nullable=False, comment="when the mailbox received it"),
+    Column("accepted_at", Instant, nullable=False, comment="when the Switchboard took it in"),
+    CheckConstraint("direction IN ('inbound', 'outbound')", name="direction"),
+    CheckConstraint("ingestion_tier IN ('full', 'metadata')", name="ingestion_tier"),
+    CheckConstraint("policy_tier IN ('high_priority', 'interactive', 'default')", name="policy_tier"),
+    CheckConstraint("ingestion_tier = 'full' OR normalized_text IS NULL", name="metadata_has_no_text"),
+    Index("messages_idempotency_key_idx", "idempotency_key", unique=True),
+    Index("messages_event_idx", "provider", "endpoint_identity", "external_event_id"),
+    Index("messages_account_id_idx", "account_id", "received_at"),
+    Index("messages_received_at_idx", "received_at", "id"),
+    Index("messages_retention_idx", "ingestion_tier", "category", "received_at"),
+    Index("messages_backfill_job_id_idx", "backfill_job_id"),
+)
+
+ingest_inbox = Table(
+    "ingest_inbox",
+    metadata,
+    Column("request_id", Id, primary_key=True),
+    Column("message_id", Id, ForeignKey("messages.id", ondelete="CASCADE"), nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("accepted_at", Instant, nullable=False),
+    Column("accepted_from", Text, nullable=False, comment="the name of the caller"),
+    Column("duplicates", Integer, nullable=False, server_default="0"),
+    Column("last_duplicate_at", Instant),
+    Column("trace_context", Json),
+    Index("ingest_inbox_idempotency_key_idx", "idempotency_key", unique=True),
+    Index("ingest_inbox_message_id_idx", "message_id"),
+)
+
+contacts = Table(
+    "contacts",
+    metadata,
+    Column("address", Text, primary_key=True, comment="in its compared form"),
+    Column("name", Text),
+    Column("source", Text, nullable=False),
+    Column("kind", Text, nullable=False, server_default="person"),
+    Column("added_at", Instant, nullable=False),
+    Column("last_seen_at", Instant),
+    CheckConstraint("source IN ('vcard', 'csv', 'sent', 'manual')", name="source"),
+)
+
+contact_exports = Table(
+    "contact_exports",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("generated_at", Instant, nullable=False),
+    Column("addresses", Integer, nullable=False),
+    Column("sha256", Text, nullable=False, comment="of the sorted addresses, one a line"),
+)
+
+# The index that tells a reply to the user's own mail.
+sent_messages = Table(
+    "sent_messages",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("message_id_header", Text, primary_key=True, comment="without its angle brackets"),
+    Column("sent_at", Instant),
+    Column("added_at", Instant, nullable=False),
+)
+
+policy_rules = Table(
+    "policy_rules",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("position", Integer, nullable=False, comment="the first match in this order wins"),
+    Column("tier", Integer, nullable=False, comment="1 full, 2 metadata, 3 skip"),
+    Column("condition", Json, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("note", Text, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("tier IN (1, 2, 3)", name="tier"),
+    Index("policy_rules_position_idx", "position"),
+)

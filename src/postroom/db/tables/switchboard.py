@@ -1,0 +1,66 @@
+"""Who may call the Switchboard, which connectors have called, what is switched off, and who did what."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, CheckConstraint, Column, Index, Table, Text
+
+from postroom.db.tables.base import metadata
+from postroom.db.types import Id, Instant, Json
+
+# Append-only: triggers refuse to change or remove a row.
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", Id, primary_key=True, comment="sorts by time"),
+    Column("at", Instant, nullable=False),
+    Column("actor_role", Text, nullable=False),
+    Column("actor_name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject_type", Text, nullable=False),
+    Column("subject_id", Text, nullable=False),
+    Column("before", Json),
+    Column("after", Json),
+    Index("audit_log_subject_idx", "subject_type", "subject_id", "id"),
+    Index("audit_log_action_idx", "action", "id"),
+)
+
+access_tokens = Table(
+    "access_tokens",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sha256", Text, nullable=False, comment="of the token, in hex; the token itself is nowhere"),
+    Column("endpoint_identity", Text, comment="a connector's token may be good for one mailbox only"),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("last_used_at", Instant),
+    Column("revoked_at", Instant),
+    CheckConstraint("role IN ('dashboard', 'connector', 'agent')", name="role"),
+    Index("access_tokens_sha256_idx", "sha256", unique=True),
+)
+
+connectors = Table(
+    "connectors",
+    metadata,
+    Column("connector_type", Text, primary_key=True),
+    Column("endpoint_identity", Text, primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("counters", Json, nullable=False, server_default="{}"),
+    Column("checkpoint", Json),
+    Column("capabilities", Json, nullable=False, server_default="[]"),
+    Column("first_seen_at", Instant, nullable=False),
+    Column("last_heartbeat_at", Instant, nullable=False),
+)
+
+# A switch without a row is on.
+switches = Table(
+    "switches",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Boolean, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("changed_by", Text, nullable=False),
+)

@@ -1,0 +1,116 @@
+"""`Authentication-Results` (RFC 8601): what the receiving server found out about who really sent a message. Pure.
+
+Anyone can write such a header into a message. Only the topmost one under the receiving server's own name is believed:
+that server adds its verdict above everything the sender wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from postroom.mail.headers import Headers
+
+_LONGEST = 16 << 10
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_METHOD = re.compile(r"^\s*([a-z0-9_-]{1,40})(?:\s*/\s*[0-9]+)?\s*=\s*([a-z0-9_-]{1,40})", re.IGNORECASE)
+_PROPERTY = re.compile(r"([a-z0-9_-]{1,40})\s*\.\s*([a-z0-9_-]{1,40})\s*=\s*([^\s;]{1,400})", re.IGNORECASE)
+_FAILED = frozenset({"fail", "hardfail", "softfail"})
+_SIGNER = {"dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom", "smtp.helo"), "dmarc": ("header.from",)}
+
+
+class Authentication(StrEnum):
+    """What the receiving server says of the sender in `From`."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    method: str
+    """`spf`, `dkim`, `dmarc` ..."""
+    value: str
+    domain: str
+    """Whom it speaks of; empty where it does not say."""
+
+
+def authentication_of(headers: Headers, servers: Collection[str], from_domain: str) -> Authentication:
+    """DMARC decides where the server gives it. Else a failure counts, unless the same check passed for the very
+    domain that `From` names: forwarding breaks one signature of several, a forger has none of them."""
+    results = receiving_results(headers, servers)
+    dmarc = [each.value for each in results if each.method == "dmarc"]
+    if any(value in _FAILED for value in dmarc):
+        return Authentication.FAILED
+    if "pass" in dmarc:
+        return Authentication.PASSED
+    verdicts = {_verdict([each for each in results if each.method == name], from_domain) for name in ("dkim", "spf")}
+    if Authentication.FAILED in verdicts:
+        return Authentication.FAILED
+    return Authentication.PASSED if Authentication.PASSED in verdicts else Authentication.UNKNOWN
+
+
+def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[Result, ...]:
+    """The verdicts of the topmost header that carries one of these server names."""
+    names = {server.lower() for server in servers}
+    for value in headers.get_all("Authentication-Results"):
+        identity, _, rest = _without_comments(value[:_LONGEST]).partition(";")
+        if _identity(identity) in names:
+            return tuple(found for statement in rest.split(";") if (found := _result(statement)))
+    return ()
+
+
+def _identity(text: str) -> str:
+    """The server's name; a version number may stand behind it."""
+    words = text.split()
+    return words[0].lower() if words else ""
+
+
+def _without_comments(value: str) -> str:
+    """Comments may hold anything, semicolons included, and be nested; quoted text loses only its quotes."""
+    out: list[str] = []
+    depth = position = 0
+    while position < len(value):
+        char = value[position]
+        quoted = _QUOTED.match(value, position) if char == '"' and not depth else None
+        if quoted:
+            out.append(re.sub(r"[;\s]", "_", quoted[1]))
+            position = quoted.end()
+            continue
+        if char == "\\" and depth:
+            position += 1
+        elif char == "(":
+            depth += 1
+        elif char == ")" and depth:
+            depth -= 1
+            out.append(" ")
+        elif not depth:
+            out.append(char)
+        position += 1
+    return "".join(out)
+
+
+def _result(statement: str) -> Result | None:
+    head = _METHOD.match(statement)
+    if head is None:
+        return None
+    method = head[1].lower()
+    properties = {f"{kind}.{name}".lower(): value for kind, name, value in _PROPERTY.findall(statement)}
+    told = next((properties[name] for name in _SIGNER.get(method, ()) if name in properties), "")
+    return Result(method, head[2].lower(), told.rpartition("@")[2].lower().rstrip("."))
+
+
+def _verdict(results: list[Result], from_domain: str) -> Authentication:
+    if any(each.value == "pass" and _aligned(each.domain, from_domain) for each in results):
+        return Authentication.PASSED
+    return Authentication.FAILED if any(each.value in _FAILED for each in results) else Authentication.UNKNOWN
+
+
+def _aligned(signer: str, from_domain: str) -> bool:
+    """The same domain, or one above or below it, as DMARC's relaxed mode would have it; a bare `com` is nobody."""
+    if not signer or not from_domain or "." not in signer:
+        return False
+    return signer == from_domain or signer.endswith(f".{from_domain}") or from_domain.endswith(f".{signer}")

@@ -1,0 +1,75 @@
+"""Patterns that people write, matched in linear time (RE2), so that no pattern can hang on any text."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import re2  # type: ignore[import-untyped]
+
+from postroom.domain.errors import BadInput
+
+LONGEST_TEXT = 2_000
+_MOST_MEMORY = 8 << 20
+
+
+class Pattern:
+    """One or more alternatives, looked for in texts that were folded."""
+
+    __slots__ = ("_regexp",)
+
+    def __init__(self, regexp: Any) -> None:
+        self._regexp = regexp
+
+    def found_in(self, text: str) -> bool:
+        # Half a character, which JSON can carry, is no UTF-8.
+        return self._regexp.search(text.encode("utf-8", "replace")) is not None
+
+
+def fold(text: str) -> str:
+    """One form for comparison: lowercase, compatible characters made one, accents gone."""
+    lowered = text[:LONGEST_TEXT].casefold()
+    if lowered.isascii():
+        return lowered
+    return "".join(char for char in unicodedata.normalize("NFKD", lowered) if not unicodedata.combining(char))
+
+
+def any_of(patterns: Sequence[str], place: str) -> Pattern:
+    """Found where any of the patterns is found."""
+    return Pattern(_compiled(_either(patterns, place), place))
+
+
+def any_words(patterns: Sequence[str], place: str) -> Pattern:
+    """Found where any of the patterns is found as whole words: RE2's own word boundary knows only ASCII."""
+    whole = _either(patterns, place)
+    return Pattern(_compiled(rf"(?:^|[^\pL\pN])(?:{whole})(?:$|[^\pL\pN])", place))
+
+
+def _either(patterns: Sequence[str], place: str) -> str:
+    """The alternatives in one; each is tried alone first, so that a stray bracket cannot pair up with one of ours."""
+    folded = [_folded(pattern) for pattern in patterns]
+    for pattern in folded:
+        _compiled(pattern, place)
+    return "|".join(f"(?:{pattern})" for pattern in folded)
+
+
+def _compiled(pattern: str, place: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = _MOST_MEMORY
+    try:
+        return re2.compile(pattern.encode("utf-8", "replace"), options)
+    except re2.error as error:
+        raise BadInput(place, f"is not a pattern that RE2 understands: {_reason(error)}") from None
+
+
+def _folded(pattern: str) -> str:
+    """Accents may be written; the texts have none. ASCII stays as it is, because case means something in `\\S`."""
+    return pattern if pattern.isascii() else "".join(char if char.isascii() else fold(char) for char in pattern)
+
+
+def _reason(error: Exception) -> str:
+    first = error.args[0] if error.args else ""
+    return first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)

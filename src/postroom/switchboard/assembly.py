@@ -1,0 +1,64 @@
+"""The Switchboard put together: from its services to the box of tools that every transport serves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from postroom.archive.search import Search
+from postroom.archive.service import ArchiveService
+from postroom.domain.roles import Caller, Role
+from postroom.queue import JobQueue
+from postroom.switchboard.backfill.service import Backfill
+from postroom.switchboard.ingest import Ingest, Meter
+from postroom.switchboard.mailroom import Mailroom
+from postroom.switchboard.toolbox import Answer, Tool, Toolbox
+from postroom.switchboard.tools.backfilling import BackfillTools, Estimator
+from postroom.switchboard.tools.mail_in import MailTools
+from postroom.switchboard.tools.on_demand import OnDemand, OnDemandTools
+from postroom.switchboard.tools.presence import PresenceTools
+from postroom.switchboard.tools.reading import ReadingTools
+
+
+@dataclass(frozen=True)
+class Services:
+    queue: JobQueue
+    archive: ArchiveService
+    search: Search
+    backfill: Backfill
+    meter: Meter
+    estimator: Estimator | None = None
+    on_demand: OnDemand | None = None
+
+
+def build_toolbox(services: Services) -> Toolbox:
+    queue, archive = services.queue, services.archive
+    database, clock = queue.database, queue.clock
+    ingest = Ingest(database, archive, queue, services.backfill.settings, services.meter)
+    tools = chain(
+        MailTools(ingest, Mailroom(database, archive, clock)).tools(),
+        PresenceTools(database, clock).tools(),
+        BackfillTools(services.backfill, database, services.estimator).tools(),
+        ReadingTools(database, archive, services.search).tools(),
+        OnDemandTools(services.on_demand).tools(),
+    )
+    return Toolbox(_telling(tool, services.backfill) for tool in tools)
+
+
+def _telling(tool: Tool[Any], backfill: Backfill) -> Tool[Any]:
+    """Every reply to a connector says whether backfill is on, so that switching it off is felt at the next call."""
+    return replace(tool, run=_with_switch(tool.run, backfill)) if tool.role is Role.CONNECTOR else tool
+
+
+def _with_switch(
+    run: Callable[[Any, Caller], Awaitable[Answer]], backfill: Backfill
+) -> Callable[[Any, Caller], Awaitable[Answer]]:
+    async def call(given: Any, caller: Caller) -> Answer:
+        answer = await run(given, caller)
+        if "backfill_enabled" in answer:
+            return answer
+        return {**answer, "backfill_enabled": (await backfill.switch()).in_force}
+
+    return call

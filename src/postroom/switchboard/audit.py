@@ -1,0 +1,123 @@
+"""The audit log: who did what to which thing, and how it stood before and after. Append-only, in the database too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from postroom.db import Tx
+from postroom.db.tables.switchboard import audit_log
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import new_id, parse_id
+from postroom.domain.roles import Caller
+
+MOST_LISTED = 500
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who did it: a role and a name."""
+
+    role: str
+    name: str
+
+    @classmethod
+    def of(cls, caller: Caller) -> Actor:
+        return cls(caller.role, caller.name)
+
+
+SYSTEM = Actor("system", "postroom")
+"""Nobody asked: a budget, a clock or a lease decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    id: str
+    at: datetime
+    actor: Actor
+    action: str
+    subject_type: str
+    subject_id: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    action: str | None = None
+    subject_type: str | None = None
+    subject_id: str | None = None
+    before_id: str | None = None
+    """Only entries older than this one: the last id of the page before."""
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= MOST_LISTED:
+            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_LISTED}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Newest first; `next_before_id` asks for the page after, None if this is the last."""
+
+    entries: list[Entry]
+    next_before_id: str | None
+
+
+def record(
+    tx: Tx,
+    who: Actor,
+    action: str,
+    subject: tuple[str, str],
+    now: datetime,
+    *,
+    before: State | None = None,
+    after: State | None = None,
+) -> str:
+    """Write an entry within the transaction that does the deed, so that neither exists without the other."""
+    entry_id = new_id()
+    subject_type, subject_id = subject
+    tx.execute(
+        audit_log.insert().values(
+            id=entry_id,
+            at=now,
+            actor_role=who.role,
+            actor_name=who.name,
+            action=action,
+            subject_type=subject_type,
+            subject_id=subject_id,
+            before=None if before is None else dict(before),
+            after=None if after is None else dict(after),
+        )
+    )
+    return entry_id
+
+
+def list_entries(tx: Tx, which: AuditFilter) -> Page:
+    query = select(audit_log).order_by(audit_log.c.id.desc()).limit(which.limit + 1)
+    for name in ("action", "subject_type", "subject_id"):
+        if (value := getattr(which, name)) is not None:
+            query = query.where(audit_log.c[name] == value)
+    if which.before_id is not None:
+        query = query.where(audit_log.c.id < parse_id(which.before_id, "before_id"))
+    rows = tx.execute(query).all()
+    entries = [
+        Entry(
+            id=row.id,
+            at=row.at,
+            actor=Actor(row.actor_role, row.actor_name),
+            action=row.action,
+            subject_type=row.subject_type,
+            subject_id=row.subject_id,
+            before=row.before,
+            after=row.after,
+        )
+        for row in rows[: which.limit]
+    ]
+    return Page(entries, entries[-1].id if len(rows) > which.limit else None)

@@ -1,0 +1,219 @@
+"""What an operator does with backfill jobs: create, pause, resume, cancel, list and look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from postroom.accounts.store import AccountStatus, Provider, find_account
+from postroom.db import Tx
+from postroom.db.tables.switchboard import connectors
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import new_id
+from postroom.settings import BackfillSettings
+from postroom.switchboard import audit
+from postroom.switchboard.audit import Actor
+from postroom.switchboard.backfill import ledger, rate, switch
+from postroom.switchboard.backfill.ledger import Spend
+from postroom.switchboard.backfill.model import SUBJECT, BackfillJob, Include, Mode, find, move, read, table
+from postroom.switchboard.backfill.transitions import Event, IllegalTransition, Status
+
+MOST_AN_HOUR = 1_000_000
+MOST_CENTS = 1_000_000
+MOST_LISTED = 1_000
+EARLIEST = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NewBackfill:
+    """What to recover. Limits left out are those of the settings; no categories means all mail of the days."""
+
+    connector_type: str
+    endpoint_identity: str
+    date_from: date
+    date_to: date
+    target_categories: Sequence[str] = ()
+    rate_limit_per_hour: int | None = None
+    daily_cost_cap_cents: int | None = None
+    mode: Mode = Mode.SELECTIVE
+    includes: Sequence[str] = ()
+    auto_resume: bool | None = None
+    estimate: Mapping[str, Any] | None = field(default=None)
+    """What the person was shown before agreeing."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    connector_type: str | None = None
+    endpoint_identity: str | None = None
+    status: str | None = None
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        if self.status is not None and self.status not in set(Status):
+            raise BadInput("status", f"{self.status!r} is not one of {', '.join(Status)}")
+        if not 1 <= self.limit <= MOST_LISTED:
+            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_LISTED}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job with its money and its speed."""
+
+    job: BackfillJob
+    today: Spend
+    days: list[Spend]
+    admitted_last_hour: int
+    retry_after: float | None
+    """Seconds until the hour has room again; None: it has."""
+
+
+def create(
+    tx: Tx, settings: BackfillSettings, categories: Collection[str], who: Actor, new: NewBackfill, now: datetime
+) -> BackfillJob:
+    """A pending job, agreed to by `who`. Every refusal names the field; nothing is written then."""
+    switch.require_on(tx, settings)
+    values = _checked(settings, categories, new)
+    identity = _known_identity(tx, new.connector_type, new.endpoint_identity)
+    jobs = table(tx)
+    row = tx.execute(
+        jobs.insert()
+        .values(
+            id=new_id(),
+            connector_type=new.connector_type,
+            endpoint_identity=identity,
+            date_from=new.date_from,
+            date_to=new.date_to,
+            status=Status.PENDING,
+            estimate=None if new.estimate is None else dict(new.estimate),
+            consent_at=now,
+            consent_by=f"{who.role} {who.name}",
+            created_at=now,
+            updated_at=now,
+            **values,
+        )
+        .returning(jobs)
+    ).one()
+    job = read(row)
+    terms = ("endpoint_identity", "target_categories", "rate_limit_per_hour", "daily_cost_cap_cents", "mode")
+    agreed = {name: getattr(job, name) for name in terms} | {
+        "date_from": job.date_from.isoformat(),
+        "date_to": job.date_to.isoformat(),
+    }
+    audit.record(tx, who, "backfill.create", (SUBJECT, job.id), now, after=job.audited | agreed)
+    return job
+
+
+def pause(tx: Tx, job_id: str, who: Actor, now: datetime) -> BackfillJob:
+    job = find(tx, job_id, lock=True)
+    return move(tx, job, Event.PAUSE, who, now, status_reason=f"paused by {who.name}")
+
+
+def resume(tx: Tx, settings: BackfillSettings, job_id: str, who: Actor, now: datetime) -> BackfillJob:
+    job = find(tx, job_id, lock=True)
+    if job.status is Status.COST_CAPPED:
+        _refuse_without_room(tx, settings, job, now)
+    return move(tx, job, Event.RESUME, who, now, error=None)
+
+
+def cancel(tx: Tx, job_id: str, who: Actor, now: datetime) -> BackfillJob:
+    job = find(tx, job_id, lock=True)
+    return move(tx, job, Event.CANCEL, who, now, completed_at=now, status_reason=f"cancelled by {who.name}")
+
+
+def list_jobs(tx: Tx, which: JobFilter) -> list[BackfillJob]:
+    """Newest first."""
+    jobs = table(tx)
+    query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(which.limit)
+    for name in ("connector_type", "endpoint_identity", "status"):
+        if (value := getattr(which, name)) is not None:
+            query = query.where(jobs.c[name] == value)
+    return [read(row) for row in tx.execute(query)]
+
+
+def show(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> JobView:
+    job = find(tx, job_id)
+    admitted = rate.last_hour(tx, job.id, now)
+    wait = rate.wait(admitted, job.rate_limit_per_hour, now)
+    return JobView(
+        job=job,
+        today=ledger.spend_on(tx, job.id, ledger.day_of(now, settings.zone)),
+        days=ledger.days_of(tx, job.id),
+        admitted_last_hour=rate.used(admitted, now),
+        retry_after=wait.total_seconds() if wait else None,
+    )
+
+
+def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> None:
+    """It would be stopped again by its first message."""
+    spend = ledger.spend_on(tx, job.id, ledger.day_of(now, settings.zone))
+    if spend.total + (job.refused_microdollars or 1) > job.cap:
+        turn = ledger.next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")
+        raise IllegalTransition("status", f"the day's cap is reached; the job can be resumed from {turn} on")
+
+
+def _checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
+    _require_days(new.date_from, new.date_to)
+    mode = _member(Mode, new.mode, "mode")
+    background = mode is Mode.BACKGROUND
+    rate_default = settings.background_rate_limit_per_hour if background else settings.rate_limit_per_hour
+    cap_default = settings.background_daily_cost_cap_cents if background else settings.daily_cost_cap_cents
+    return {
+        "target_categories": _chosen(new.target_categories, categories, "target_categories"),
+        "includes": _chosen(new.includes, list(Include), "includes"),
+        "rate_limit_per_hour": _limit("rate_limit_per_hour", new.rate_limit_per_hour, rate_default, MOST_AN_HOUR),
+        "daily_cost_cap_cents": _limit("daily_cost_cap_cents", new.daily_cost_cap_cents, cap_default, MOST_CENTS),
+        "mode": mode,
+        "auto_resume": settings.auto_resume if new.auto_resume is None else new.auto_resume,
+    }
+
+
+def _require_days(first: date, last: date) -> None:
+    for name, day in (("date_from", first), ("date_to", last)):
+        if isinstance(day, datetime) or not isinstance(day, date):
+            raise BadInput(name, f"{day!r} is not a day; write for example 2024-01-31")
+    if first < EARLIEST:
+        raise BadInput("date_from", f"{first} lies before {EARLIEST}, when there was no mail to recover")
+    if first > last:
+        raise BadInput("date_from", f"{first} lies after date_to, {last}")
+
+
+def _limit(name: str, value: int | None, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise BadInput(name, f"{value!r} is not a whole number within 1 to {most:,}")
+    return value
+
+
+def _chosen(values: Sequence[str], known: Collection[str], name: str) -> list[str]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise BadInput(name, "must be a list of names")
+    for value in values:
+        if value not in known:
+            raise BadInput(name, f"{value!r} is not one of {', '.join(known)}")
+    return list(dict.fromkeys(str(value) for value in values))
+
+
+def _member(kind: type[Mode], value: str, name: str) -> Mode:
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadInput(name, f"{value!r} is not one of {', '.join(kind)}") from None
+
+
+def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
+    """The identity as its connector writes it: one that has reported here, or that of an account of ours."""
+    if connector_type not in set(Provider):
+        raise BadInput("connector_type", f"{connector_type!r} is not one of {', '.join(Provider)}")
+    here = (connectors.c.connector_type == connector_type) & (connectors.c.endpoint_identity == identity)
+    if tx.execute(select(connectors.c.endpoint_identity).where(here)).one_or_none() is not None:
+        return identity
+    account = find_account(tx, identity, Provider(connector_type))
+    if account is None or account.status is AccountStatus.REMOVED:
+        raise BadInput("endpoint_identity", f"no {connector_type} connector or account of {identity} is known")
+    return account.email

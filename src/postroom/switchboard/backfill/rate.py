@@ -1,0 +1,99 @@
+"""The limit of messages an hour, over any sliding hour. What was admitted is kept in the database, so that the limit
+holds across pause, resume and restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.backfill import backfill_rate as rates
+from postroom.domain.ids import new_id
+
+HOUR = timedelta(hours=1)
+
+# A job of up to so many an hour has a row for each message; a faster one shares rows, each as late as its last.
+_ROWS_AN_HOUR = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """So many messages were let in at this moment."""
+
+    at: datetime
+    count: int
+
+
+def used(admitted: Iterable[Admitted], now: datetime) -> int:
+    """How many of the hour that ends now. What was let in exactly an hour ago no longer counts."""
+    return sum(entry.count for entry in admitted if entry.at > now - HOUR)
+
+
+def wait(admitted: Iterable[Admitted], limit: int, now: datetime) -> timedelta:
+    """How long until one more message keeps every hour within the limit; zero: it may come now."""
+    inside = sorted((entry for entry in admitted if entry.at > now - HOUR), key=lambda entry: entry.at)
+    surplus = sum(entry.count for entry in inside) + 1 - limit
+    for entry in inside:
+        if surplus <= 0:
+            break
+        surplus -= entry.count
+        if surplus <= 0:
+            return entry.at + HOUR - now
+    return timedelta()
+
+
+def rounded(now: datetime, limit: int) -> datetime:
+    """The moment under which an admission is kept: never before it happened, so that rounding cannot raise the rate."""
+    if limit <= _ROWS_AN_HOUR:
+        return now
+    grain = HOUR / _ROWS_AN_HOUR
+    since_midnight = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return now + (-since_midnight) % grain
+
+
+class Window:
+    """A job's last hour, within a transaction that holds the job's lock."""
+
+    def __init__(self, tx: Tx, job_id: str, limit: int, now: datetime) -> None:
+        self._tx, self._job_id, self._limit, self._now = tx, job_id, limit, now
+        self._entries = _load(tx, job_id, limit, now)
+
+    @property
+    def used(self) -> int:
+        return used(self._entries.values(), self._now)
+
+    @property
+    def wait(self) -> timedelta:
+        return wait(self._entries.values(), self._limit, self._now)
+
+    def take(self) -> None:
+        """Let one message in; the caller has seen that there is no wait."""
+        at = rounded(self._now, self._limit)
+        shared = next((row_id for row_id, entry in self._entries.items() if entry.at == at), None)
+        if shared is None:
+            row_id = new_id()
+            self._tx.execute(rates.insert().values(id=row_id, job_id=self._job_id, at=at, count=1))
+            self._entries[row_id] = Admitted(at, 1)
+            return
+        count = self._entries[shared].count + 1
+        self._tx.execute(update(rates).where(rates.c.id == shared).values(count=count))
+        self._entries[shared] = Admitted(at, count)
+
+
+def last_hour(tx: Tx, job_id: str, now: datetime) -> list[Admitted]:
+    """For a look from outside, without the lock."""
+    query = select(rates.c.at, rates.c.count).where(rates.c.job_id == job_id, rates.c.at > now - HOUR)
+    return [Admitted(at, count) for at, count in tx.execute(query)]
+
+
+def _load(tx: Tx, job_id: str, limit: int, now: datetime) -> dict[str, Admitted]:
+    """Forgets what is over. A row of the future means that the clock was set back: it counts from now on."""
+    mine = rates.c.job_id == job_id
+    latest = rounded(now, limit)
+    tx.execute(delete(rates).where(mine, rates.c.at <= now - HOUR))
+    tx.execute(update(rates).where(mine, rates.c.at > latest).values(at=latest))
+    rows = tx.execute(select(rates.c.id, rates.c.at, rates.c.count).where(mine))
+    return {row_id: Admitted(at, count) for row_id, at, count in rows}

@@ -1,0 +1,223 @@
+"""The people the owner knows: imported, or written to. Connectors get their addresses every 15 minutes (PQ-4)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+
+from postroom.accounts.store import Account, list_accounts
+from postroom.archive.reading import ArchiveReader, ShardReader
+from postroom.archive.rowids import date_of
+from postroom.db import Tx
+from postroom.db.tables.mail import contact_exports, contacts
+from postroom.db.upsert import insert
+from postroom.mail.addresses import canonical_address
+from postroom.mail.contact_files import BookEntry, Kind, shown_name
+from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
+from postroom.queue.model import Json
+from postroom.switchboard import sent_index
+
+EXPORT = JobType("contacts.export", key_use=KeyUse.REPEATABLE)
+EXPORT_SCHEDULE = Schedule("contacts.export", EXPORT.name, "every 15m")
+_KEPT_EXPORTS = 20
+_ROWS_AT_ONCE = 500
+
+
+class ContactSource(StrEnum):
+    VCARD = "vcard"
+    CSV = "csv"
+    SENT = "sent"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    address: str
+    name: str | None
+    source: ContactSource
+    kind: str
+    added_at: datetime
+    last_seen_at: datetime | None
+    """When the owner last wrote to them, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    added: int
+    changed: int
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A snapshot: the addresses that are known contacts, as of a moment."""
+
+    version: int
+    generated_at: datetime
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTo:
+    """Somebody the owner has written to, and when last."""
+
+    address: str
+    name: str
+    last_at: datetime
+
+
+def import_entries(
+    tx: Tx, entries: Sequence[BookEntry], source: ContactSource, now: datetime, *, dry_run: bool = False
+) -> ImportResult:
+    """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin."""
+    known = _known(tx, [entry.address for entry in entries])
+    fresh = [entry for entry in entries if entry.address not in known]
+    changed = [entry for entry in entries if entry.address in known and _differs(known[entry.address], entry)]
+    if not dry_run:
+        _insert(tx, [_row(entry, source, now) for entry in fresh])
+        for entry in changed:
+            values = {"name": entry.name or known[entry.address].name, "source": source, "kind": entry.kind}
+            tx.execute(update(contacts).where(contacts.c.address == entry.address).values(**values))
+    return ImportResult(len(fresh), len(changed), len(entries) - len(fresh) - len(changed))
+
+
+def add_written_to(tx: Tx, people: Iterable[WrittenTo], now: datetime) -> int:
+    """Add the people of sent mail; what was imported keeps its name. Returns how many are new."""
+    by_address = {one.address: one for one in people}
+    known = _known(tx, list(by_address))
+    fresh = [
+        _row(BookEntry(one.address, one.name), ContactSource.SENT, now) | {"last_seen_at": one.last_at}
+        for address, one in by_address.items()
+        if address not in known
+    ]
+    _insert(tx, fresh)
+    for address, contact in known.items():
+        last = by_address[address].last_at
+        if contact.last_seen_at is None or contact.last_seen_at < last:
+            tx.execute(update(contacts).where(contacts.c.address == address).values(last_seen_at=last))
+    return len(fresh)
+
+
+def list_contacts(tx: Tx, limit: int | None = None) -> list[Contact]:
+    query = select(contacts).order_by(contacts.c.address)
+    return [_contact(row) for row in tx.execute(query if limit is None else query.limit(limit))]
+
+
+def count_contacts(tx: Tx) -> int:
+    return int(tx.execute(select(func.count()).select_from(contacts)).scalar_one())
+
+
+def export(tx: Tx, now: datetime) -> Export:
+    """Make the snapshot that connectors fetch. Its version changes only when an address comes or goes."""
+    addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
+    digest = hashlib.sha256("\n".join(addresses).encode()).hexdigest()
+    newest = select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)
+    last = tx.execute(tx.locking(newest)).first()
+    if last is not None and last.sha256 == digest:
+        here = contact_exports.c.version == last.version
+        tx.execute(update(contact_exports).where(here).values(generated_at=max(now, last.generated_at)))
+        return Export(last.version, max(now, last.generated_at), addresses)
+    version = 1 if last is None else last.version + 1
+    row = {"version": version, "generated_at": now, "addresses": len(addresses), "sha256": digest}
+    tx.execute(insert(tx, contact_exports).values(row).on_conflict_do_nothing())
+    tx.execute(delete(contact_exports).where(contact_exports.c.version <= version - _KEPT_EXPORTS))
+    return Export(version, now, addresses)
+
+
+def snapshot(tx: Tx) -> Export | None:
+    """The last export, if there was one, with the addresses as they are now."""
+    last = tx.execute(select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)).first()
+    if last is None:
+        return None
+    addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
+    return Export(last.version, last.generated_at, addresses)
+
+
+def people_written_to(root: Path, owners: Sequence[str]) -> list[WrittenTo]:
+    """Whom the accounts' sent mail in the archive was for; the owners themselves left out."""
+    mine = {canonical_address(owner) for owner in owners}
+    found: dict[str, WrittenTo] = {}
+    with ArchiveReader(root) as archive:
+        for owner in owners:
+            for one in (one for shard in archive.shards(owner) for one in _recipients(shard)):
+                known = found.get(one.address, one)
+                found[one.address] = WrittenTo(one.address, known.name or one.name, max(known.last_at, one.last_at))
+    return sorted((one for one in found.values() if one.address not in mine), key=lambda one: one.address)
+
+
+def export_handler(root: Path) -> Handler:
+    """The job `contacts.export`: look through sent mail for new people and new Message-IDs, then make the snapshot."""
+
+    async def run(context: JobContext) -> Json:
+        database, clock = context.queue.database, context.queue.clock
+        accounts = await database.read(list_accounts)
+        people = await asyncio.to_thread(people_written_to, root, [account.email for account in accounts])
+        indexed = sum([await _index_sent(context, root, account) for account in accounts])
+
+        def write(tx: Tx) -> Json:
+            added = add_written_to(tx, people, clock.now())
+            made = export(tx, clock.now())
+            return {"added": added, "addresses": len(made.addresses), "version": made.version, "sent_indexed": indexed}
+
+        await context.complete(write)
+        return None
+
+    return run
+
+
+async def _index_sent(context: JobContext, root: Path, account: Account) -> int:
+    """Add the account's sent mail that the index does not have yet; returns how many there were."""
+    sent = await asyncio.to_thread(sent_index.sent_in_archive, root, account.email)
+    new = await context.queue.database.read(lambda tx: sent_index.missing(tx, account.id, sent))
+    if new:
+        now = context.queue.clock.now()
+        await context.write(lambda tx: sent_index.add(tx, account.id, new, now))
+    return len(new)
+
+
+def _recipients(shard: ShardReader) -> Iterator[WrittenTo]:
+    rows = shard.query(
+        "SELECT r.address, max(r.name), max(r.id) FROM message_labels ml JOIN labels l USING (label) "
+        "JOIN recipients r ON r.id = ml.id WHERE l.name = 'SENT' AND r.kind IN ('to', 'cc', 'bcc') GROUP BY r.address"
+    )
+    for address, name, row_id in rows:
+        if "@" in address and "." in address.rpartition("@")[2]:
+            yield WrittenTo(address, shown_name(name), date_of(row_id))
+
+
+def _known(tx: Tx, addresses: Sequence[str]) -> dict[str, Contact]:
+    found: dict[str, Contact] = {}
+    for start in range(0, len(addresses), _ROWS_AT_ONCE):
+        some = addresses[start : start + _ROWS_AT_ONCE]
+        for row in tx.execute(select(contacts).where(contacts.c.address.in_(some))):
+            found[row.address] = _contact(row)
+    return found
+
+
+def _differs(known: Contact, entry: BookEntry) -> bool:
+    return known.source is ContactSource.SENT or (bool(entry.name) and entry.name != known.name)
+
+
+def _row(entry: BookEntry, source: ContactSource, now: datetime) -> dict[str, Any]:
+    kind = Kind(entry.kind).value
+    return {"address": entry.address, "name": entry.name or None, "source": source, "kind": kind, "added_at": now}
+
+
+def _insert(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = list(rows[start : start + _ROWS_AT_ONCE])
+        tx.execute(insert(tx, contacts).on_conflict_do_nothing(), some)
+
+
+def _contact(row: Any) -> Contact:
+    last = row.last_seen_at
+    seen = None if last is None else last.astimezone(UTC)
+    return Contact(row.address, row.name, ContactSource(row.source), row.kind, row.added_at, seen)

@@ -1,0 +1,226 @@
+"""Says beforehand what a backfill will bring, cost and take (BF-19), and afterwards how right that was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Container, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+
+from postroom.accounts.access import GmailAccess
+from postroom.accounts.store import Account, get_account
+from postroom.db import Database, Tx
+from postroom.db.tables.mail import contacts
+from postroom.db.tables.sync import history_cursors, sync_states
+from postroom.db.tables.triage import model_calls
+from postroom.domain.clock import Clock
+from postroom.domain.costmodel import Duration, duration
+from postroom.domain.metering import Meter
+from postroom.domain.money import Micros, from_cents, to_cents
+from postroom.domain.tariffs import Tokens
+from postroom.gmail.client import GmailClient
+from postroom.gmail.ports import Lane
+from postroom.gmail.quota import PROFILES, Method
+from postroom.mail.categories import Categories
+from postroom.settings import BackfillSettings
+from postroom.switchboard.backfill.jobs import NewBackfill
+from postroom.switchboard.backfill.model import BackfillJob, Mode
+from postroom.switchboard.counting import (
+    FULL,
+    CountedIn,
+    Counts,
+    Mailboxes,
+    Tally,
+    Treat,
+    count_at_source,
+    in_a_thread,
+)
+
+INSTRUCTION_TOKENS = 600
+"""What a prompt has besides the text of the mail, about."""
+TYPICAL_TEXT_TOKENS = 900
+TYPICAL_OUTPUT_TOKENS = 80
+_ENOUGH_CALLS = 20
+
+
+def treat_all_as_full(headers: Any, labels: Any) -> int:
+    return FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    counts: Counts
+    tokens_each: Tokens
+    cost: Micros | None
+    """None: no price is known, so nothing would be spent and no body taken in."""
+    duration: Duration
+    price: str | None
+    per_day_cap: Micros
+    rate_per_hour: int
+
+    def as_json(self) -> dict[str, Any]:
+        counts = self.counts
+        return {
+            "messages": counts.messages,
+            "messages_full": counts.full,
+            "messages_metadata": counts.metadata,
+            "messages_left_out": counts.left_out,
+            "messages_listed": counts.listed,
+            "messages_margin": counts.margin,
+            "counted_in": counts.source.value,
+            "is_exact": counts.is_exact,
+            "tokens_per_message": self.tokens_each.input + self.tokens_each.output,
+            "cost_cents": None if self.cost is None else to_cents(self.cost),
+            "cost_microdollars": self.cost,
+            "price": self.price,
+            "seconds": self.duration.seconds,
+            "binds": self.duration.binds.value,
+            "duration": asdict(self.duration) | {"binds": self.duration.binds.value},
+            "rate_limit_per_hour": self.rate_per_hour,
+            "daily_cost_cap_cents": to_cents(self.per_day_cap),
+        }
+
+
+class Estimator:
+    def __init__(
+        self,
+        database: Database,
+        archive_root: Path,
+        mailboxes: Mailboxes,
+        categories: Categories,
+        meter: Meter,
+        settings: BackfillSettings,
+        clock: Clock,
+        treat: Callable[[], Treat] | None = None,
+    ) -> None:
+        """`treat` gives the tier policy in force."""
+        self._database = database
+        self._root = archive_root
+        self._mailboxes = mailboxes
+        self._categories = categories
+        self._meter = meter
+        self._settings = settings
+        self._clock = clock
+        self._treat = treat or (lambda: treat_all_as_full)
+
+    async def estimate(self, wanted: NewBackfill) -> Mapping[str, Any]:
+        return (await self.of(wanted)).as_json()
+
+    async def of(self, wanted: NewBackfill) -> Estimate:
+        self._categories.require(wanted.target_categories)
+        facts = await self._database.read(lambda tx: self._facts(tx, wanted))
+        tally = Tally(wanted, self._categories, self._treat(), facts.known)
+        is_held = facts.is_held
+        counts = await (in_a_thread(self._root, tally) if is_held else count_at_source(self._mailboxes, tally))
+        return self._priced(wanted, counts, facts)
+
+    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _Facts) -> Estimate:
+        tokens = facts.measured or Tokens(
+            INSTRUCTION_TOKENS + (TYPICAL_TEXT_TOKENS if counts.text_tokens is None else counts.text_tokens),
+            TYPICAL_OUTPUT_TOKENS,
+        )
+        tariff = self._meter.tariff
+        cost = None
+        if tariff is not None:
+            cost = Micros(counts.full * tariff.cost(tokens))
+        rate, cap = self._limits(wanted)
+        profile = PROFILES[facts.account.quota] if facts.account.quota else None
+        taken = duration(
+            messages=counts.messages,
+            rate_per_hour=rate,
+            cost=cost or Micros(0),
+            cap_per_day=cap,
+            quota_units=_units(counts, facts.account),
+            units_per_minute=profile.units_per_minute if profile else None,
+        )
+        price = None if tariff is None else tariff.describe()
+        return Estimate(counts, tokens, cost, taken, price, cap, rate)
+
+    def _limits(self, wanted: NewBackfill) -> tuple[int, Micros]:
+        settings, is_background = self._settings, wanted.mode is Mode.BACKGROUND
+        rate = settings.background_rate_limit_per_hour if is_background else settings.rate_limit_per_hour
+        cap = settings.background_daily_cost_cap_cents if is_background else settings.daily_cost_cap_cents
+        return wanted.rate_limit_per_hour or rate, from_cents(wanted.daily_cost_cap_cents or cap)
+
+    def _facts(self, tx: Tx, wanted: NewBackfill) -> _Facts:
+        account = get_account(tx, wanted.endpoint_identity)
+        known = frozenset(row.address for row in tx.execute(select(contacts.c.address)))
+        return _Facts(account, known, archive_holds(tx, account.id, wanted), _measured_tokens(tx, self._clock.now()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the database knows that an estimate needs."""
+
+    account: Account
+    known: Container[str]
+    is_held: bool
+    measured: Tokens | None
+
+
+def archive_holds(tx: Tx, account_id: str, wanted: NewBackfill) -> bool:
+    """Every message of the days is in the archive: the watermark has passed them, or changes are followed since."""
+    state = tx.execute(select(sync_states).where(sync_states.c.account_id == account_id)).first()
+    if state is None:
+        return False
+    after = wanted.date_to + timedelta(days=1)
+    end = int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp())
+    cursor = select(history_cursors.c.history_id).where(history_cursors.c.account_id == account_id)
+    follows = state.walked_at is not None and tx.execute(cursor).scalar() is not None
+    return bool(state.watermark >= end or follows)
+
+
+def _measured_tokens(tx: Tx, now: datetime) -> Tokens | None:
+    """What calls of the last ninety days took on average, if there were enough of them."""
+    calls = model_calls.c
+    recent = (calls.outcome == "answered") & (calls.created_at > now - timedelta(days=90))
+    figures = select(func.count(), func.avg(calls.input_tokens), func.avg(calls.output_tokens)).where(recent)
+    count, tokens_in, tokens_out = tx.execute(figures).one()
+    return Tokens(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None
+
+
+def _units(counts: Counts, account: Account) -> int:
+    """What the source charges: a listing, the headers of everything listed, and the bodies of what is taken in."""
+    if account.quota is None or counts.source is CountedIn.ARCHIVE:
+        return 0
+    costs = PROFILES[account.quota]
+    listing = -(-counts.listed // 500) * costs.cost(Method.MESSAGES_LIST)
+    return listing + (counts.listed + counts.full) * costs.cost(Method.MESSAGES_GET)
+
+
+class GmailMailboxes:
+    """Clients for the accounts of this installation, asking in the lane of backfill."""
+
+    def __init__(self, database: Database, gmail: GmailAccess) -> None:
+        self._database = database
+        self._gmail = gmail
+
+    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[GmailClient]:
+        return self._open(endpoint_identity)
+
+    @asynccontextmanager
+    async def _open(self, endpoint_identity: str) -> AsyncIterator[GmailClient]:
+        account = await self._database.read(lambda tx: get_account(tx, endpoint_identity))
+        async with self._gmail.client(account, Lane.BACKFILL) as client:
+            yield client
+
+
+def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:
+    """What a job was expected to take and what it took; None for a job that nobody estimated."""
+    if job.estimate is None:
+        return None
+    end = job.completed_at or job.updated_at
+    took = None if job.started_at is None else max(0, round((end - job.started_at).total_seconds()))
+    return {
+        "messages": {"estimated": job.estimate.get("messages"), "actual": job.rows_processed},
+        "left_out": {"estimated": job.estimate.get("messages_left_out"), "actual": job.rows_skipped},
+        "cost_microdollars": {
+            "estimated": job.estimate.get("cost_microdollars"),
+            "actual": int(job.spent_microdollars),
+        },
+        "seconds": {"estimated": job.estimate.get("seconds"), "actual": took},
+    }

@@ -1,0 +1,174 @@
+"""The Switchboard on HTTP: `/mcp` behind a token, `/health` for anybody, `/metrics` behind its own token.
+
+Whoever calls is known before a byte of the body is read.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import Receive, Scope, Send
+
+from postroom.db import Database, Tx
+from postroom.domain.clock import Clock
+from postroom.domain.errors import Fatal, PostroomError
+from postroom.domain.roles import Caller, Role
+from postroom.switchboard import tokens
+from postroom.switchboard.protocol import Context, role_server
+from postroom.switchboard.toolbox import Toolbox
+from postroom.telemetry import logs, metrics
+
+log = logs.get(__name__)
+
+CALLER = "postroom.caller"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_UNKNOWN = {
+    "error": "A token is needed: send it as `Authorization: Bearer prt_...`. `postroom token create` makes one."
+}
+
+
+class SwitchboardHttp:
+    """An ASGI application. It serves within `running`."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        database: Database,
+        clock: Clock,
+        *,
+        request_bytes: int,
+        is_loopback: bool = True,
+        metrics_token: str | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._metrics_token = metrics_token
+        self._managers = {
+            role: StreamableHTTPSessionManager(
+                role_server(toolbox, role, _caller_of),
+                json_response=True,
+                stateless=True,
+                security_settings=_hosts() if is_loopback else None,
+                max_request_body_size=request_bytes,
+            )
+            for role in Role
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for manager in self._managers.values():
+                await stack.enter_async_context(manager.run())
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        match scope["path"]:
+            case "/mcp":
+                await self._mcp(scope, receive, send)
+            case "/health":
+                await self._health(send)
+            case "/metrics" if self._metrics_token is not None:
+                await self._metrics(scope, send, self._metrics_token)
+            case _:
+                await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
+
+    async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            token = await self._verified(_bearer(scope))
+        except PostroomError as error:
+            log.error("switchboard.token_not_checked", error=error.message)
+            await _answer(send, 503, {"error": "The token cannot be checked now; try again."}, ("retry-after", "5"))
+            return
+        if token is None:
+            await _answer(send, 401, _UNKNOWN, ("www-authenticate", 'Bearer realm="postroom"'))
+            return
+        if scope["method"] != "POST":
+            # Nothing is ever sent unasked, so there is no stream to listen to and no session to end.
+            await _answer(send, 405, {"error": "Only POST is served here."}, ("allow", "POST"))
+            return
+        scope[CALLER] = token.caller
+        await self._managers[token.role].handle_request(scope, receive, send)
+
+    async def _verified(self, text: str | None) -> tokens.Token | None:
+        if text is None:
+            return None
+        now = self._clock.now()
+        token = await self._database.read(lambda tx: tokens.verify_token(tx, text, now))
+        if token is not None and tokens.needs_noting(token, now):
+            await self._note(token.id, now)
+        return token
+
+    async def _note(self, token_id: str, now: datetime) -> None:
+        """Nice to know, and no reason to turn anybody away."""
+        try:
+            await self._database.write(lambda tx: tokens.note_use(tx, token_id, now))
+        except PostroomError as error:
+            log.warning("switchboard.token_use_not_noted", error=error.message)
+
+    async def _health(self, send: Send) -> None:
+        try:
+            await self._database.read(_ask)
+        except PostroomError:
+            await _answer(send, 503, {"status": "failing", "database": "unreachable"})
+        else:
+            await _answer(send, 200, {"status": "ok"})
+
+    async def _metrics(self, scope: Scope, send: Send, token: str) -> None:
+        if not hmac.compare_digest((_bearer(scope) or "").encode(), token.encode()):
+            await _answer(send, 401, {"error": "The metrics token is needed."}, ("www-authenticate", "Bearer"))
+            return
+        await _send(send, 200, metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _caller_of(context: Context) -> Caller:
+    caller = None if context.request is None else context.request.scope.get(CALLER)
+    if not isinstance(caller, Caller):
+        raise Fatal("A call arrived here without its caller.")
+    return caller
+
+
+def _hosts() -> TransportSecuritySettings:
+    """A web page must not reach a server on its reader's machine by a name that it had resolved to loopback."""
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[f"{host}:*" for host in _LOOPBACK],
+        allowed_origins=[f"http://{host}:*" for host in _LOOPBACK],
+    )
+
+
+def _bearer(scope: Scope) -> str | None:
+    """The token of the one Authorization header; several are as good as none."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    scheme, _, text = values[0].decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+def _ask(tx: Tx) -> None:
+    tx.rows("SELECT 1")
+
+
+async def _answer(send: Send, status: int, content: dict[str, Any], *headers: tuple[str, str]) -> None:
+    await _send(send, status, json.dumps(content).encode(), "application/json", *headers)
+
+
+async def _send(send: Send, status: int, body: bytes, content_type: str, *headers: tuple[str, str]) -> None:
+    named = [
+        ("content-type", content_type),
+        ("content-length", str(len(body))),
+        ("cache-control", "no-store"),
+        *headers,
+    ]
+    encoded = [(name.encode(), value.encode()) for name, value in named]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

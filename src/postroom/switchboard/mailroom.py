@@ -1,0 +1,162 @@
+"""What a connector does with the archive and the history cursor: store, look up, walk, report what changed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, release_reader, renew_reader
+from postroom.accounts.store import get_account
+from postroom.archive.layout import account_name
+from postroom.archive.model import IncomingMail
+from postroom.archive.reading import ArchiveReader
+from postroom.archive.service import ArchiveService
+from postroom.archive.walking import Step, find_many, walk
+from postroom.db import Database, Tx
+from postroom.db.tables.mail import sent_messages
+from postroom.db.upsert import insert
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput
+from postroom.mail.parsing import parse_headers
+
+_LONGEST_HEADER = 4_000
+
+
+def decoded_raw(text: str, field: str) -> bytes:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadInput(field, "is not base64") from None
+    if not raw:
+        raise BadInput(field, "is empty")
+    return raw
+
+
+class Mailroom:
+    def __init__(self, database: Database, archive: ArchiveService, clock: Clock) -> None:
+        self._database = database
+        self._archive = archive
+        self._clock = clock
+
+    async def store(self, identity: str, mails: Sequence[IncomingMail]) -> list[dict[str, Any]]:
+        """Each is on disk when this returns."""
+        stored = await self._archive.store(_mailbox(identity), mails)
+        return [{"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value} for proof in stored]
+
+    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        account = _mailbox(identity)
+        found = await self._archive.read(lambda archive: find_many(archive, account, gmail_ids))
+        return {key: {"archive_key": key, "sha256": message.sha256} for key, (_, message) in found.items()}
+
+    async def walk(
+        self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
+    ) -> dict[str, Any]:
+        account = _mailbox(identity)
+
+        def read(archive: ArchiveReader) -> dict[str, Any]:
+            steps, following = walk(archive, account, *days, cursor, limit)
+            return {"messages": [_walked(step, headers) for step in steps], "cursor": following}
+
+        return await self._archive.read_apart(read)
+
+    async def change(
+        self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Record what changed at the source; answers with the ids that the archive does not have."""
+        account = _mailbox(identity)
+        unknown = await self._archive.set_labels(account, labels) if labels else set()
+        if deleted:
+            unknown |= await self._archive.mark_deleted(account, deleted, self._clock.now())
+        return {"unknown": sorted(unknown)}
+
+    async def claim_history(self, identity: str, instance: str) -> dict[str, Any]:
+        """Become the one reader of this account's changes."""
+
+        def claim(tx: Tx) -> Reader:
+            return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())
+
+        reader = await self._database.write(claim)
+        return {"history_id": reader.history_id, "fence": reader.fence, "lease_s": LEASE.total_seconds()}
+
+    async def commit_history(self, identity: str, fence: int, history_id: str | None, *, release: bool) -> None:
+        """Everything up to this history id has been taken in. Without one, the lease is only renewed."""
+
+        def commit(tx: Tx) -> None:
+            now = self._clock.now()
+            reader = Reader(_account_id(tx, identity), "", fence, None)
+            if history_id is not None:
+                move_cursor(tx, reader, history_id, now)
+            elif not release:
+                renew_reader(tx, reader, now)
+            if release:
+                release_reader(tx, reader, now)
+
+        await self._database.write(commit)
+
+    async def add_sent(self, identity: str, sent: Mapping[str, datetime | None]) -> int:
+        """Messages that the owner sent, by Message-ID; answers how many were new."""
+
+        def add(tx: Tx) -> int:
+            account_id, now = _account_id(tx, identity), self._clock.now()
+            statement = insert(tx, sent_messages).on_conflict_do_nothing().returning(sent_messages.c.message_id_header)
+            rows = [
+                {"account_id": account_id, "message_id_header": _bare(header), "sent_at": at, "added_at": now}
+                for header, at in sorted(sent.items())
+            ]
+            return len(tx.execute(statement, rows).all()) if rows else 0
+
+        return await self._database.write(add)
+
+    async def lookup_sent(self, identity: str, message_ids: Sequence[str]) -> list[str]:
+        """Those of the Message-IDs that the owner sent, as they were given."""
+        bare = {_bare(header): header for header in message_ids}
+
+        def look(tx: Tx) -> list[str]:
+            account_id = _account_id(tx, identity)
+            column = sent_messages.c.message_id_header
+            query = select(column).where(sent_messages.c.account_id == account_id, column.in_(sorted(bare)))
+            return [bare[row[0]] for row in tx.execute(query)]
+
+        return sorted(await self._database.read(look))
+
+
+def _account_id(tx: Tx, identity: str) -> str:
+    try:
+        return get_account(tx, identity).id
+    except BadInput as error:
+        raise type(error)("endpoint_identity", error.problem) from None
+
+
+def _bare(message_id: str) -> str:
+    return message_id.strip().removeprefix("<").removesuffix(">")
+
+
+def _mailbox(identity: str) -> str:
+    try:
+        return account_name(identity)
+    except BadInput as error:
+        raise BadInput("endpoint_identity", error.problem) from None
+
+
+def _walked(step: Step, headers: Sequence[str]) -> dict[str, Any]:
+    message = step.message
+    parsed = parse_headers(step.shard.raw(message.row_id)).headers
+    wanted = {name.lower() for name in headers}
+    return {
+        "gmail_id": message.gmail_id,
+        "thread_id": message.thread_id,
+        "archive_key": message.key,
+        "sha256": message.sha256,
+        "size": message.size,
+        "internal_date": int(message.date.timestamp() * 1_000),
+        "labels": list(message.labels),
+        "deleted_at_source": message.deleted_at_source is not None,
+        "headers": [
+            {"name": name, "value": value[:_LONGEST_HEADER]} for name, value in parsed.pairs if name.lower() in wanted
+        ],
+    }

@@ -1,0 +1,211 @@
+"""How long mail stays in the control database, by its tier, its sender's domain and its category (BF-21).
+
+Backfilled and live mail alike, counted from when the mailbox received it. Rows of the control database are pruned;
+raw bytes stay in the archive, which has no way to let go of a message yet. Spend and audit outlive the mail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy import delete, select, tuple_, update
+
+from postroom.db import Database, Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import model_calls
+from postroom.domain.clock import Clock
+from postroom.domain.envelope import IngestionTier
+from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
+from postroom.settings import RetentionSettings
+from postroom.switchboard import audit
+from postroom.switchboard.audit import SYSTEM
+
+PRUNE = JobType("retention.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
+PRUNE_DAILY = Schedule("retention.prune", PRUNE.name, "daily 03:45")
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the rule looks at in a message."""
+
+    id: str
+    tier: IngestionTier
+    sender: str
+    category: str | None
+    received_at: datetime
+    accepted_at: datetime
+    archive_key: str | None
+    raw_by_ingest: bool
+
+
+Protected = Callable[[Tx, Sequence[Kept]], set[str]]
+"""The ids of those that must stay whatever their age: messages with a removal certificate."""
+
+
+def nothing_protected(tx: Tx, some: Sequence[Kept]) -> set[str]:
+    return set()
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """Pure: which messages are past their time. 0 years is for ever."""
+
+    metadata: timedelta
+    grace: timedelta
+    years: int
+    by_category: Mapping[str, int]
+    by_domain: Mapping[str, int]
+
+    @classmethod
+    def from_settings(cls, settings: RetentionSettings) -> RetentionRule:
+        domains = {domain.lower(): years for domain, years in settings.domain_years.items()}
+        metadata, grace = timedelta(days=settings.metadata_days), timedelta(days=settings.grace_days)
+        return cls(metadata, grace, settings.years, settings.category_years, domains)
+
+    def is_over(self, mail: Kept, now: datetime) -> bool:
+        if mail.accepted_at > now - self.grace:
+            return False
+        if mail.tier is IngestionTier.METADATA:
+            return mail.received_at < now - self.metadata
+        years = self.years_of(mail)
+        return years > 0 and mail.received_at < years_before(now, years)
+
+    def years_of(self, mail: Kept) -> int:
+        """The domain that names the sender most closely decides, then the category, then the default."""
+        for domain in _domain_and_parents(mail.sender):
+            if domain in self.by_domain:
+                return self.by_domain[domain]
+        return self.by_category.get(mail.category or "", self.years)
+
+    def horizon(self, tier: IngestionTier, now: datetime) -> datetime | None:
+        """Nothing that was received since then can be past its time; None: nothing of this tier ever is."""
+        if tier is IngestionTier.METADATA:
+            return now - self.metadata
+        limits = [years for years in (self.years, *self.by_category.values(), *self.by_domain.values()) if years > 0]
+        return years_before(now, min(limits)) if limits else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went, or in a dry run would go."""
+
+    dry_run: bool
+    metadata: int = 0
+    full: int = 0
+    by_category: Mapping[str, int] = field(default_factory=dict)
+    protected: int = 0
+    raw_kept: int = 0
+    """Of the pruned, those whose bytes ingest alone had brought; they are in the archive still."""
+
+    @property
+    def total(self) -> int:
+        return self.metadata + self.full
+
+
+def years_before(moment: datetime, years: int) -> datetime:
+    """The same day so many years earlier; the 29th of February becomes the 28th."""
+    year = max(1, moment.year - years)
+    try:
+        return moment.replace(year=year)
+    except ValueError:
+        return moment.replace(year=year, day=28)
+
+
+async def prune(
+    database: Database,
+    rule: RetentionRule,
+    clock: Clock,
+    *,
+    protected: Protected = nothing_protected,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove what is past its time, in short transactions."""
+    now, counts, categories = clock.now(), Counter[str](), Counter[str]()
+    for tier in IngestionTier:
+        horizon, after = rule.horizon(tier, now), None
+        while horizon is not None:
+            page = await database.read(partial(_page, tier=tier, horizon=horizon, after=after))
+            if not page:
+                break
+            after = page[-1]
+            over = [mail for mail in page if rule.is_over(mail, now)]
+            remove = partial(_remove, over=over, protected=protected, dry_run=dry_run)
+            gone = await (database.read if dry_run else database.write)(remove) if over else []
+            counts["protected"] += len(over) - len(gone)
+            counts[tier] += len(gone)
+            counts["raw_kept"] += sum(mail.raw_by_ingest for mail in gone)
+            categories.update(mail.category or "none" for mail in gone)
+    pruned = Pruned(
+        dry_run, counts["metadata"], counts["full"], dict(categories), counts["protected"], counts["raw_kept"]
+    )
+    if pruned.total and not dry_run:
+        await database.write(lambda tx: _note(tx, pruned, now))
+    return pruned
+
+
+def prune_handler(rule: RetentionRule, protected: Protected = nothing_protected) -> Handler:
+    """The scheduled job. With `{"dry_run": true}` as its payload it only reports."""
+
+    async def handle(context: JobContext) -> dict[str, object]:
+        dry_run = context.job.payload.get("dry_run") is True
+        queue = context.queue
+        return _told(await prune(queue.database, rule, queue.clock, protected=protected, dry_run=dry_run))
+
+    return handle
+
+
+def _page(tx: Tx, tier: IngestionTier, horizon: datetime, after: Kept | None) -> list[Kept]:
+    query = (
+        select(messages)
+        .with_only_columns(*(messages.c[name] for name in _COLUMNS))
+        .where(messages.c.ingestion_tier == tier, messages.c.received_at < horizon)
+        .order_by(messages.c.received_at, messages.c.id)
+        .limit(_AT_ONCE)
+    )
+    if after is not None:
+        place = tuple_(messages.c.received_at, messages.c.id)
+        here = messages.c.received_at, messages.c.id
+        query = query.where(place > tuple_(after.received_at, after.id, types=[column.type for column in here]))
+    return [Kept(row.id, tier, row.sender_identity, *row[2:]) for row in tx.execute(query)]
+
+
+_COLUMNS = ("id", "sender_identity", "category", "received_at", "accepted_at", "archive_key", "raw_by_ingest")
+
+
+def _remove(tx: Tx, over: Sequence[Kept], protected: Protected, dry_run: bool) -> list[Kept]:
+    """Messages with their inbox rows and decisions; what their model calls cost stays, without the words."""
+    must_stay = protected(tx, over)
+    gone = [mail for mail in over if mail.id not in must_stay]
+    if gone and not dry_run:
+        ids = [mail.id for mail in gone]
+        tx.execute(update(model_calls).where(model_calls.c.message_id.in_(ids)).values(prompt=None))
+        tx.execute(delete(messages).where(messages.c.id.in_(ids)))
+    return gone
+
+
+def _note(tx: Tx, pruned: Pruned, now: datetime) -> None:
+    audit.record(tx, SYSTEM, "retention.prune", ("messages", "control database"), now, after=_told(pruned))
+
+
+def _told(pruned: Pruned) -> dict[str, object]:
+    return {
+        "dry_run": pruned.dry_run,
+        "metadata": pruned.metadata,
+        "full": pruned.full,
+        "by_category": dict(pruned.by_category),
+        "protected": pruned.protected,
+        "raw_kept": pruned.raw_kept,
+    }
+
+
+def _domain_and_parents(sender: str) -> Iterator[str]:
+    """`mail.bank.example`, then `bank.example`, then `example`."""
+    labels = sender.rpartition("@")[2].lower().split(".")
+    for start in range(len(labels)):
+        yield ".".join(labels[start:])

@@ -1,0 +1,68 @@
+"""The money of one message of a backfill job, over the ledger: set aside when it came in, more if calls are repeated,
+settled once to all that was spent.
+
+The ledger closes a reservation for good when it is settled. A message that is judged again by hand after that gets
+further reservations of its own, so that every dollar is counted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, or_, select
+
+from postroom.db import Tx
+from postroom.db.tables.backfill import backfill_reservations as reservations
+from postroom.domain.clock import Clock
+from postroom.domain.money import Micros
+from postroom.settings import BackfillSettings
+from postroom.switchboard.backfill import ledger
+from postroom.switchboard.backfill.model import find
+
+_MORE = "#"
+
+
+class JobSpending:
+    def __init__(self, settings: BackfillSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+
+    def afford(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> bool:
+        """See to it that so much in all is set aside for the message; False, and nothing done, if there is no room."""
+        job = find(tx, job_id, lock=True)
+        rows = _rows(tx, job.id, message_ref)
+        missing = total - sum(_worth(row) for row in rows)
+        if missing <= 0:
+            return True
+        now = self._clock.now()
+        ref = message_ref if not rows else f"{message_ref}{_MORE}{len(rows)}"
+        return ledger.reserve(tx, job, ref, Micros(missing), ledger.day_of(now, self._settings.zone), now)
+
+    def settle(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> None:
+        """So much in all was spent on the message; what was set aside beyond it is free again."""
+        now = self._clock.now()
+        rows = _rows(tx, find(tx, job_id, lock=True).id, message_ref)
+        due = total - sum(row.settled_microdollars for row in rows if row.state == ledger.SETTLED)
+        opened = [row.message_ref for row in rows if row.state == ledger.RESERVED]
+        if due > 0:
+            first = opened.pop(0) if opened else f"{message_ref}{_MORE}{len(rows)}"
+            ledger.settle(tx, self._settings, job_id, first, Micros(due), now)
+        for ref in opened:
+            ledger.release(tx, self._settings, job_id, ref, now)
+
+
+def _rows(tx: Tx, job_id: str, message_ref: str) -> list[Row[Any]]:
+    """The message's reservations, the first one first."""
+    ref = reservations.c.message_ref
+    mine = or_(ref == message_ref, ref.startswith(f"{message_ref}{_MORE}", autoescape=True))
+    return list(tx.execute(select(reservations).where(reservations.c.job_id == job_id, mine).order_by(ref)))
+
+
+def _worth(row: Row[Any]) -> int:
+    match row.state:
+        case ledger.SETTLED:
+            return int(row.settled_microdollars)
+        case ledger.RESERVED:
+            return int(row.amount_microdollars)
+        case _:
+            return 0

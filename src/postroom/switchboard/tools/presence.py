@@ -1,0 +1,109 @@
+"""Tools with which a connector shows that it is alive and learns what it needs: policy rules, contacts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import Field
+from sqlalchemy import select
+
+from postroom.db import Database, Tx
+from postroom.db.tables.mail import contact_exports, contacts, policy_rules
+from postroom.domain.clock import Clock
+from postroom.domain.envelope import Instant
+from postroom.domain.roles import Caller, Role
+from postroom.switchboard.registry import Heartbeat, record_heartbeat
+from postroom.switchboard.toolbox import Answer, Arguments, Tool
+from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, Short
+
+Counter = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class HeartbeatArguments(Arguments):
+    connector_type: ConnectorType = Field(description="for example `gmail`")
+    endpoint_identity: EndpointIdentity
+    instance: Short = Field(description="which process this is, in words for a person")
+    version: Short
+    status: Short = Field(description="how it is doing, for example `running`")
+    counters: dict[Short, Counter] = Field(default_factory=dict, max_length=100)
+    checkpoint: dict[Short, Any] | None = Field(None, max_length=20, description="how far its live pass has come")
+    capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
+    policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
+
+
+class ExportArguments(Arguments):
+    if_newer_than: Instant | None = Field(
+        None, description="the `generated_at` that you have; nothing is sent if there is no newer one"
+    )
+
+
+class PresenceTools:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def tools(self) -> Iterator[Tool[Any]]:
+        yield Tool(
+            "connector.heartbeat",
+            Role.CONNECTOR,
+            "Say that you are alive and how you are doing; the first call registers you. Answers the tier policy's "
+            "rules when yours are older, and when contacts were last exported.",
+            HeartbeatArguments,
+            self.heartbeat,
+        )
+        yield Tool(
+            "contacts.export",
+            Role.CONNECTOR,
+            "The addresses of known contacts, in lower case, with `generated_at`. Made every 15 minutes; keep a copy "
+            "and ask with `if_newer_than`.",
+            ExportArguments,
+            self.export,
+            reads_only=True,
+        )
+
+    async def heartbeat(self, given: HeartbeatArguments, caller: Caller) -> Answer:
+        beat = Heartbeat(**given.model_dump(exclude={"policy_version"}))
+        now = self._clock.now()
+
+        def record(tx: Tx) -> tuple[str, list[dict[str, Any]], Any]:
+            record_heartbeat(tx, beat, now)
+            version, rules = _policy(tx)
+            return version, rules, _generated_at(tx)
+
+        version, rules, generated_at = await self._database.write(record)
+        policy: dict[str, Any] = {"version": version}
+        if version != given.policy_version:
+            policy["rules"] = rules
+        return {
+            "policy": policy,
+            "contacts_generated_at": generated_at and generated_at.isoformat(),
+            "time": now.isoformat(),
+        }
+
+    async def export(self, given: ExportArguments, caller: Caller) -> Answer:
+        def read(tx: Tx) -> Answer:
+            generated_at = _generated_at(tx)
+            if generated_at is None:
+                return {"generated_at": None, "addresses": []}
+            if given.if_newer_than is not None and generated_at <= given.if_newer_than:
+                return {"generated_at": generated_at.isoformat(), "unchanged": True}
+            addresses = [row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address))]
+            return {"generated_at": generated_at.isoformat(), "addresses": addresses}
+
+        return await self._database.read(read)
+
+
+def _policy(tx: Tx) -> tuple[str, list[dict[str, Any]]]:
+    """The enabled rules in their order; the version changes with any of them."""
+    query = select(policy_rules).where(policy_rules.c.enabled).order_by(policy_rules.c.position, policy_rules.c.id)
+    rules = [{"tier": row.tier, "condition": row.condition, "note": row.note} for row in tx.execute(query)]
+    encoded = json.dumps(rules, sort_keys=True).encode()
+    return hashlib.sha256(encoded).hexdigest()[:16], rules
+
+
+def _generated_at(tx: Tx) -> Any:
+    query = select(contact_exports.c.generated_at).order_by(contact_exports.c.version.desc()).limit(1)
+    return tx.execute(query).scalar()

@@ -1,0 +1,114 @@
+"""What may be decided about a message, and how a model's answer becomes a decision or is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from postroom.triage.model import Answer, Tool
+
+TOOL_NAME = "decide"
+LONGEST_REASON = 500
+
+
+class Action(StrEnum):
+    """What can be done with a message. Those that need parameters are not offered to the model yet."""
+
+    NONE = "none"
+    ARCHIVE = "archive"
+    APPLY_LABEL = "apply_label"
+    REMOVE_LABEL = "remove_label"
+    MARK_READ = "mark_read"
+    MARK_UNREAD = "mark_unread"
+    STAR = "star"
+    UNSTAR = "unstar"
+    TRASH = "trash"
+    RESTORE = "restore"
+    DELETE = "delete"
+    SNOOZE = "snooze"
+    FORWARD = "forward"
+    AUTO_REPLY = "auto_reply"
+
+
+OFFERED = (Action.NONE, Action.ARCHIVE, Action.MARK_READ, Action.STAR, Action.TRASH)
+
+
+class Source(StrEnum):
+    """Who decided."""
+
+    RULE = "deterministic"
+    MODEL = "llm"
+    NOBODY = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    source: Source
+    action: Action
+    reason: str
+    confidence: float | None = None
+    needs_review: bool = False
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def left_alone(reason: str) -> Decision:
+    return Decision(Source.NOBODY, Action.NONE, reason)
+
+
+def for_review(reason: str) -> Decision:
+    return Decision(Source.NOBODY, Action.NONE, reason, needs_review=True)
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    action: Action
+    confidence: float = Field(ge=0, le=1, strict=False)
+    reason: str = Field(min_length=1, max_length=2_000)
+
+    @field_validator("action")
+    @classmethod
+    def _is_offered(cls, action: Action) -> Action:
+        if action not in OFFERED:
+            raise ValueError(f"choose one of {', '.join(OFFERED)}")
+        return action
+
+
+ANSWER_TOOL = Tool(
+    TOOL_NAME,
+    "Say what should be done with the message, how sure you are, and why.",
+    {
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": [str(action) for action in OFFERED]},
+            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+            "reason": {"type": "string", "maxLength": LONGEST_REASON},
+        },
+        "required": ["action", "confidence", "reason"],
+        "additionalProperties": False,
+    },
+)
+
+
+class UnusableAnswer(Exception):
+    """The answer is no decision; the message says why without repeating it."""
+
+
+def read_answer(answer: Answer) -> Decision:
+    """The decision that the model made. Exactly one call of the tool, with valid arguments, is one."""
+    if answer.is_cut:
+        raise UnusableAnswer("it was cut off at the limit of its length")
+    if len(answer.calls) != 1 or answer.calls[0].name != TOOL_NAME:
+        raise UnusableAnswer(f"it does not call the tool {TOOL_NAME} exactly once")
+    try:
+        found = _Arguments.model_validate_json(answer.calls[0].arguments)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+        kind = "is not JSON" if problem["type"] == "json_invalid" else problem["msg"]
+        raise UnusableAnswer(f"{place}: {kind}") from None
+    reason = " ".join(found.reason.split())[:LONGEST_REASON]
+    return Decision(Source.MODEL, found.action, reason, found.confidence)

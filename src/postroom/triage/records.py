@@ -1,0 +1,130 @@
+"""The rows of triage: the message to judge, each call of the model, the decision. Plain functions of a transaction.
+
+A call is written down before it is made, at the most it can cost, and again when it is over. A process that dies in
+between leaves a row that says so: what was spent may be less than the books say, and never more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import decisions, model_calls
+from postroom.db.upsert import insert
+from postroom.domain.ids import new_id
+from postroom.domain.money import Micros
+from postroom.triage.decision import Decision
+from postroom.triage.model import Answer, CallFailed
+from postroom.triage.prompt import MailToJudge
+
+STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
+_LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: str
+    account_id: str | None
+    backfill_job_id: str | None
+    is_metadata_only: bool
+    mail: MailToJudge
+
+
+def load_message(tx: Tx, message_id: str) -> Message | None:
+    row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
+    if row is None:
+        return None
+    mail = MailToJudge(
+        sender=row.sender_identity,
+        sender_name=row.sender_name,
+        subject=row.subject,
+        text=row.normalized_text or "",
+        received_at=row.received_at,
+        headers=dict(row.headers or {}),
+        labels=tuple(row.labels or ()),
+        attachments=tuple(str(part.get("filename") or "") for part in row.attachments or ()),
+    )
+    return Message(row.id, row.account_id, row.backfill_job_id, row.ingestion_tier == "metadata", mail)
+
+
+def is_decided(tx: Tx, message_id: str) -> bool:
+    return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
+
+
+def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime) -> str:
+    """Note a call that is about to be made, and those before it whose end nobody saw."""
+    open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
+    lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
+    tx.execute(update(model_calls).where(open_before).values(**lost))
+    call_id = new_id()
+    tx.execute(
+        model_calls.insert().values(
+            id=call_id,
+            message_id=message.id,
+            backfill_job_id=message.backfill_job_id,
+            provider=provider,
+            model=model,
+            input_tokens=0,
+            output_tokens=0,
+            cost_microdollars=most,
+            latency_ms=0,
+            outcome=STARTED,
+            simulated=False,
+            created_at=now,
+        )
+    )
+    return call_id
+
+
+def end_call(tx: Tx, call_id: str, answer: Answer, problem: str | None) -> None:
+    values = {
+        "model": answer.model,
+        "input_tokens": answer.used.input,
+        "output_tokens": answer.used.output,
+        "cost_microdollars": answer.cost,
+        "latency_ms": answer.latency_ms,
+        "outcome": ANSWERED if problem is None else UNUSABLE,
+        "error": problem,
+        "simulated": answer.is_simulated,
+    }
+    tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
+
+
+def fail_call(tx: Tx, call_id: str, failed: CallFailed) -> None:
+    """What a failed call may have cost stays in the books at its most; a refusal costs nothing."""
+    values: dict[str, object] = {
+        "outcome": FAILED,
+        "error": failed.error.message[:_LONGEST_ERROR],
+        "latency_ms": failed.latency_ms,
+    }
+    if not failed.may_have_cost:
+        values["cost_microdollars"] = 0
+    tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
+
+
+def spent_on(tx: Tx, message_id: str) -> Micros:
+    """All that was, or may have been, spent on a message."""
+    total = func.coalesce(func.sum(model_calls.c.cost_microdollars), 0)
+    return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
+
+
+def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> bool:
+    """Write the decision; False if there is one already, which then stands."""
+    row = {
+        "id": new_id(),
+        "message_id": message.id,
+        "account_id": message.account_id,
+        "source": decision.source,
+        "action": decision.action,
+        "parameters": decision.parameters,
+        "confidence": decision.confidence,
+        "reason": decision.reason,
+        "needs_review": decision.needs_review,
+        "created_at": now,
+    }
+    written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])
+    return tx.execute(written.returning(decisions.c.id)).first() is not None

@@ -1,0 +1,1 @@
+"""A stand-in for a language model: an OpenAI-compatible server whose answers are made up, repeatable, and say so."""

@@ -1,0 +1,178 @@
+"""`postroom backfill` as a person meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom.accounts.store import NewAccount, add_account
+from postroom.cli.main import run
+from postroom.db import Database, connect
+from postroom.domain.clock import SystemClock
+from postroom.domain.money import Micros
+from postroom.mail.categories import shipped
+from postroom.settings import BackfillSettings
+from postroom.switchboard import audit
+from postroom.switchboard.audit import AuditFilter
+from postroom.switchboard.backfill.admission import open_gate
+from postroom.switchboard.backfill.progress import Report
+from postroom.switchboard.backfill.service import Backfill
+from tests.support.backfills import CONNECTOR, EMAIL
+
+WANTED = ("--account", EMAIL, "--category", "finance", "--from", "2024-01-01", "--to", "2024-12-31")
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(*arguments: str, answer: str = "", enabled: str = "true") -> Done:
+    """Run a command in this process: what it prints and how it exits is the same, and a start costs nothing."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["postroom", *arguments])
+        patch.setattr(sys, "stdin", io.StringIO(answer))
+        patch.setenv("BACKFILL_ENABLED", enabled)
+        patch.setenv("COLUMNS", "250")
+        with pytest.raises(SystemExit) as end:
+            run()
+    return Done(int(end.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def printed(*arguments: str) -> Any:
+    done = command("backfill", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def within(home: Path, act: Callable[[Backfill], Coroutine[Any, Any, Any]]) -> Any:
+    """Do something to the installation in that home folder, as its Switchboard would."""
+
+    async def act_on() -> Any:
+        database: Database = await connect(f"sqlite:///{home / 'postroom.db'}")
+        try:
+            service = Backfill(database, BackfillSettings(enabled=True), shipped().selectable, SystemClock())
+            return await act(service)
+        finally:
+            await database.close()
+
+    return asyncio.run(act_on())
+
+
+@pytest.fixture
+def mailbox(home: Path) -> Path:
+    async def add(service: Backfill) -> None:
+        new = NewAccount(EMAIL, "http://127.0.0.1:9")
+        await service.database.write(lambda tx: add_account(tx, new, service.clock.now()))
+
+    home.mkdir()
+    within(home, add)
+    return home
+
+
+@pytest.mark.req("BF-22")
+def test_a_job_is_created_steered_and_seen_and_all_of_it_is_audited_by_name(mailbox: Path) -> None:
+    made = printed("create", *WANTED, "--rate", "30", "--cap-cents", "25", "--yes")
+    job_id = made["job_id"]
+    assert made["status"] == "pending"
+    assert job_id in command("backfill", "list").stdout
+    assert command("backfill", "pause", job_id, "--dry-run").stdout == "It would be paused now.\n"
+    assert command("backfill", "pause", job_id).stdout == "It is paused now.\n"
+    assert printed("resume", job_id)["status"] == "pending"
+    shown = printed("show", job_id)["job"]
+    assert (shown["rate_limit_per_hour"], shown["daily_cost_cap_cents"]) == (30, 25)
+    assert "finance" in command("backfill", "show", job_id).stdout
+    assert command("backfill", "cancel", job_id).stdout == "It is cancelled now.\n"
+    refused = command("backfill", "resume", job_id)
+    assert refused.returncode == 2
+    assert "a job that is cancelled cannot be resumed" in refused.stderr
+
+    async def read(service: Backfill) -> list[tuple[str, str]]:
+        page = await service.database.read(lambda tx: audit.list_entries(tx, AuditFilter(subject_id=job_id)))
+        return [(entry.action, entry.actor.name[:3]) for entry in page.entries[::-1]]
+
+    steps = ("create", "pause", "resume", "cancel")
+    assert within(mailbox, read) == [(f"backfill.{step}", "cli") for step in steps]
+
+
+@pytest.mark.req("BF-19")
+def test_nothing_begins_without_consent(mailbox: Path) -> None:
+    for answer in ("n\n", ""):
+        assert command("backfill", "create", *WANTED, answer=answer).returncode == 1
+    assert "Would create it." in command("backfill", "create", *WANTED, "--dry-run").stdout
+    assert printed("list") == []
+    agreed = command("backfill", "create", *WANTED, answer="y\n")
+    assert "Begin this backfill?" in agreed.stderr
+    assert len(printed("list")) == 1
+
+
+MISTAKES = [
+    (("--category", "gossip"), "gossip"),
+    (("--from", "yesterday"), "from: 'yesterday' is not a day"),
+    (("--rate", "0"), "rate_limit_per_hour: 0 is not"),
+    (("--account", "you@example.com"), "endpoint_identity: no gmail connector or account"),
+    (("--all-mail",), "all-mail: leaves no room"),
+]
+
+
+@pytest.mark.req("BF-23")
+def test_a_mistake_is_named_before_anybody_is_asked(mailbox: Path) -> None:
+    for changes, message in MISTAKES:
+        done = command("backfill", "create", *WANTED, *changes)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Begin" not in done.stderr
+
+
+@pytest.mark.req("WB-6")
+def test_while_backfill_is_switched_off_the_command_says_how_to_switch_it_on(mailbox: Path) -> None:
+    done = command("backfill", "create", *WANTED, "--yes", enabled="false")
+    assert done.returncode == 1
+    assert "set BACKFILL_ENABLED=true" in done.stderr
+    assert command("backfill", "switch", "off").stdout.startswith("Backfill is off: switched off by cli")
+    assert command("backfill", "create", *WANTED, "--yes").returncode == 1
+    assert printed("switch", "on")["in_force"] is True
+    entries = json.loads(command("audit", "--json").stdout)["entries"]
+    assert [(entry["action"], entry["after"]) for entry in entries] == [
+        ("switch.change", {"value": True}),
+        ("switch.change", {"value": False}),
+    ]
+
+
+def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
+    job_id = printed("create", *WANTED, "--yes")["job_id"]
+
+    async def begin(service: Backfill) -> int:
+        reply = await service.poll(CONNECTOR, "gmail", EMAIL)
+        assert reply.job is not None
+        now, cost = service.clock.now(), Micros(1_500)
+        await service.database.write(lambda tx: open_gate(tx, service.settings, job_id, EMAIL, now).admit("m1", cost))
+        await service.progress(CONNECTOR, Report(job_id, reply.job.fence, rows_processed=1))
+        return reply.job.fence
+
+    fence = within(mailbox, begin)
+    line = [sys.executable, "-m", "postroom", "backfill", "show", job_id, "--follow"]
+    environment = {**os.environ, "COLUMNS": "250", "BACKFILL_ENABLED": "true"}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment) as follower:
+        assert follower.stdout is not None
+        first = follower.stdout.readline()
+        assert first == "active: 1 taken in, 0 skipped, $0.00 of $5.00 spent today, $0.0015 reserved\n"
+        last = Report(job_id, fence, rows_processed=4, rows_skipped=2, status="completed")
+        within(mailbox, lambda service: service.progress(CONNECTOR, last))
+        rest = follower.stdout.read()
+        assert rest.startswith("completed: 5 taken in, 2 skipped")
+        assert follower.wait(30) == 0

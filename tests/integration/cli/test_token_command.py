@@ -1,0 +1,70 @@
+"""`postroom token` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from postroom.cli.main import app
+from postroom.domain.errors import BadInput, NotFound
+
+MISSING = "01990000-0000-7000-8000-000000000000"
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["token", *arguments])
+    if isinstance(result.exception, Exception):
+        raise result.exception
+    return result
+
+
+@pytest.mark.req("PL-6", "BF-3")
+def test_a_token_is_printed_once_and_never_again(home: Path) -> None:
+    made = run("create", "--role", "agent", "--name", "my assistant", "--expires-days", "30")
+    [text] = re.findall(r"prt_[\w-]{43}", made.stdout)
+    assert made.stdout.strip() == text
+    listed = json.loads(run("list", "--json").stdout)
+    assert [(one["role"], one["name"], one["state"]) for one in listed] == [("agent", "my assistant", "good")]
+    assert text not in run("list").stdout + json.dumps(listed)
+    for file in home.rglob("*"):
+        assert not file.is_file() or text.encode() not in file.read_bytes()
+
+
+def test_a_program_gets_the_token_as_json_and_can_revoke_it(home: Path) -> None:
+    made = json.loads(run("create", "--role", "connector", "--identity", "me@example.org", "--json").stdout)
+    assert made["token"].startswith("prt_")
+    assert (made["name"], made["endpoint_identity"]) == ("connector", "me@example.org")
+    assert "Revoked connector" in run("revoke", made["id"]).stdout
+    [listed] = json.loads(run("list", "--json").stdout)
+    assert (listed["state"], "token" in listed, "sha256" in listed) == ("revoked", False, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "--role", "agent", "--identity", "me@example.org"),
+        ("create", "--role", "agent", "--expires-days", "0"),
+        ("revoke", "42"),
+    ],
+)
+def test_what_does_not_fit_is_refused(home: Path, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput):
+        run(*arguments)
+
+
+def test_an_unknown_token_and_an_unknown_role_are_named(home: Path) -> None:
+    with pytest.raises(NotFound, match="there is no token"):
+        run("revoke", MISSING)
+    assert run("create", "--role", "owner").exit_code == 2
+
+
+def test_other_commands_do_not_pay_for_the_mcp_sdk() -> None:
+    look = "import sys, postroom.cli.main; print([m for m in ('mcp', 'uvicorn', 'starlette') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,228 @@
+"""The live pass against the stand-in and a real Switchboard: everything new, once, before the cursor moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postroom.connectors.calling import SwitchboardAway
+from postroom.db import Database
+from postroom.domain.errors import Retryable
+from postroom.gmail.sim.faults import Fault, Rule
+from tests.support.connectors import NOW, Losses, Stage, listed, ms, source_of, staged
+from tests.support.sim_mail import OWNER
+
+BULK = {"List-Unsubscribe": "<https://x.example/off>", "Precedence": "bulk"}
+
+
+async def archived(stage: Stage) -> set[str]:
+    known = await stage.passes.switchboard.archive_lookup(
+        [str(each["id"]) for each in stage.sim.control.truth(hashes=False)]
+    )
+    return set(known)
+
+
+@pytest.mark.req("SY-13", "PQ-1", "BF-13")
+async def test_new_mail_is_stored_then_ingested_in_its_tier(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([listed(0, 1_700_000_000_000)]), database, tmp_path) as stage:
+        await stage.passes.live()
+        direct = stage.deliver("Lunch?")
+        bulk = stage.deliver("Weekly", headers=BULK)
+        offer = stage.deliver("Sale", labels=("INBOX", "CATEGORY_PROMOTIONS"), headers=BULK)
+        draft = stage.deliver("Unfinished", labels=("DRAFT",))
+        tally = await stage.passes.live()
+        rows = await stage.rows()
+        assert {key: (row.policy_tier, row.ingestion_tier) for key, row in rows.items()} == {
+            direct: ("interactive", "full"),
+            bulk: ("default", "metadata"),
+        }
+        assert rows[direct].idempotency_key == f"gmail:{OWNER}:{direct}"
+        assert rows[bulk].normalized_text is None
+        assert await archived(stage) == {direct, bulk, offer, draft}, "everything new, whatever its tier"
+        assert (tally.stored, tally.ingested, tally.skipped) == (4, 2, 1)
+        assert (await stage.passes.live()).stored == 0
+
+
+@pytest.mark.req("SY-13")
+async def test_mail_from_before_the_first_look_is_left_to_backfill(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of(listed(n, 1_700_000_000_000 + n) for n in range(5)), database, tmp_path) as stage:
+        await stage.passes.live()
+        assert (await stage.rows(), await archived(stage)) == ({}, set())
+
+
+@pytest.mark.req("PQ-3")
+async def test_a_reply_to_sent_mail_is_served_first(database: Database, tmp_path: Path) -> None:
+    old = listed(
+        1, ms_days_before(10), labels=("SENT",), sender=OWNER, to="bo@x.example", headers={"Message-ID": "<old@me>"}
+    )
+    async with staged(source_of([old]), database, tmp_path) as stage:
+        await stage.passes.live()
+        assert await stage.passes.fill_sent_index()
+        sent = stage.deliver(
+            "Question", labels=("SENT",), sender=OWNER, to="bo@x.example", headers={"Message-ID": "<new@me>"}
+        )
+        await stage.passes.live()
+        answers = [
+            stage.deliver("Re: Question", to="list@x.example", headers={"In-Reply-To": target})
+            for target in ("<new@me>", "<old@me>", "<other@me>")
+        ]
+        stage.restart()
+        await stage.passes.live()
+        rows = await stage.rows()
+        assert sent not in rows
+        assert [rows[each].policy_tier for each in answers] == ["high_priority", "high_priority", "default"]
+
+
+def ms_days_before(days: int) -> int:
+    return ms(NOW) - days * 86_400_000
+
+
+@pytest.mark.req("SY-13")
+async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        kept, gone, flash = (stage.deliver(each) for each in ("kept", "gone", "flash"))
+        await stage.client.delete_message(flash)
+        await stage.passes.live()
+        label = await stage.client.create_label("Travel/2026")
+        await stage.client.modify_message(kept, add=[label.id], remove=["INBOX", "UNREAD"])
+        await stage.client.delete_message(gone)
+        await stage.passes.live()
+        page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+        assert {(mail.gmail_id, tuple(mail.labels), mail.deleted_at_source) for mail in page.messages} == {
+            (kept, ("Travel/2026",), False),
+            (gone, ("INBOX", "UNREAD"), True),
+        }
+        assert set(await stage.rows()) == {kept, gone}
+
+
+async def test_mail_taken_out_of_the_spam_folder_is_ingested(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        mail = stage.deliver("Not spam at all", labels=("SPAM",))
+        await stage.passes.live()
+        assert await stage.rows() == {}
+        await stage.client.modify_message(mail, add=["INBOX"], remove=["SPAM"])
+        await stage.passes.live()
+        assert set(await stage.rows()) == {mail}
+
+
+@pytest.mark.req("SY-13", "BF-13")
+@pytest.mark.parametrize("seed", range(2))
+async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Database, tmp_path: Path, seed: int) -> None:
+    losses = Losses(seed, 0.08)
+    async with staged(source_of([]), database, tmp_path, losses=losses) as stage:
+        stage.sim.control.add_fault(Rule(fault=Fault(kind="duplicate_history"), method="history.list", probability=0.5))
+        stage.sim.control.add_fault(Rule(fault=Fault(kind="reorder_history"), method="history.list", probability=0.5))
+        delivered: set[str] = set()
+        await until_quiet(stage)
+        for _ in range(6):
+            delivered |= {stage.deliver(f"Mail {number}") for number in range(7)}
+            for _ in range(2):
+                await one_try(stage)
+        await until_quiet(stage)
+        assert losses.lost
+        assert set(await stage.rows()) == delivered
+        assert len(await stage.queue()) == len(delivered)
+        assert await archived(stage) == delivered
+
+
+async def one_try(stage: Stage) -> bool:
+    try:
+        await stage.passes.live()
+    except Retryable:
+        stage.clock.advance(100)
+        stage.restart()
+        return False
+    return True
+
+
+async def until_quiet(stage: Stage) -> None:
+    while not await one_try(stage):
+        pass
+    while not await one_try(stage):
+        pass
+
+
+@pytest.mark.req("SY-13", "JB-18")
+async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Path) -> None:
+    history = [listed(n, ms_days_before(200 + n)) for n in range(3)]
+    async with staged(source_of(history), database, tmp_path) as stage:
+        await stage.passes.live()
+        before = stage.deliver("Before")
+        await stage.passes.live()
+        stage.clock.advance(20 * 86_400)
+        missed = [stage.deliver(f"Missed {number}") for number in range(120)]
+        spam = stage.deliver("Spam", labels=("SPAM",))
+        await stage.calls("backfill.switch", enabled=False)
+        stage.sim.control.expire_history()
+        tally = await stage.passes.live()
+        assert tally.ingested == 120, "filling a gap is live work, whatever the kill switch says"
+        assert set(await stage.rows()) == {before, *missed}
+        assert await archived(stage) >= {before, *missed, spam}
+        after = stage.deliver("After")
+        for _ in range(3):
+            await stage.passes.live()
+        rows = await stage.rows()
+        assert set(rows) == {before, *missed, after}, "what is older than the gap is archived, not ingested"
+        assert all(row.backfill_job_id is None for row in rows.values())
+        assert len(await archived(stage)) == 3 + 1 + 120 + 1 + 1
+
+
+@pytest.mark.req("SY-13")
+async def test_a_crash_while_filling_a_gap_loses_nothing(database: Database, tmp_path: Path) -> None:
+    losses = Losses(1, 0.0)
+    async with staged(source_of([]), database, tmp_path, losses=losses) as stage:
+        await stage.passes.live()
+        stage.clock.advance(20 * 86_400)
+        missed = {stage.deliver(f"Missed {number}") for number in range(60)}
+        stage.sim.control.expire_history()
+
+        async def crash(tool: str, arguments: object) -> None:
+            if tool == "ingest":
+                raise SwitchboardAway()
+
+        losses.before_call = crash
+        with pytest.raises(SwitchboardAway):
+            await stage.passes.live()
+        assert len(await archived(stage)) == 50, "stored, and not yet ingested"
+        losses.before_call = None
+        stage.restart()
+        await stage.passes.live()
+        assert set(await stage.rows()) == missed
+
+
+async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        bad, good = stage.deliver("Bad"), stage.deliver("Good")
+        fault = Rule(fault=Fault(kind="malformed"), method="messages.get", ids=frozenset({bad}))
+        number = stage.sim.control.add_fault(fault)
+        for _ in range(2):
+            with pytest.raises(Retryable):
+                await stage.passes.live()
+            stage.restart()
+        assert (await stage.passes.live()).parked == 1
+        assert set(await stage.rows()) == {good}
+        assert stage.passes.parking.count == 1
+        later = stage.deliver("Later")
+        await stage.passes.live()
+        assert set(await stage.rows()) == {good, later}
+        stage.sim.control.clear_faults(number)
+        stage.clock.advance(600)
+        stage.restart()
+        await stage.passes.live()
+        assert set(await stage.rows()) == {bad, good, later}
+        assert stage.passes.parking.count == 0
+
+
+@pytest.mark.req("SY-13")
+async def test_two_connectors_never_read_the_history_at_once(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        first = await stage.passes.switchboard.history_claim("somebody else")
+        with pytest.raises(Retryable, match="somebody else"):
+            await stage.passes.live()
+        await stage.passes.switchboard.history_commit(first.fence, release=True)
+        await stage.passes.live()

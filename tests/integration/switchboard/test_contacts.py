@@ -1,0 +1,141 @@
+"""Contacts in the control database: imports, people written to, and the snapshot for connectors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from postroom.accounts.store import NewAccount, add_account
+from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.store import Archive
+from postroom.db import Database
+from postroom.db.tables.mail import sent_messages
+from postroom.domain.clock import ManualClock
+from postroom.mail.contact_files import BookEntry
+from postroom.queue import Catalogue, JobQueue, NewJob
+from postroom.switchboard import contacts
+from postroom.switchboard.contacts import EXPORT, EXPORT_SCHEDULE, ContactSource, ImportResult, WrittenTo
+from tests.support.jobs import record_of
+from tests.support.workers import run_until_idle
+
+ME = "me@example.org"
+ANNA, BEN = BookEntry("anna@example.org", "Anna"), BookEntry("ben@example.org", "")
+LONG_AGO, LATELY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def sent(to: str, when: datetime, *, labels: frozenset[str] = frozenset({"SENT"}), number: int = 0) -> IncomingMail:
+    named = f"Message-ID: <{number}@example.org>\r\n" if number != 3 else ""
+    raw = f"From: Me <{ME}>\r\nTo: {to}\r\n{named}Subject: {number}\r\n\r\nHello\r\n".encode()
+    return IncomingMail(raw, Provenance.API, f"{number:016x}", "t", labels, when)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    root = tmp_path / "archive"
+    with Archive(root) as writer:
+        writer.store(
+            ME,
+            [
+                sent("Anna Lind <anna@example.org>, me@example.org", LONG_AGO, number=1),
+                sent("Group: carl@example.org, =?utf-8?q?J=C3=BCrgen?= <J@Example.org>;", LATELY, number=2),
+                sent("anna@example.org", LATELY, number=3),
+                sent("stranger@example.org", LATELY, labels=frozenset({"INBOX"}), number=4),
+            ],
+        )
+    return root
+
+
+@pytest.mark.req("PQ-4")
+async def test_importing_again_changes_nothing(database: Database, clock: ManualClock) -> None:
+    async def load(*entries: BookEntry, dry_run: bool = False) -> ImportResult:
+        return await database.write(
+            lambda tx: contacts.import_entries(tx, entries, ContactSource.VCARD, clock.now(), dry_run=dry_run)
+        )
+
+    assert await load(ANNA, BEN, dry_run=True) == ImportResult(2, 0, 0)
+    assert await database.read(contacts.count_contacts) == 0
+    assert await load(ANNA, BEN) == ImportResult(2, 0, 0)
+    assert await load(ANNA, BEN) == ImportResult(0, 0, 2)
+    assert await load(BookEntry("ben@example.org", "Ben")) == ImportResult(0, 1, 0)
+    found = await database.read(contacts.list_contacts)
+    assert [(one.address, one.name, one.source) for one in found] == [
+        ("anna@example.org", "Anna", ContactSource.VCARD),
+        ("ben@example.org", "Ben", ContactSource.VCARD),
+    ]
+
+
+@pytest.mark.req("PQ-4")
+async def test_people_written_to_are_found_in_the_archive(archive: Path) -> None:
+    assert contacts.people_written_to(archive, [ME]) == [
+        WrittenTo("anna@example.org", "Anna Lind", LATELY),
+        WrittenTo("carl@example.org", "", LATELY),
+        WrittenTo("j@example.org", "Jürgen", LATELY),
+    ]
+
+
+@pytest.mark.req("PQ-4")
+async def test_an_import_names_what_sent_mail_found_and_sent_mail_keeps_what_was_imported(
+    database: Database, clock: ManualClock
+) -> None:
+    people = [WrittenTo("anna@example.org", "A. L.", LONG_AGO), WrittenTo("carl@example.org", "", LONG_AGO)]
+    assert await database.write(lambda tx: contacts.add_written_to(tx, people, clock.now())) == 2
+    result = await database.write(lambda tx: contacts.import_entries(tx, [ANNA], ContactSource.CSV, clock.now()))
+    assert result == ImportResult(0, 1, 0)
+    again = [WrittenTo("anna@example.org", "Somebody else", LATELY)]
+    assert await database.write(lambda tx: contacts.add_written_to(tx, again, clock.now())) == 0
+    anna = (await database.read(contacts.list_contacts))[0]
+    assert (anna.name, anna.source, anna.last_seen_at) == ("Anna", ContactSource.CSV, LATELY)
+
+
+@pytest.mark.req("PQ-4")
+async def test_a_snapshot_is_always_fresh_and_has_a_new_version_when_somebody_comes(
+    database: Database, clock: ManualClock
+) -> None:
+    assert await database.read(contacts.snapshot) is None
+    first = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    clock.advance(900)
+    second = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    assert (first.version, second.version) == (1, 1)
+    assert second.generated_at > first.generated_at
+    await database.write(lambda tx: contacts.import_entries(tx, [ANNA], ContactSource.CSV, clock.now()))
+    third = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    assert (third.version, third.addresses) == (2, ("anna@example.org",))
+    assert await database.read(contacts.snapshot) == third
+
+
+@pytest.mark.req("PQ-4", "JB-6")
+async def test_a_worker_exports_every_quarter_of_an_hour(database: Database, clock: ManualClock, archive: Path) -> None:
+    account = NewAccount(ME, "https://gmail.googleapis.com")
+    await database.write(lambda tx: add_account(tx, account, clock.now()))
+    queue = JobQueue(database, Catalogue([EXPORT]), clock)
+    handlers = {EXPORT.name: contacts.export_handler(archive)}
+    await queue.declare_schedules(EXPORT_SCHEDULE)
+    for minutes in (0, 15):
+        clock.advance(minutes * 60)
+        await database.write(queue.fire_schedules)
+        await run_until_idle(queue, handlers)
+    made = await database.read(contacts.snapshot)
+    assert made is not None
+    assert (made.version, made.generated_at) == (1, clock.now())
+    assert made.addresses == ("anna@example.org", "carl@example.org", "j@example.org")
+
+
+@pytest.mark.req("PQ-3")
+async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
+    database: Database, clock: ManualClock, archive: Path
+) -> None:
+    new = NewAccount(ME, "https://gmail.googleapis.com")
+    account = await database.write(lambda tx: add_account(tx, new, clock.now()))
+    queue = JobQueue(database, Catalogue([EXPORT]), clock)
+    for expected in (2, 0):
+        [job] = await queue.enqueue(NewJob(EXPORT.name, key="now"))
+        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(archive)})
+        assert (await record_of(queue, job.job_id)).result["sent_indexed"] == expected
+    rows = await database.read(lambda tx: list(tx.execute(select(sent_messages))))
+    assert sorted((row.account_id, row.message_id_header, row.sent_at) for row in rows) == [
+        (account.id, "1@example.org", LONG_AGO),
+        (account.id, "2@example.org", LATELY),
+    ]

@@ -1,0 +1,239 @@
+"""The one way in: stored once, queued in its tier, refused by name; all of it or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from postroom.db import Database, Tx, connect
+from postroom.db.tables.mail import contacts, ingest_inbox, messages
+from postroom.db.tables.queue import jobs
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.roles import Caller, Role
+from postroom.switchboard.ingest import Ingest
+from postroom.switchboard.ingest_results import Accepted
+from tests.support.archives import letter
+from tests.support.envelopes import ME, envelope, inline
+from tests.support.switchboards import BACKFILL, Bench, FlatMeter
+
+pytestmark = pytest.mark.req("PL-4")
+
+
+async def stored(bench: Bench) -> list[Any]:
+    return await bench.database.read(lambda tx: list(tx.execute(select(messages).order_by(messages.c.id)).all()))
+
+
+async def queued(bench: Bench) -> list[Any]:
+    return await bench.database.read(lambda tx: list(tx.execute(select(jobs).order_by(jobs.c.seq)).all()))
+
+
+async def counts(database: Database) -> tuple[int, int, int]:
+    def count(tx: Tx) -> tuple[int, int, int]:
+        tables = (messages, ingest_inbox, jobs)
+        first, second, third = (tx.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
+        return first, second, third
+
+    return await database.read(count)
+
+
+async def test_a_full_message_is_in_the_archive_and_queued_for_a_decision(bench: Bench) -> None:
+    account = await bench.account()
+    raw = letter("See you at eight.")
+    async with bench.client() as call:
+        given = envelope("a1", raw=inline(raw), text="See you at eight.", policy_tier="high_priority")
+        answer = await call("ingest", given)
+    assert (answer["status"], answer["duplicate"], answer["backfill_enabled"]) == ("accepted", False, True)
+    [row] = await stored(bench)
+    assert (row.account_id, row.subject, row.normalized_text) == (account.id, "A letter", "See you at eight.")
+    assert (row.archive_key, row.archive_sha256) == ("a1", hashlib.sha256(raw).hexdigest())
+    assert (row.raw_by_ingest, row.direction, row.headers["to"]) == (True, "inbound", ME)
+    assert await bench.archive.read(lambda archive: archive.raw(ME, "a1")) == raw
+    [job] = await queued(bench)
+    assert (job.type, job.queue_name, job.policy_tier) == ("classify", "live", "high_priority")
+    assert json.loads(job.payload_json) == {"account_id": account.id, "message_id": row.id}
+    assert job.idempotency_key == f"classify:{account.id}:{row.id}"
+
+
+async def test_a_reference_into_the_archive_is_as_good_as_the_bytes(bench: Bench) -> None:
+    raw = letter("The text of the archive")
+    async with bench.client() as call:
+        [proof] = (await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw, ["INBOX", "SENT"])]))[
+            "stored"
+        ]
+        reference = {"archive_key": proof["key"], "sha256": proof["sha256"]}
+        await call("ingest", envelope("a1", raw=reference, text=""))
+    [row] = await stored(bench)
+    assert (row.archive_key, row.raw_by_ingest, row.direction) == ("a1", False, "outbound")
+    assert row.normalized_text.strip() == "The text of the archive"
+    assert row.labels == ["INBOX", "SENT"]
+
+
+async def test_a_metadata_message_keeps_no_body_and_reaches_no_model(bench: Bench) -> None:
+    async with bench.client() as call:
+        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", letter("secret body"))])
+        await call("ingest", {"envelopes": [envelope("a1", text="A letter"), envelope("a2", text="Another")]})
+    first, second = await stored(bench)
+    assert (first.normalized_text, first.subject, first.archive_key) == (None, "A letter", "a1")
+    assert (second.normalized_text, second.subject, second.archive_key) == (None, "Another", None)
+    assert await queued(bench) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"archive_key": "gone", "sha256": "0" * 64}, "payload.raw.archive_key"),
+        ({"archive_key": "a1", "sha256": "0" * 64}, "payload.raw.sha256"),
+    ],
+)
+async def test_a_reference_that_does_not_hold_is_refused(bench: Bench, raw: dict[str, str], field: str) -> None:
+    async with bench.client() as call:
+        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", letter())])
+        with pytest.raises(BadInput) as refused:
+            await call("ingest", envelope("a1", raw=raw))
+    assert refused.value.field == field
+    assert await counts(bench.database) == (0, 0, 0)
+
+
+async def test_somebody_elses_archive_is_no_reference(bench: Bench) -> None:
+    raw = letter()
+    reference = {"archive_key": "a1", "sha256": hashlib.sha256(raw).hexdigest()}
+    async with bench.client() as call:
+        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw)])
+        with pytest.raises(BadInput, match=r"holds no such message of you@example\.org"):
+            await call("ingest", envelope("a1", identity="you@example.org", raw=reference))
+
+
+@pytest.mark.req("BF-13")
+async def test_a_duplicate_is_a_success_with_the_first_id_however_it_comes(bench: Bench) -> None:
+    bare = envelope("a1")
+    del bare["control"]["idempotency_key"]
+    async with bench.client() as call:
+        first = await call("ingest", envelope("a1"))
+        again = await call("ingest", bare)
+        batch = await call("ingest", {"envelopes": [envelope("b"), bare, envelope("b"), envelope("a1")]})
+    assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
+    results = batch["results"]
+    assert [result["duplicate"] for result in results] == [False, True, True, True]
+    assert results[0]["request_id"] == results[2]["request_id"]
+    assert {results[1]["request_id"], results[3]["request_id"]} == {first["request_id"]}
+    query = select(ingest_inbox.c.idempotency_key, ingest_inbox.c.duplicates)
+    inbox = await bench.database.read(lambda tx: {key: repeats for key, repeats in tx.execute(query)})
+    assert inbox == {f"gmail:{ME}:a1": 3, f"gmail:{ME}:b": 1}
+
+
+async def test_equal_content_is_not_equal_mail(bench: Bench) -> None:
+    same = inline(letter("You have a new statement."))
+    async with bench.client() as call:
+        answers = await call("ingest", {"envelopes": [envelope(f"m{n}", raw=same) for n in range(3)]})
+    assert [result["duplicate"] for result in answers["results"]] == [False, False, False]
+    assert await counts(bench.database) == (3, 3, 3)
+
+
+async def test_one_wrong_envelope_does_not_sink_the_others(bench: Bench) -> None:
+    wrong = envelope("bad")
+    wrong["control"]["policy_tier"] = "urgent"
+    gone = envelope("gone", raw={"archive_key": "gone", "sha256": "0" * 64})
+    async with bench.client() as call:
+        answers = await call("ingest", {"envelopes": [envelope("a"), wrong, gone, {"a": 1}, None, envelope("b")]})
+    statuses = [result["status"] for result in answers["results"]]
+    assert statuses == ["accepted", "rejected", "rejected", "rejected", "rejected", "accepted"]
+    fields = [result["error"]["field"] for result in answers["results"] if result["status"] == "rejected"]
+    assert fields == ["control.policy_tier", "payload.raw.archive_key", "schema_version", "envelope"]
+    assert {row.external_event_id for row in await stored(bench)} == {"a", "b"}
+
+
+async def test_mail_of_one_tier_is_queued_in_the_order_in_which_it_was_accepted(bench: Bench) -> None:
+    ids = [f"m{n}" for n in Random(1).sample(range(100), 60)]
+    async with bench.client() as call:
+        for start in (0, 30):
+            some = ids[start : start + 30]
+            await call("ingest", {"envelopes": [envelope(one, raw=inline(letter(one))) for one in some]})
+    by_id = {row.id: row.external_event_id for row in await stored(bench)}
+    assert [by_id[json.loads(job.payload_json)["message_id"]] for job in await queued(bench)] == ids
+
+
+async def test_the_same_mail_from_many_sides_at_once_is_stored_once(bench: Bench, database_url: str) -> None:
+    """Several Switchboards on one database, duplicated and reordered deliveries."""
+    others = [await connect(database_url) for _ in range(3)]
+    random, ids = Random(7), [f"m{n}" for n in range(60)]
+    caller = Caller(Role.CONNECTOR, "test")
+
+    async def deliver(database: Database) -> list[str]:
+        queue = type(bench.queue)(database, bench.queue.catalogue, bench.queue.clock)
+        ingest = Ingest(database, bench.archive, queue, BACKFILL, FlatMeter())
+        answers: dict[str, str] = {}
+        for _ in range(3):
+            some = random.sample(ids, 40)
+            for one, result in zip(some, await ingest.take([envelope(one) for one in some], caller), strict=True):
+                assert isinstance(result, Accepted)
+                assert answers.setdefault(one, result.request_id) == result.request_id
+        rest = await ingest.take([envelope(one) for one in ids], caller)
+        return [result.request_id for result in rest if isinstance(result, Accepted)]
+
+    try:
+        answers = await asyncio.gather(*(deliver(database) for database in [bench.database, *others]))
+    finally:
+        for database in others:
+            await database.close()
+    assert len(answers[0]) == len(set(answers[0])) == 60
+    assert all(answer == answers[0] for answer in answers)
+    assert await counts(bench.database) == (60, 60, 0)
+
+
+@pytest.mark.req("BF-3")
+async def test_a_token_for_one_mailbox_brings_mail_of_that_one_only(bench: Bench) -> None:
+    async with bench.client(endpoint_identity=ME) as call:
+        await call("ingest", envelope("a1"))
+        with pytest.raises(NotAllowed, match=f"speaks for {ME} only"):
+            await call("ingest", envelope("a2", identity="you@example.org"))
+        with pytest.raises(BadInput, match=r"control\.idempotency_key: must begin with gmail:"):
+            await call("ingest", envelope("a3", idempotency_key="gmail:you@example.org:a3"))
+        with pytest.raises(NotAllowed):
+            await call("archive.store", endpoint_identity="you@example.org", messages=[mail("a1", letter())])
+    assert (await counts(bench.database))[0] == 1
+
+
+async def test_envelopes_beside_an_envelope_are_refused(bench: Bench) -> None:
+    async with bench.client() as call:
+        with pytest.raises(BadInput) as refused:
+            await call("ingest", {**envelope("a"), "envelopes": [envelope("b")]})
+        assert refused.value.field == "control"
+        for wrong in ([], [envelope(str(n)) for n in range(101)], "text"):
+            with pytest.raises(BadInput) as refused:
+                await call("ingest", {"envelopes": wrong})
+            assert refused.value.field == "envelopes"
+    assert await counts(bench.database) == (0, 0, 0)
+
+
+async def test_mail_for_a_channel_that_is_no_mailbox_can_bring_metadata_only(bench: Bench, tmp_path: Path) -> None:
+    async with bench.client() as call:
+        assert (await call("ingest", envelope("a1", identity="room 7")))["status"] == "accepted"
+        with pytest.raises(BadInput) as refused:
+            await call("ingest", envelope("a2", identity="room 7", raw=inline(letter())))
+    assert refused.value.field == "source.endpoint_identity"
+
+
+@pytest.mark.req("BF-21")
+async def test_full_mail_is_filed_under_the_category_that_decides_how_long_it_is_kept(bench: Bench) -> None:
+    bank = b"From: Bank <service@bigbank.example>\r\nSubject: Your account statement for May\r\n\r\n."
+    friend = b"From: Ann <ann@example.org>\r\nTo: me@example.org\r\nSubject: dinner\r\n\r\nAt eight?"
+    known = {"address": "ann@example.org", "source": "csv", "added_at": bench.queue.clock.now()}
+    await bench.database.write(lambda tx: tx.execute(contacts.insert().values(known)))
+    async with bench.client() as call:
+        await call("ingest", envelope("bank", raw=inline(bank)))
+        await call("ingest", envelope("friend", raw=inline(friend)))
+        await call("ingest", envelope("metadata"))
+    kinds = {row.external_event_id: row.category for row in await stored(bench)}
+    assert kinds == {"bank": "finance", "friend": "relationship", "metadata": None}
+
+
+def mail(gmail_id: str, raw: bytes, labels: list[str] | None = None) -> dict[str, Any]:
+    base = {"gmail_id": gmail_id, "internal_date": 1_767_268_800_000, "raw": inline(raw)["base64"]}
+    return base if labels is None else {**base, "labels": labels}

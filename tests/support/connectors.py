@@ -1,0 +1,201 @@
+"""The passes of a connector between a Gmail stand-in and a real Switchboard, in one process and on one clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from sqlalchemy import select
+
+from postroom.connectors.calling import Connect, in_memory
+from postroom.connectors.config import ConnectorConfig
+from postroom.connectors.gmail.passes import GmailPasses, Mailbox
+from postroom.connectors.selection import CategorySelector
+from postroom.db import Database, Tx
+from postroom.db.tables.backfill import BACKFILL_JOBS
+from postroom.db.tables.mail import messages, policy_rules
+from postroom.db.tables.queue import jobs as queued
+from postroom.domain.clock import ManualClock
+from postroom.domain.ids import new_id
+from postroom.domain.roles import Caller, Role
+from postroom.gmail.client import GmailClient
+from postroom.gmail.sim.list_source import ListedMail, ListSource
+from postroom.gmail.sim.model import MailSource
+from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mail.policy_seed import RULES
+from postroom.switchboard.protocol import server_for
+from tests.support.gmail_client import client_of
+from tests.support.sim_mail import OWNER, letter
+from tests.support.switchboards import Bench, FlatMeter, open_bench
+
+NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
+MINUTE_MS = 60_000
+
+
+def ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000)
+
+
+def listed(number: int, received_ms: int, labels: Iterable[str] = ("INBOX",), **letter_parts: Any) -> ListedMail:
+    headers = {"Message-ID": f"<{number}@x.example>", **letter_parts.pop("headers", {})}
+    raw = letter(letter_parts.pop("subject", f"Letter {number}"), headers=headers, **letter_parts)
+    return ListedMail(raw, received_ms, label_ids=frozenset(labels))
+
+
+def source_of(mails: Iterable[ListedMail]) -> ListSource:
+    return ListSource(sorted(mails, key=lambda mail: mail.internal_date), email=OWNER)
+
+
+class Losses:
+    """What goes wrong between a connector and its Switchboard: calls that never arrive, and answers that are lost."""
+
+    def __init__(self, seed: int, probability: float, on: frozenset[str] | None = None) -> None:
+        self._dice = random.Random(seed)
+        self._probability = probability
+        self._on = on
+        self.lost: list[str] = []
+        self.before_call: Callable[[str, dict[str, Any]], Any] | None = None
+
+    def strikes(self, tool: str) -> bool:
+        return (self._on is None or tool in self._on) and self._dice.random() < self._probability
+
+    def wrap(self, connect: Connect) -> Connect:
+        @asynccontextmanager
+        async def broken() -> AsyncIterator[Any]:
+            async with connect() as client:
+                yield _Lossy(client, self)
+
+        return broken
+
+
+@dataclass
+class _Lossy:
+    client: Any
+    losses: Losses
+
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> Any:
+        if self.losses.before_call is not None:
+            await self.losses.before_call(tool, arguments)
+        if self.losses.strikes(tool):
+            self.losses.lost.append(f"before {tool}")
+            raise httpx2.ConnectError("lost")
+        result = await self.client.call_tool(tool, arguments)
+        if self.losses.strikes(tool):
+            self.losses.lost.append(f"after {tool}")
+            raise httpx2.ReadError("lost")
+        if self.losses.strikes(tool):
+            self.losses.lost.append(f"twice {tool}")
+            result = await self.client.call_tool(tool, arguments)
+        return result
+
+
+@dataclass
+class Stage:
+    sim: Sim
+    bench: Bench
+    client: GmailClient
+    clock: ManualClock
+    folder: Path
+    config: ConnectorConfig
+    losses: Losses | None = None
+    patience_s: float | None = None
+    passes: GmailPasses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self, name: str = "connector one") -> GmailPasses:
+        """A new connector on the same folder, as after a crash."""
+        connect = in_memory(server_for(self.bench.toolbox, Caller(Role.CONNECTOR, name)))
+        self.passes = GmailPasses(
+            Mailbox(
+                identity=self.sim.email,
+                connect=self.losses.wrap(connect) if self.losses else connect,
+                client=self.client,
+                folder=self.folder,
+                clock=self.clock,
+                selector=CategorySelector(),
+                instance=name,
+                config=self.config,
+                patience_s=self.patience_s,
+            )
+        )
+        return self.passes
+
+    def deliver(self, subject: str = "New", labels: Iterable[str] = ("INBOX", "UNREAD"), **parts: Any) -> str:
+        return self.sim.control.deliver(letter(subject, **parts), frozenset(labels), internal_date=ms(self.clock.now()))
+
+    async def rows(self) -> dict[str, Any]:
+        """What the Switchboard has taken in, by Gmail id."""
+        found = await self.bench.database.read(lambda tx: tx.execute(select(messages)).all())
+        return {row.external_event_id: row for row in found}
+
+    async def queue(self) -> list[Any]:
+        return await self.bench.database.read(
+            lambda tx: list(tx.execute(select(queued).where(queued.c.type == "classify").order_by(queued.c.seq)))
+        )
+
+    async def calls(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """As the dashboard."""
+        async with self.bench.client(Role.DASHBOARD) as call:
+            return await call(tool, arguments)
+
+    async def create_job(self, first: date, last: date, **more: Any) -> str:
+        given = {
+            "connector_type": "gmail",
+            "endpoint_identity": self.sim.email,
+            "target_categories": [],
+            "date_from": first.isoformat(),
+            "date_to": last.isoformat(),
+            "rate_limit_per_hour": 100_000,
+            "daily_cost_cap_cents": 100_000,
+            **more,
+        }
+        return str((await self.calls("create_backfill_job", **given))["job_id"])
+
+    async def job(self, job_id: str) -> Any:
+        def read(tx: Tx) -> Any:
+            jobs = BACKFILL_JOBS[tx.dialect]
+            return tx.execute(select(jobs).where(jobs.c.id == job_id)).one()
+
+        return await self.bench.database.read(read)
+
+
+def seed_policy(tx: Tx) -> None:
+    tx.execute(
+        policy_rules.insert(),
+        [
+            {"id": new_id(), "position": number, "enabled": True, "updated_at": NOW, **rule}
+            for number, rule in enumerate(RULES)
+        ],
+    )
+
+
+@asynccontextmanager
+async def staged(
+    source: MailSource,
+    database: Database,
+    folder: Path,
+    *,
+    clock: ManualClock | None = None,
+    losses: Losses | None = None,
+    meter: FlatMeter | None = None,
+    patience_s: float | None = None,
+    **config: Any,
+) -> AsyncIterator[Stage]:
+    clock = clock or ManualClock(NOW)
+    async with AsyncExitStack() as stack:
+        sim = await stack.enter_async_context(running_sim(source, clock=clock))
+        bench = await stack.enter_async_context(open_bench(database, folder, clock, meter))
+        await bench.account(sim.email)
+        await database.write(seed_policy)
+        client = await stack.enter_async_context(client_of(sim, clock=clock))
+        stage = Stage(sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s)
+        await stage.passes.pulse.beat() if losses is None else None
+        yield stage
