@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.support.archives import opened_store
+
 from benchmarks.gmail_clients import FixedToken
 from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.model import IncomingMail, Provenance
@@ -34,7 +36,6 @@ from postroom.settings import SyncSettings
 from postroom.sync.account_sync import account_sync
 from postroom.sync.engine import SyncEngine
 from postroom.sync.progress import Phase
-from postroom.sync.store import opened_store
 from postroom.telemetry import logs
 
 _PEER_BATCH = 50

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support import virtual_time
+from tests.support.archives import opened_store
 from tests.support.in_process_sim import in_process_sim
 from tests.support.sync_world import letters
 from tests.support.virtual_time import VirtualClock
@@ -24,7 +25,6 @@ from postroom.gmail.limiter import limiter_for
 from postroom.gmail.quota import PROFILES, Method, ProfileName
 from postroom.settings import SyncSettings
 from postroom.sync.account_sync import account_sync
-from postroom.sync.store import opened_store
 
 _LAST_MAIL = datetime(2025, 12, 30, tzinfo=UTC)
 _BEYOND = 1.2

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from postroom.accounts.access import GmailAccess
+from postroom.archive.sharing import SharedArchive
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.gmail.grants import GrantStore
@@ -21,7 +22,6 @@ from postroom.switchboard.jobs import CLASSIFY
 from postroom.sync import jobs
 from postroom.sync.archiver.service import ArchiverService
 from postroom.sync.service import SyncService
-from postroom.sync.sharing import SharedArchive
 from postroom.vault import Vault
 
 if TYPE_CHECKING:

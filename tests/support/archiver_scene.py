@@ -12,6 +12,7 @@ from pathlib import Path
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.archive.certificates import Action, Certificate, Removal, list_certificates, path_of
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.sharing import SharedArchive
 from postroom.archive.store import Archive
 from postroom.db import Database, Tx
 from postroom.domain.clock import SystemClock
@@ -21,7 +22,6 @@ from postroom.settings import ArchiverSettings, ArchiveSettings
 from postroom.sync import state
 from postroom.sync.archiver.policy import policy_of
 from postroom.sync.archiver.run import Archiver, ArchiveReport, Site, archiving
-from postroom.sync.sharing import SharedArchive
 from postroom.sync.slices import Granularity, Slice
 from tests.support.gmail_client import EagerClock, client_of
 from tests.support.sim_mail import HOUR_MS, OWNER, START_MS

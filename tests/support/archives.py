@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.service import owned_archive
 from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.settings import ArchiveSettings
 
 ME = "me@example.org"
 
@@ -31,3 +37,10 @@ def letter(body: str = "Hello", *, message_id: str | None = "<a@example.org>", d
     head = f"From: Ann <ann@example.org>\r\nTo: {ME}\r\nSubject: A letter\r\nDate: {date} 12:00:00 +0000\r\n"
     named = f"Message-ID: {message_id}\r\n" if message_id else ""
     return f"{head}{named}\r\n{body}\r\n".encode()
+
+
+@asynccontextmanager
+async def opened_store(root: Path, email: str, purpose: str = "a test") -> AsyncIterator[AccountStore]:
+    """An account's part of the archive below `root`, owned until the block ends."""
+    async with owned_archive(root, ArchiveSettings(), purpose) as service:
+        yield service.of(email)

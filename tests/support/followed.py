@@ -13,6 +13,7 @@ import httpx2
 
 from postroom.accounts.history import Reader, claim_reader, cursor_of, move_cursor
 from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader
 from postroom.db import Database
@@ -29,7 +30,7 @@ from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity
 from postroom.sync.state import begin_walk
-from postroom.sync.store import ArchiveStore, opened_store
+from tests.support.archives import opened_store
 from tests.support.gmail_client import UNHURRIED, FixedToken
 from tests.support.in_process_sim import in_process_sim
 
@@ -40,7 +41,7 @@ class Followed:
     account: Account
     client: GmailClient
     control: Control
-    store: ArchiveStore
+    store: AccountStore
     root: Path
     clock: Clock
 
@@ -53,7 +54,7 @@ class Followed:
             await self.database.write(lambda tx: move_cursor(tx, reader, start, now))
         return reader
 
-    def bringer(self, store: ArchiveStore | None = None) -> Bringer:
+    def bringer(self, store: AccountStore | None = None) -> Bringer:
         """As a fresh process has it: it remembers no label."""
         keeper = LabelFollower(self.database, self.account.id, self.client, store or self.store)
         return Bringer(self.client, store or self.store, LabelNames(self.client, keeper))

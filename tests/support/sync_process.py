@@ -18,8 +18,8 @@ from postroom.gmail.client import connected
 from postroom.gmail.limiter import limiter_for
 from postroom.gmail.transport import TransportConfig
 from postroom.sync.account_sync import account_sync
-from postroom.sync.store import opened_store
 from postroom.telemetry import logs
+from tests.support.archives import opened_store
 from tests.support.gmail_client import UNHURRIED, FixedToken
 from tests.support.sync_world import settings_with
 

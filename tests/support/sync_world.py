@@ -14,6 +14,7 @@ from typing import Any
 
 from postroom.accounts.history import Reader
 from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.archive.account_store import AccountStore
 from postroom.archive.reading import ArchiveReader
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
@@ -30,9 +31,9 @@ from postroom.sync.account_sync import account_sync
 from postroom.sync.bringing import Bringer
 from postroom.sync.engine import MakeDeltas, SyncEngine
 from postroom.sync.state import SyncState, bad_of, get_state
-from postroom.sync.store import ArchiveStore, opened_store
 from postroom.telemetry import logs
 from tests.support import virtual_time
+from tests.support.archives import opened_store
 from tests.support.gmail_client import UNHURRIED, FixedToken
 from tests.support.in_process_sim import in_process_sim
 from tests.support.sim_mail import OWNER, letter
@@ -79,7 +80,7 @@ class World:
     database: Database
     account: Account
     client: GmailClient
-    store: ArchiveStore
+    store: AccountStore
     root: Path
     clock: Clock
 

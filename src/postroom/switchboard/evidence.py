@@ -76,7 +76,7 @@ async def _store_inline(archive: ArchiveService, envelopes: Wanted) -> dict[int,
                 by_account[account].append(number)
     for account, numbers in by_account.items():
         mails = await asyncio.to_thread(_decoded, [envelopes[number] for number in numbers])
-        stored = await archive.store(account, mails)
+        stored = await archive.of(account).store(mails)
         for number, proof in zip(numbers, stored, strict=True):
             answers[number] = (proof.key, proof.outcome is StoreOutcome.STORED)
     return answers

@@ -45,7 +45,7 @@ class Mailroom:
 
     async def store(self, identity: str, mails: Sequence[IncomingMail]) -> list[dict[str, Any]]:
         """Each is on disk when this returns."""
-        stored = await self._archive.store(_mailbox(identity), mails)
+        stored = await self._archive.of(_mailbox(identity)).store(mails)
         return [{"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value} for proof in stored]
 
     async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -68,10 +68,10 @@ class Mailroom:
         self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
     ) -> dict[str, list[str]]:
         """Record what changed at the source; answers with the ids that the archive does not have."""
-        account = _mailbox(identity)
-        unknown = await self._archive.set_labels(account, labels) if labels else set()
+        store = self._archive.of(_mailbox(identity))
+        unknown = await store.set_labels(labels) if labels else set()
         if deleted:
-            unknown |= await self._archive.mark_deleted(account, deleted, self._clock.now())
+            unknown |= await store.mark_deleted(deleted, self._clock.now())
         return {"unknown": sorted(unknown)}
 
     async def claim_history(self, identity: str, instance: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from postroom.accounts.history import Reader
 from postroom.accounts.store import Account
+from postroom.archive.account_store import AccountStore
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.client import GmailClient
@@ -18,7 +19,6 @@ from postroom.sync.bringing import Bringer
 from postroom.sync.deltas import DeltaReader, Deltas
 from postroom.sync.engine import Chore, SyncEngine
 from postroom.sync.reconcile import Reconciliation
-from postroom.sync.store import ArchiveStore
 
 
 def holder_of(root: Path) -> str:
@@ -28,7 +28,7 @@ def holder_of(root: Path) -> str:
 
 
 def account_sync(
-    database: Database, account: Account, client: GmailClient, store: ArchiveStore, settings: SyncSettings, clock: Clock
+    database: Database, account: Account, client: GmailClient, store: AccountStore, settings: SyncSettings, clock: Clock
 ) -> SyncEngine:
     alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
 

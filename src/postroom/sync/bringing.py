@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Provenance, Stored, StoreOutcome
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.gmail.client import GmailClient
@@ -15,7 +16,6 @@ from postroom.gmail.errors import Throttled, Unreachable
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Message
 from postroom.sync.labels import LabelNames
-from postroom.sync.store import ArchiveStore
 
 READER_VERSION = 1
 """Of the code that reads mail and stores it. Raise it with every change there, and bad messages are tried again."""
@@ -52,7 +52,7 @@ class Brought:
 
 
 class Bringer:
-    def __init__(self, client: GmailClient, store: ArchiveStore, names: LabelNames) -> None:
+    def __init__(self, client: GmailClient, store: AccountStore, names: LabelNames) -> None:
         self.client = client
         self.store = store
         self.names = names

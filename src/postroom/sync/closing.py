@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from postroom.accounts.history import Reader, renew_reader
+from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.sync import instruments
 from postroom.sync.progress import ProgressCounters
 from postroom.sync.state import SyncState, count, finish_slice
-from postroom.sync.store import ArchiveStore
 from postroom.sync.tally import SliceTallies, SliceTally
 from postroom.sync.weather import Weather
 from postroom.telemetry import logs
@@ -27,7 +27,7 @@ class SliceCloser:
     def __init__(
         self,
         database: Database,
-        store: ArchiveStore,
+        store: AccountStore,
         reader: Reader,
         state: SyncState,
         tallies: SliceTallies,

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from postroom.accounts.history import LEASE, Reader, claim_reader, cursor_of, move_cursor, release_reader, renew_reader
 from postroom.accounts.store import Account
+from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Retryable
@@ -24,7 +25,6 @@ from postroom.sync.labels import LabelNames
 from postroom.sync.planning import newest_end, plan_walk
 from postroom.sync.progress import Note, Phase, ProgressCounters, SyncProgress
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
-from postroom.sync.store import ArchiveStore
 from postroom.sync.tasks import first_error
 from postroom.sync.walk import Walk
 from postroom.sync.weather import Weather
@@ -57,7 +57,7 @@ class SyncEngine:
         database: Database,
         account: Account,
         client: GmailClient,
-        store: ArchiveStore,
+        store: AccountStore,
         settings: SyncSettings,
         clock: Clock,
         *,

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import delete, select
 
+from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
 from postroom.db.tables.sync import sync_labels
 from postroom.gmail.client import GmailClient
 from postroom.sync.label_changes import LabelChanges, changes_between
 from postroom.sync.labels import Names
 from postroom.sync.membership import align_label, strip_label
-from postroom.sync.store import ArchiveStore
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -26,7 +26,7 @@ log = logs.get(__name__)
 class LabelFollower:
     """What `LabelNames` asks to keep the archive's names in step."""
 
-    def __init__(self, database: Database, account_id: str, client: GmailClient, store: ArchiveStore) -> None:
+    def __init__(self, database: Database, account_id: str, client: GmailClient, store: AccountStore) -> None:
         self._database = database
         self._account_id = account_id
         self._client = client

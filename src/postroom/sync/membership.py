@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import Relabelling
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Gone, Refused
 from postroom.sync.id_set import IdSet
-from postroom.sync.store import ArchiveStore
 
 _AT_ONCE = 500
 
 T = TypeVar("T")
 
 
-async def align_label(client: GmailClient, store: ArchiveStore, label_id: str, name: str) -> int:
+async def align_label(client: GmailClient, store: AccountStore, label_id: str, name: str) -> int:
     """One label at a time, so that memory stays small; returns how many messages gained or lost it.
 
     What changes at the source meanwhile is in its history, which is read after this. Ids that the archive does not have
@@ -40,7 +40,7 @@ async def align_label(client: GmailClient, store: ArchiveStore, label_id: str, n
     return changed
 
 
-async def strip_label(store: ArchiveStore, name: str) -> int:
+async def strip_label(store: AccountStore, name: str) -> int:
     """No message at the source has it. Mail that is not there any more, or never was, keeps what it had."""
     members = await store.label_members(name)
     return await _change(store, [Relabelling(each, remove=frozenset({name})) for each in sorted(members)])
@@ -54,7 +54,7 @@ async def listed_ids(
         yield [ref.id for ref in page.messages]
 
 
-async def _change(store: ArchiveStore, changes: Sequence[Relabelling]) -> int:
+async def _change(store: AccountStore, changes: Sequence[Relabelling]) -> int:
     unknown = 0
     for some in _portions(changes):
         unknown += len(await store.change_labels(some))

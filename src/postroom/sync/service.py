@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account
+from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.ports import Lane
@@ -20,7 +21,6 @@ from postroom.sync.estimate import SyncEstimate, estimate
 from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
 from postroom.sync.progress import SyncProgress
-from postroom.sync.sharing import SharedArchive
 
 
 @dataclass(frozen=True)

@@ -92,13 +92,13 @@ def test_many_are_found_at_once_in_whichever_year(tmp_path: Path) -> None:
 async def test_the_loop_goes_on_while_the_archive_writes_and_the_owner_is_named(tmp_path: Path) -> None:
     mails = [at(datetime(2025, 1, 1, tzinfo=UTC), n) for n in range(300)]
     async with owned_archive(tmp_path, ArchiveSettings(), "the first") as service:
-        stores = [asyncio.create_task(service.store(ME, mails[n : n + 10])) for n in range(0, 300, 10)]
+        stores = [asyncio.create_task(service.of(ME).store(mails[n : n + 10])) for n in range(0, 300, 10)]
         with pytest.raises(Retryable, match="being written by `the first`"):
             async with owned_archive(tmp_path, ArchiveSettings(), "the second"):
                 pass
         stored = [proof for task in stores for proof in await task]
         assert [proof.key for proof in stored] == [mail.gmail_id for mail in mails]
         assert await service.read(lambda archive: archive.count(ME)) == 300
-        assert await service.mark_deleted(ME, ["m1", "zz"], datetime(2026, 1, 1, tzinfo=UTC)) == {"zz"}
+        assert await service.of(ME).mark_deleted(["m1", "zz"], datetime(2026, 1, 1, tzinfo=UTC)) == {"zz"}
     async with owned_archive(tmp_path, ArchiveSettings(), "the second"):
         pass

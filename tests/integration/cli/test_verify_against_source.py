@@ -15,7 +15,7 @@ from postroom.sync.bringing import Bringer
 from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice
-from postroom.sync.store import opened_store
+from tests.support.archives import opened_store
 from tests.support.command_line import postroom
 from tests.support.gmail_client import client_of
 from tests.support.sim_mail import HOUR_MS, OWNER, START_MS, letter, mailbox

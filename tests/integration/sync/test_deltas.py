@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from postroom.accounts.history import LEASE, ReaderElsewhere, ReaderLost, claim_reader, move_cursor
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
@@ -18,7 +19,6 @@ from postroom.gmail.sim.faults import Fault, Rule
 from postroom.sync.bringing import Beat, Bringer, Brought
 from postroom.sync.deltas import Deltas
 from postroom.sync.state import bad_of, get_state
-from postroom.sync.store import ArchiveStore
 from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import letter, mailbox
@@ -42,11 +42,11 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-class CrashingStore(ArchiveStore):
+class CrashingStore(AccountStore):
     """Does its work, and dies just after the named effect."""
 
     def __init__(self, scene: Followed, after: str) -> None:
-        super().__init__(scene.store._archive, scene.account.email)
+        super().__init__(scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive import preparing
+from postroom.archive import account_store, preparing
 from postroom.archive.model import IncomingMail
 from postroom.archive.preparing import PreparedMail
 from postroom.domain.errors import Retryable
 from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.sim.faults import Fault, Rule
-from postroom.sync import store as sync_store
 from postroom.sync.engine import SyncEngine
 from tests.support.sync_trace import check
 from tests.support.sync_world import World, captured_log, in_virtual_time, letters, settings_with
@@ -184,7 +183,7 @@ def test_a_message_that_the_archive_cannot_take_is_bad_and_its_neighbours_are_st
         return preparing.prepare(mail)
 
     async def story(world: World) -> None:
-        monkeypatch.setattr(sync_store, "prepare", prepare)
+        monkeypatch.setattr(account_store, "prepare", prepare)
         await world.sync(SMALL)
         assert await world.bad() == {poison}
         assert set(world.archived()) == set(world.truth()) - {poison}

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from postroom.archive.account_store import AccountStore
 from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
+from postroom.archive.sharing import SharedArchive
 from postroom.domain.errors import PostroomError
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Message
 from postroom.sync.archiver.source import Source
-from postroom.sync.sharing import SharedArchive
-from postroom.sync.store import ArchiveStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ async def compare(source: Source, archive: SharedArchive, email: str, messages: 
     return compared
 
 
-async def _compare_some(source: Source, store: ArchiveStore, ids: Sequence[str], compared: Compared) -> None:
+async def _compare_some(source: Source, store: AccountStore, ids: Sequence[str], compared: Compared) -> None:
     got: list[Message] = []
     for fetched in await source.client.get_messages(ids):
         match fetched:

@@ -20,6 +20,7 @@ from postroom.archive.certificates import Action, Certificate, Certificates, Res
 from postroom.archive.layout import account_name, folder_of
 from postroom.archive.model import ArchivedMessage, Provenance
 from postroom.archive.ownership import OwnedElsewhere, Ownership
+from postroom.archive.sharing import SharedArchive
 from postroom.archive.walking import portions
 from postroom.db import Database
 from postroom.domain.clock import Clock
@@ -33,7 +34,6 @@ from postroom.sync.archiver.candidates import Doubt, find_messages, read_back
 from postroom.sync.archiver.comparing import compare
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
 from postroom.sync.archiver.source import Source, open_source
-from postroom.sync.sharing import SharedArchive
 from postroom.sync.state import bad_of, get_state
 from postroom.telemetry import logs
 

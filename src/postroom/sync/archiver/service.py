@@ -11,6 +11,7 @@ from pathlib import Path
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account
 from postroom.archive.certificates import Action
+from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.ports import Lane
@@ -19,7 +20,6 @@ from postroom.sync.archiver.plan import ArchivePlan, make_plan
 from postroom.sync.archiver.policy import policy_of, require_enabled
 from postroom.sync.archiver.run import Archiver, Site, archiving
 from postroom.sync.archiver.selection import Policy
-from postroom.sync.sharing import SharedArchive
 from postroom.sync.state import bad_of, get_state
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from postroom.archive.ownership import OwnedElsewhere, Ownership
 from postroom.archive.reading import ArchiveReader
+from postroom.archive.sharing import SharedArchive
 from postroom.settings import ArchiveSettings
-from postroom.sync.sharing import SharedArchive
 from tests.support.archiver_scene import incoming
 from tests.support.sim_mail import OWNER, mailbox
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from postroom.sync.store import opened_store
-from tests.support.archives import ME, generated
+from tests.support.archives import ME, generated, opened_store
 
 
 async def test_mail_that_comes_while_the_last_commit_ends_is_stored(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The archive as the sync sees it: for one account, from the event loop, and never in its way.
+"""One account's part of an archive that this process owns, from the event loop and never in its way.
 
 Everything that touches the archive runs on one thread. It waits while the shard writers are behind, and so does whoever
 brings mail: that is the back-pressure. Mail that several workers bring at the same time goes to disk together.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,6 @@ from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.preparing import prepare
 from postroom.archive.store import Archive, Submission
 from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
-from postroom.settings import ArchiveSettings
 
 T = TypeVar("T")
 
@@ -47,13 +46,11 @@ class _Request:
             self.answer.set_exception(error)
 
 
-class ArchiveStore:
-    """One account's part of an archive that this process owns. `of` gives another account's, on the same thread."""
-
-    def __init__(self, archive: Archive, email: str, thread: ThreadPoolExecutor | None = None) -> None:
+class AccountStore:
+    def __init__(self, archive: Archive, email: str, thread: ThreadPoolExecutor) -> None:
         self.email = email
         self._archive = archive
-        self._thread = thread or ThreadPoolExecutor(1, "archive")
+        self._thread = thread
         self._waiting: deque[_Request] = deque()
         self._bringing: asyncio.Task[None] | None = None
         self._commits: set[asyncio.Task[None]] = set()
@@ -62,9 +59,6 @@ class ArchiveStore:
     @property
     def root(self) -> Path:
         return self._archive.root
-
-    def of(self, email: str) -> ArchiveStore:
-        return ArchiveStore(self._archive, email, self._thread)
 
     async def known(self, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already."""
@@ -140,14 +134,6 @@ class ArchiveStore:
             await asyncio.gather(self._bringing, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
 
-    async def close(self) -> None:
-        """After everybody has stopped bringing: checkpoint, and let the archive go."""
-        await self.drain()
-        try:
-            await self.run(lambda archive: archive.close())
-        finally:
-            self._thread.shutdown()
-
     def _begin(self) -> asyncio.Future[None]:
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way.add(end)
@@ -211,21 +197,3 @@ class ArchiveStore:
 async def _on_disk(submission: Submission) -> list[Stored]:
     """On another thread, so that the archive's own can prepare what comes next meanwhile."""
     return await asyncio.to_thread(submission.result)
-
-
-@asynccontextmanager
-async def opened_store(
-    root: Path, email: str, settings: ArchiveSettings | None = None, purpose: str = "postroom sync"
-) -> AsyncIterator[ArchiveStore]:
-    """The archive below `root`, owned by this process until the block ends."""
-    thread = ThreadPoolExecutor(1, "archive")
-    try:
-        archive = await asyncio.get_running_loop().run_in_executor(thread, Archive, root, settings, purpose)
-    except BaseException:
-        thread.shutdown(wait=False)
-        raise
-    store = ArchiveStore(archive, email, thread)
-    try:
-        yield store
-    finally:
-        await store.close()
