@@ -28,6 +28,7 @@ from pydantic_settings import (
 
 from postroom.domain.errors import BadInput
 
+OFF = "off"
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
 HOME_VARIABLE = "POSTROOM_HOME"
@@ -144,6 +145,8 @@ class RecurringSettings(Group):
     )
     bad_messages: str = Field("every 6h", description="try messages again that could not be had, when they are due")
     archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
+    live: str = Field("every 1m", description="take in new mail; where a connector of its own does that, it goes first")
+    backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
 
 
 class SwitchboardSettings(Group):
@@ -154,6 +157,9 @@ class SwitchboardSettings(Group):
         description="the address to listen on; anything but loopback is reachable by others: put TLS before it",
     )
     port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
+    url: str | None = Field(
+        None, pattern=r"^https?://", description="where a worker on another host finds it, `/mcp` included"
+    )
     request_bytes: int = Field(
         75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"
     )

@@ -13,7 +13,8 @@ from postroom.domain.clock import SystemClock
 from postroom.queue import Catalogue, JobQueue, Worker
 from postroom.settings import BackfillSettings, ModelSettings, WorkerSettings
 from postroom.switchboard.spending import JobSpending
-from postroom.triage.classify import CLASSIFY, Classifier
+from postroom.triage.classify import Classifier
+from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
 from postroom.vault import Vault
 from tests.support.models import INPUT_PRICE, OUTPUT_PRICE

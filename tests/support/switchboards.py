@@ -29,11 +29,11 @@ from postroom.settings import ArchiveSettings, BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, Backfill
 from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.jobs import CLASSIFY
 from postroom.switchboard.protocol import server_for
 from postroom.switchboard.serving import serving
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
+from postroom.triage.jobs import CLASSIFY
 from tests.support.envelopes import ME
 
 T = TypeVar("T")

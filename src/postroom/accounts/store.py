@@ -108,6 +108,11 @@ def get_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Acco
     return found
 
 
+def account_with_id(tx: Tx, account_id: str) -> Account | None:
+    row = tx.execute(select(accounts).where(accounts.c.id == account_id)).first()
+    return None if row is None else _account(row)
+
+
 def record_check(tx: Tx, account_id: str, now: datetime, error: str | None) -> None:
     """Note how the account is doing; None says that all is well."""
     status = AccountStatus.ACTIVE if error is None else AccountStatus.FAILING

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 
-from postroom.app import App, open_switchboard
+from postroom.app import App
 from postroom.cli.session import with_app
 from postroom.telemetry import logs, metrics
 
@@ -20,6 +20,8 @@ def switchboard() -> None:
     """
 
     async def run(app: App) -> None:
+        from postroom.app.serving import open_switchboard  # the web server takes a second to import
+
         metrics.configure()
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()

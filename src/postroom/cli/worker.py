@@ -24,14 +24,16 @@ def worker(
     """Run jobs. SIGTERM or Ctrl-C lets the running ones finish, hands the rest back, and ends."""
 
     async def run(app: App) -> None:
+        from postroom.app.working import open_worker  # models take a second to import
+
         metrics.configure()
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
-            worker = await app.worker(until_idle=once)
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, worker.stop)
-            await worker.run()
+            async with open_worker(app, until_idle=once) as worker:
+                loop = asyncio.get_running_loop()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, worker.stop)
+                await worker.run()
 
     with_app(run, is_service=True)
 

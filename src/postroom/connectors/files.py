@@ -25,26 +25,33 @@ def folder_of(home: Path, connector_type: str, endpoint_identity: str) -> Path:
     return home / FOLDER / f"{connector_type}-{name}"
 
 
+class FolderInUse(Fatal):
+    """Another connector for this mailbox is running on this home folder. Stop it first."""
+
+
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep a second connector for the same mailbox out of this folder; the kernel lets go however this process ends."""
+def held(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Keep a second connector for the same mailbox out of this folder; the kernel lets go however this process ends.
+
+    Workers share it: of the passes that write there, the queue runs one at a time.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Fatal(f"{folder} cannot be used: {error.strerror}. Check who owns the home folder.") from error
     try:
-        _lock(descriptor)
+        _lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int, kind: int) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Fatal("Another connector for this mailbox is running on this home folder. Stop it first.") from None
+        raise FolderInUse() from None
 
 
 def write_json(path: Path, value: Any) -> None:

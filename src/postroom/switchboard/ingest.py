@@ -15,6 +15,7 @@ from postroom.db import Database, Tx
 from postroom.domain.envelope import Envelope, parse_envelope
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import CLASSIFY
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller
 from postroom.queue import JobQueue, NewJob, QueueName
@@ -32,7 +33,6 @@ from postroom.switchboard.inbox import (
 )
 from postroom.switchboard.ingest_results import Accepted, Refused, Rejected, Result, outcome_of
 from postroom.switchboard.instruments import count_envelopes
-from postroom.switchboard.jobs import CLASSIFY
 from postroom.switchboard.toolbox import require_own_mailbox
 
 
@@ -173,7 +173,7 @@ def _classify(row: Mapping[str, Any]) -> NewJob:
     """Mail of a backfill job keeps its tier, in the queue that live mail leaves the slots of."""
     owner = row["account_id"] or row["endpoint_identity"]
     return NewJob(
-        CLASSIFY.name,
+        CLASSIFY,
         {"account_id": row["account_id"], "message_id": row["id"]},
         QueueName.LIVE if row["backfill_job_id"] is None else QueueName.HISTORY,
         row["policy_tier"],

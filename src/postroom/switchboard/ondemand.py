@@ -18,6 +18,7 @@ from postroom.archive.layout import account_name
 from postroom.archive.search import Hit, Search
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
+from postroom.domain import jobs
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller
 from postroom.queue import JobQueue, JobState, JobType, NewJob, RetryPolicy
@@ -27,7 +28,7 @@ from postroom.queue.model import FINISHED
 
 MOST_RESULTS = 50
 PATIENCE = timedelta(seconds=30)
-ON_DEMAND = JobType("ondemand.gmail", retry=RetryPolicy(max_attempts=2), time_limit=timedelta(minutes=2))
+ON_DEMAND = JobType(jobs.ON_DEMAND, retry=RetryPolicy(max_attempts=2), time_limit=timedelta(minutes=2))
 _LOOK_EVERY_S = 0.2
 
 

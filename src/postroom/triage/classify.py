@@ -7,7 +7,6 @@ call and its record may pay twice, and the books then say so.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Protocol
 
 from postroom.db import Tx
@@ -15,17 +14,13 @@ from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.metering import MOST_CALLS
 from postroom.domain.money import Micros
-from postroom.queue import JobContext, JobType, RetryPolicy
+from postroom.queue import JobContext
 from postroom.queue.model import Json
 from postroom.triage import records
 from postroom.triage.decision import Decision, UnusableAnswer, for_review, left_alone, read_answer
 from postroom.triage.model import Answer, CallFailed, ModelClient, ModelRefused
 from postroom.triage.prompt import question_about
 from postroom.triage.records import Message
-
-CLASSIFY = JobType(
-    "classify", retry=RetryPolicy(max_attempts=8, longest_delay=timedelta(hours=1)), time_limit=timedelta(minutes=15)
-)
 
 
 class Spending(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from postroom.app import CATALOGUE
+from postroom.app.jobs import CATALOGUE
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.queue import JobQueue, JobState, NewJob

@@ -18,17 +18,17 @@ from tests.support.connectors import Losses, source_of, staged
 @pytest.mark.req("BF-11", "BF-17", "JB-18")
 async def test_jobs_drive_the_passes(database: Database, tmp_path: Path) -> None:
     async with month_of(12, database, tmp_path) as stage:
-        assert (await DRIVERS["history.sync.gmail"](stage.passes, {})).result["ingested"] == 0
+        assert (await DRIVERS["history.sync.gmail"](stage.passes, {}))["ingested"] == 0
         assert stage.passes.sent_index_is_filled
         new = stage.deliver("New")
-        assert (await DRIVERS["history.sync.gmail"](stage.passes, {})).result["ingested"] == 1
+        assert (await DRIVERS["history.sync.gmail"](stage.passes, {}))["ingested"] == 1
         again = await DRIVERS["ingest.gmail"](stage.passes, {"message_ids": [new]})
-        assert (again.result["ingested"], again.result["duplicates"]) == (0, 1)
+        assert (again["ingested"], again["duplicates"]) == (0, 1)
         found = await DRIVERS["ondemand.gmail"](stage.passes, {"query": "subject:letter", "max_results": 5})
-        assert found.result["ingested"] == 5
+        assert found["ingested"] == 5
         await stage.create_job(FIRST, LAST)
         driven = await DRIVERS["backfill.gmail"](stage.passes, {})
-        assert (driven.result["status"], driven.again_after_s) == ("completed", None)
+        assert driven["status"] == "completed"
         assert len(await stage.rows()) == 13
 
 
@@ -37,8 +37,8 @@ async def test_a_backfill_that_has_to_wait_says_when_to_come_again(database: Dat
     async with month_of(8, database, tmp_path, patience_s=1.0) as stage:
         await stage.create_job(FIRST, LAST, rate_limit_per_hour=5)
         driven = await DRIVERS["backfill.gmail"](stage.passes, {})
-        assert driven.result["status"] == "active"
-        assert driven.again_after_s
+        assert driven["status"] == "active"
+        assert driven["retry_after"]
         assert len(await stage.rows()) == 5
 
 

@@ -13,6 +13,8 @@ import pytest
 from postroom.accounts.history import claim_reader
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.app import App, open_app
+from postroom.app.jobs import schedules
+from postroom.app.working import open_worker
 from postroom.archive.reading import ArchiveReader
 from postroom.archive.store import Archive
 from postroom.domain.errors import BadInput
@@ -21,7 +23,6 @@ from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, JobRecord, list_jobs
 from postroom.settings import ArchiverSettings, RecurringSettings, Settings, SyncSettings
-from postroom.sync import jobs
 from postroom.vault import Vault
 from tests.support.archiver_scene import CLOCK
 from tests.support.databases import SqliteFactory
@@ -52,9 +53,9 @@ async def app_with_account(
 
 async def run_worker(app: App) -> None:
     """What is due is fired first: a worker that ends when idle may do so before it looks."""
-    worker = await app.worker(until_idle=True)
-    await app.database.write(app.queue.fire_schedules)
-    await worker.run()
+    async with open_worker(app, until_idle=True) as worker:
+        await app.database.write(app.queue.fire_schedules)
+        await worker.run()
 
 
 async def job_of(app: App, job_type: str) -> JobRecord:
@@ -93,7 +94,7 @@ async def test_a_job_that_finds_the_archive_or_the_account_taken_ends_well_and_s
         assert "`postroom sync run`" in job.result["skipped"]
         now = CLOCK.now()
         await app.database.write(lambda tx: claim_reader(tx, account.id, "the connector", now))
-        await app.queue.enqueue(NewJob("sync.gmail", {"account": OWNER}, key=f"sync.gmail:{account.id}"))
+        await app.queue.enqueue(NewJob("sync.gmail", {"account_id": account.id}, key=f"sync.gmail:{account.id}"))
         await run_worker(app)
         assert "the connector" in (await job_of(app, "sync.gmail")).result["skipped"]
 
@@ -102,9 +103,9 @@ async def test_a_job_that_finds_the_archive_or_the_account_taken_ends_well_and_s
 async def test_the_archiver_has_no_schedule_until_it_is_enabled_and_runs_nothing_then(
     home: Path, sqlite_factory: SqliteFactory, sim: Sim
 ) -> None:
-    async with app_with_account(home, sqlite_factory, sim, recurring=RecurringSettings(sync="off")) as (app, _):
-        assert "archive.gmail" not in {each.name for each in jobs.schedules(app.settings)}
-        await app.queue.enqueue(NewJob("archive.gmail", {"account": OWNER}))
+    async with app_with_account(home, sqlite_factory, sim, recurring=RecurringSettings(sync="off")) as (app, account):
+        assert "archive.gmail" not in {each.name for each in schedules(app.settings)}
+        await app.queue.enqueue(NewJob("archive.gmail", {"account_id": account.id}))
         await run_worker(app)
         assert (await job_of(app, "archive.gmail")).result == {"skipped": "archiver.enabled is not set."}
         assert not await app.database.read(lambda tx: list_jobs(tx, JobFilter(type="sync.gmail")))
@@ -113,11 +114,12 @@ async def test_the_archiver_has_no_schedule_until_it_is_enabled_and_runs_nothing
 @pytest.mark.req("JB-6")
 async def test_a_schedule_that_is_turned_off_stops_firing(home: Path, sqlite_factory: SqliteFactory, sim: Sim) -> None:
     async with app_with_account(home, sqlite_factory, sim) as (app, _):
-        await app.worker()
-        changed = app.settings.model_copy(update={"recurring": RecurringSettings(sync="off", bad_messages="off")})
+        await app.declare_schedules()
+        nothing = RecurringSettings(sync="off", bad_messages="off", live="off")
+        changed = app.settings.model_copy(update={"recurring": nothing})
         async with open_app(changed) as other:
             await run_worker(other)
-            assert not await other.database.read(lambda tx: list_jobs(tx, JobFilter()))
+            assert not await other.database.read(lambda tx: list_jobs(tx, JobFilter(type="accounts.each")))
 
 
 async def test_a_cadence_that_nobody_understands_is_refused_when_the_worker_starts(
@@ -126,4 +128,4 @@ async def test_a_cadence_that_nobody_understands_is_refused_when_the_worker_star
     wrong = RecurringSettings(sync="now and then")
     async with app_with_account(home, sqlite_factory, sim, recurring=wrong) as (app, _):
         with pytest.raises(BadInput, match="now and then"):
-            await app.worker()
+            await app.declare_schedules()

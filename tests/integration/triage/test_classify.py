@@ -27,7 +27,8 @@ from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.model import find
 from postroom.switchboard.spending import JobSpending
 from postroom.triage import records
-from postroom.triage.classify import CLASSIFY, Classifier
+from postroom.triage.classify import Classifier
+from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import ModelClient
 from postroom.triage.sim.script import Answer, Fault
 from postroom.triage.sim.server import ModelSim

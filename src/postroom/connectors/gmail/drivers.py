@@ -9,12 +9,12 @@ ondemand.gmail      {"account_id", "query", "max_results"?}  -> on-demand pass
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from postroom.connectors.gmail.job_work import ACTIVE
 from postroom.connectors.gmail.on_demand import MOST_RESULTS
 from postroom.connectors.gmail.passes import GmailPasses
+from postroom.domain import jobs
 from postroom.domain.errors import BadInput
 
 BACKFILL_BUDGET_S = 240.0
@@ -22,50 +22,41 @@ BACKFILL_BUDGET_S = 240.0
 MOST_IDS = 500
 
 Payload = Mapping[str, Any]
+Result = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Driven:
-    """What a job did. With `again_after_s` there is more to do: the same job is due again after so many seconds."""
-
-    result: dict[str, Any]
-    again_after_s: float | None = None
-
-
-async def history_sync(passes: GmailPasses, payload: Payload) -> Driven:
+async def history_sync(passes: GmailPasses, payload: Payload) -> Result:
     tally = await passes.live()
     if not passes.sent_index_is_filled:
         await passes.fill_sent_index()
-    return Driven({name: value for name, value in asdict(tally).items() if isinstance(value, int)})
+    return {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
 
 
-async def ingest(passes: GmailPasses, payload: Payload) -> Driven:
+async def ingest(passes: GmailPasses, payload: Payload) -> Result:
     ids = payload.get("message_ids")
     if not isinstance(ids, list) or not 0 < len(ids) <= MOST_IDS or not all(isinstance(each, str) for each in ids):
         raise BadInput("message_ids", f"is a list of 1 to {MOST_IDS} Gmail ids")
     tally = await passes.ingest(ids)
-    return Driven({name: value for name, value in asdict(tally).items() if isinstance(value, int)})
+    return {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
 
 
-async def backfill(passes: GmailPasses, payload: Payload) -> Driven:
-    outcome = await passes.backfill(BACKFILL_BUDGET_S)
-    again = (outcome.retry_after or 0.0) if outcome.status == ACTIVE else None
-    return Driven(asdict(outcome), again)
+async def backfill(passes: GmailPasses, payload: Payload) -> Result:
+    return asdict(await passes.backfill(BACKFILL_BUDGET_S))
 
 
-async def on_demand(passes: GmailPasses, payload: Payload) -> Driven:
+async def on_demand(passes: GmailPasses, payload: Payload) -> Result:
     query, most = payload.get("query"), payload.get("max_results", MOST_RESULTS)
     if not isinstance(query, str):
         raise BadInput("query", "is missing")
     if not isinstance(most, int) or isinstance(most, bool):
         raise BadInput("max_results", "is a whole number")
-    return Driven(asdict(await passes.on_demand(query, most)))
+    return asdict(await passes.on_demand(query, most))
 
 
-DRIVERS: Mapping[str, Callable[[GmailPasses, Payload], Awaitable[Driven]]] = {
+DRIVERS: Mapping[str, Callable[[GmailPasses, Payload], Awaitable[Result]]] = {
     "history.sync.gmail": history_sync,
     "ingest.gmail": ingest,
     "backfill.gmail": backfill,
-    "ondemand.gmail": on_demand,
+    jobs.ON_DEMAND: on_demand,
 }
 """By job type."""

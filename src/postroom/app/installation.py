@@ -1,0 +1,85 @@
+"""An installation: its database, and the services that stand on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from postroom.accounts.access import GmailAccess
+from postroom.app.jobs import CATALOGUE, schedules
+from postroom.archive.sharing import SharedArchive
+from postroom.db import Database, connect
+from postroom.domain.clock import Clock, SystemClock
+from postroom.gmail.grants import GrantStore
+from postroom.mail.categories import shipped
+from postroom.queue import JobQueue
+from postroom.settings import Settings
+from postroom.switchboard.backfill.service import Backfill
+from postroom.sync.archiver.service import ArchiverService
+from postroom.sync.service import SyncService
+from postroom.vault import Vault
+
+if TYPE_CHECKING:
+    from postroom.switchboard.estimate import Estimator
+
+
+@dataclass(frozen=True)
+class App:
+    settings: Settings
+    database: Database
+    queue: JobQueue
+    vault: Vault
+    grants: GrantStore
+    gmail: GmailAccess
+    archive: SharedArchive
+    sync: SyncService
+    archiver: ArchiverService
+    backfill: Backfill
+    clock: Clock
+
+    async def declare_schedules(self) -> None:
+        await self.queue.declare_schedules(*schedules(self.settings))
+
+    def estimator(self) -> Estimator:
+        """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
+        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.triage.model import meter_for
+
+        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        return Estimator(
+            self.database, self.archive.root, mailboxes, shipped(), meter, self.settings.backfill, self.clock
+        )
+
+
+def open_vault(settings: Settings) -> Vault:
+    key = settings.vault_key
+    return Vault(settings.home, None if key is None else key.get_secret_value())
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncIterator[App]:
+    """Open the database and build what stands on it; everything is closed when the block ends."""
+    database = await connect(settings.database_url, settings.database)
+    try:
+        clock = clock or SystemClock()
+        vault = open_vault(settings)
+        grants = GrantStore(vault)
+        gmail = GmailAccess(database, grants, clock, settings.sync)
+        archive = SharedArchive(settings.home / "archive", settings.archive)
+        yield App(
+            settings=settings,
+            database=database,
+            queue=JobQueue(database, CATALOGUE, clock),
+            vault=vault,
+            grants=grants,
+            gmail=gmail,
+            archive=archive,
+            sync=SyncService(database, gmail, archive, settings, clock),
+            archiver=ArchiverService(database, gmail, archive, settings, clock),
+            backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
+            clock=clock,
+        )
+    finally:
+        await database.close()

@@ -1,0 +1,55 @@
+"""Every job type of the house, and what recurs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.queue import Catalogue, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue.retention import PRUNE, PRUNE_DAILY
+from postroom.settings import OFF, Settings
+from postroom.switchboard import contacts, retention
+from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE
+from postroom.switchboard.ondemand import ON_DEMAND
+from postroom.sync.jobs import ARCHIVE, BAD_RETRY, SYNC
+from postroom.triage.jobs import CLASSIFY
+
+_TEN_MINUTES = timedelta(minutes=10)
+_ONCE_MORE = RetryPolicy(max_attempts=2)
+"""For what comes again by itself a minute later."""
+
+HISTORY_SYNC = JobType("history.sync.gmail", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=100)
+INGEST = JobType("ingest.gmail", time_limit=_TEN_MINUTES)
+BACKFILL = JobType("backfill.gmail", KeyUse.REPEATABLE, _ONCE_MORE, _TEN_MINUTES, keep_completed=100)
+PASSES = (HISTORY_SYNC, INGEST, BACKFILL, ON_DEMAND)
+OF_ACCOUNTS = (SYNC, BAD_RETRY, ARCHIVE, HISTORY_SYNC, BACKFILL)
+"""Those that a schedule may start for each account."""
+
+CATALOGUE = Catalogue(
+    [
+        PRUNE,
+        retention.PRUNE,
+        UPKEEP,
+        contacts.EXPORT,
+        CLASSIFY,
+        EACH_ACCOUNT,
+        SYNC,
+        BAD_RETRY,
+        ARCHIVE,
+        *PASSES,
+    ]
+)
+
+
+def schedules(settings: Settings) -> list[Schedule]:
+    """What recurs, without what is switched off."""
+    recurring = settings.recurring
+    cadences = {
+        SYNC: recurring.sync,
+        BAD_RETRY: recurring.bad_messages,
+        ARCHIVE: recurring.archiver if settings.archiver.enabled else OFF,
+        HISTORY_SYNC: recurring.live,
+        BACKFILL: recurring.backfill if settings.backfill.enabled else OFF,
+    }
+    of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
+    return [PRUNE_DAILY, retention.PRUNE_DAILY, UPKEEP_EVERY_MINUTE, contacts.EXPORT_SCHEDULE, *of_accounts]

@@ -1,0 +1,108 @@
+"""The Switchboard of an installation: the tools on its services, and the process that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from postroom.app.installation import App
+from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.search import Search
+from postroom.archive.service import ArchiveService
+from postroom.domain.errors import Fatal
+from postroom.switchboard.assembly import Services, build_toolbox
+from postroom.switchboard.http import SwitchboardHttp
+from postroom.switchboard.ondemand import OnDemandSearch
+from postroom.switchboard.serving import is_loopback, serving
+from postroom.switchboard.toolbox import Toolbox
+from postroom.telemetry import logs
+from postroom.triage.model import meter_for
+
+log = logs.get(__name__)
+
+_ADDRESS = "switchboard.json"
+_ARCHIVE_PATIENCE_S = 60.0
+_LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class RunningSwitchboard:
+    url: str
+    toolbox: Toolbox
+
+
+def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
+    return build_toolbox(
+        Services(
+            app.queue,
+            archive,
+            search,
+            app.backfill,
+            meter_for(app.settings.model),
+            estimator=app.estimator(),
+            on_demand=OnDemandSearch(app.queue, search),
+        )
+    )
+
+
+@asynccontextmanager
+async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
+    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
+    settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
+    async with AsyncExitStack() as stack:
+        archive = await _owned_archive(app, stack)
+        search = stack.enter_context(Search(app.archive.root, app.clock))
+        toolbox = toolbox_of(app, archive, search)
+        http = SwitchboardHttp(
+            toolbox,
+            app.database,
+            app.clock,
+            request_bytes=settings.request_bytes,
+            is_loopback=is_loopback(settings.host),
+            metrics_token=None if token is None else token.get_secret_value(),
+        )
+        await app.declare_schedules()
+        await stack.enter_async_context(http.running())
+        url = await stack.enter_async_context(serving(http, settings.host, settings.port))
+        stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
+        yield RunningSwitchboard(url, toolbox)
+
+
+def running_address(home: Path) -> str | None:
+    """Where the Switchboard of this home serves, if one does; left behind by one that was killed."""
+    try:
+        return str(json.loads((home / _ADDRESS).read_text("utf-8"))["mcp"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+async def _owned_archive(app: App, stack: AsyncExitStack) -> ArchiveService:
+    """A worker may have the archive for the length of a job: that is waited out."""
+    deadline = app.clock.monotonic() + _ARCHIVE_PATIENCE_S
+    while True:
+        try:
+            return await stack.enter_async_context(app.archive.owned("postroom switchboard"))
+        except OwnedElsewhere as error:
+            if app.clock.monotonic() >= deadline:
+                raise
+            log.info("switchboard.waiting", problem=error.message)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+@contextmanager
+def _announced(home: Path, mcp: str) -> Iterator[None]:
+    path = home / _ADDRESS
+    fresh = path.with_suffix(".new")
+    try:
+        fresh.write_text(json.dumps({"mcp": mcp}), "utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise Fatal(f"{path} cannot be written: {error.strerror}. Check the home folder.") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""A worker of an installation: handlers for every job type, and what they need for as long as it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
+from postroom.accounts.store import Account
+from postroom.app.installation import App
+from postroom.app.jobs import OF_ACCOUNTS, PASSES
+from postroom.app.roads import Roads
+from postroom.archive.ownership import OwnedElsewhere
+from postroom.connectors.config import config_from
+from postroom.connectors.files import FolderInUse, folder_of, held
+from postroom.connectors.gmail.drivers import DRIVERS
+from postroom.connectors.gmail.passes import GmailPasses, Mailbox
+from postroom.connectors.selection import CategorySelector
+from postroom.gmail.ports import Lane
+from postroom.queue import Handler, JobContext, Worker
+from postroom.queue.model import Json
+from postroom.queue.retention import PRUNE, Retention, prune_handler
+from postroom.switchboard import contacts, retention
+from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
+from postroom.switchboard.ondemand import ON_DEMAND
+from postroom.switchboard.spending import JobSpending
+from postroom.sync import jobs as sync_jobs
+from postroom.triage.classify import Classifier
+from postroom.triage.jobs import CLASSIFY
+from postroom.triage.model import open_model
+
+_PATIENCE_S = 60.0
+"""How long a backfill job waits for its rate limit before it gives its slot back."""
+
+
+@asynccontextmanager
+async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Worker]:
+    """A worker for every job type, with the recurring schedules declared."""
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        roads = await stack.enter_async_context(Roads(app))
+        passes = _Passes(app, roads, stack)
+        settings = app.settings
+        handlers: dict[str, Handler] = {
+            PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            retention.PRUNE.name: retention.prune_handler(retention.RetentionRule.from_settings(settings.retention)),
+            UPKEEP.name: upkeep_handler(app.backfill),
+            contacts.EXPORT.name: contacts.export_handler(app.archive.root),
+            CLASSIFY.name: Classifier(model, JobSpending(settings.backfill, app.clock)),
+            EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            **sync_jobs.handlers(app.sync, app.archiver),
+            **{job_type.name: passes.handle for job_type in PASSES},
+        }
+        await app.declare_schedules()
+        yield Worker(app.queue, handlers, settings.worker, settings.queue, until_idle=until_idle)
+
+
+class _Passes:
+    """The passes of each account, made when they are first needed: a backfill's lease stays with them."""
+
+    def __init__(self, app: App, roads: Roads, stack: AsyncExitStack) -> None:
+        self._app = app
+        self._roads = roads
+        self._stack = stack
+        self._made: dict[str, GmailPasses] = {}
+
+    async def handle(self, context: JobContext) -> Json:
+        account = await account_of(context)
+        job_type = context.job.type
+        passes = await self._of(account)
+        async with AsyncExitStack() as stack:
+            try:
+                if job_type != ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
+                    stack.enter_context(held(self._folder(account), shared=True))
+                await stack.enter_async_context(self._roads.held())
+                return await DRIVERS[job_type](passes, context.job.payload)
+            except (FolderInUse, OwnedElsewhere) as error:
+                return {"skipped": error.message}
+
+    def _folder(self, account: Account) -> Path:
+        return folder_of(self._app.settings.home, "gmail", account.email)
+
+    async def _of(self, account: Account) -> GmailPasses:
+        if account.id not in self._made:
+            client = await self._stack.enter_async_context(self._app.gmail.client(account, Lane.LIVE))
+            self._made[account.id] = GmailPasses(
+                Mailbox(
+                    identity=account.email,
+                    connect=self._roads.connect(),
+                    client=client,
+                    folder=self._folder(account),
+                    clock=self._app.clock,
+                    selector=CategorySelector(),
+                    instance="worker",
+                    config=config_from(os.environ),
+                    patience_s=_PATIENCE_S,
+                )
+            )
+        return self._made[account.id]
