@@ -111,12 +111,14 @@ class SyncEngine:
         else:
             self._counters.messages_total = (await self._patiently(self._client.get_profile)).messages_total
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+        may_extend = True
         while True:
             try:
                 await self._walk(reader, state, deltas, chores)
-                if not await self._follow(deltas, chores, once):
+                if not await self._follow(deltas, chores, once=once, may_extend=may_extend):
                     return
-                state = await self._extend()
+                state = await self._extend(reader)
+                may_extend = not once  # what came since then is for another run
             except HistoryExpired:
                 _log.warning("history.expired", walk=state.walk)
                 state = await self._begin(reader, has_expired=True)
@@ -129,6 +131,7 @@ class SyncEngine:
 
         def begin(tx: Tx) -> SyncState:
             now = self._clock.now()
+            renew_reader(tx, reader, now)
             if has_expired or cursor_of(tx, self._account.id) is None:
                 move_cursor(tx, reader, plan.profile.history_id, now)
             return begin_walk(tx, self._account.id, plan.slices, plan.until, plan.granularity, now)
@@ -137,10 +140,15 @@ class SyncEngine:
         _log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
         return state
 
-    async def _extend(self) -> SyncState:
+    async def _extend(self, reader: Reader) -> SyncState:
         now = self._clock.now()
         until = newest_end(self._settings, now)
-        state = await self._database.write(lambda tx: extend_walk(tx, self._account.id, until, now))
+
+        def extend(tx: Tx) -> SyncState:
+            renew_reader(tx, reader, now)
+            return extend_walk(tx, self._account.id, until, now)
+
+        state = await self._database.write(extend)
         _log.info("walk.extended", walk=state.walk, until=state.until)
         return state
 
@@ -170,13 +178,13 @@ class SyncEngine:
         for work in (deltas.read, *chores):
             await self._patiently(work)
 
-    async def _follow(self, deltas: Deltas, chores: Sequence[Chore], once: bool) -> bool:
+    async def _follow(self, deltas: Deltas, chores: Sequence[Chore], *, once: bool, may_extend: bool) -> bool:
         """Read what changed, now and then. True when it is time to list the newest mail, so that the watermark follows;
         False when that is all."""
         self._counters.phase = Phase.FOLLOWING
         while True:
             await self._catch_up(deltas, chores)
-            if await self._is_time_to_extend():
+            if may_extend and await self._is_time_to_extend():
                 return True
             if once:
                 return False

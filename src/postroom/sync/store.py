@@ -70,6 +70,10 @@ class ArchiveStore:
         """Which of these are in the archive already."""
         return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
 
+    async def some_ids(self, count: int) -> list[str]:
+        """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
+        return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
+
     async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:
         """When this returns, they are on disk. The answers stand in the order of the mail."""
         if not mails:
