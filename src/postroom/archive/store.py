@@ -52,7 +52,11 @@ class Archive:
         self.root = root
         self._settings = settings or ArchiveSettings()
         self._ownership = Ownership(root, purpose)
-        self._catalogue = Catalogue(root)
+        try:
+            self._catalogue = Catalogue(root)
+        except BaseException:
+            self._ownership.release()
+            raise
         self._writers: dict[ShardName, ShardWriter] = {}
         self._readers: dict[ShardName, ShardReader] = {}
 
@@ -181,13 +185,16 @@ class Archive:
             self._catalogue.counted(name, count)
 
     def close(self) -> None:
-        self.checkpoint()
-        for writer in self._writers.values():
-            writer.close()
-        for reader in self._readers.values():
-            reader.close()
-        self._catalogue.close()
-        self._ownership.release()
+        """Whatever the last checkpoint says: what was stored is in the log, and the archive is free for the next."""
+        try:
+            self.checkpoint()
+        finally:
+            for writer in self._writers.values():
+                writer.close()
+            for reader in self._readers.values():
+                reader.close()
+            self._catalogue.close()
+            self._ownership.release()
 
     def __enter__(self) -> Archive:
         return self

@@ -223,10 +223,14 @@ async def opened_store(
 ) -> AsyncIterator[ArchiveStore]:
     """The archive below `root`, owned by this process until the block ends."""
     thread = ThreadPoolExecutor(1, "archive")
+    opening = asyncio.get_running_loop().run_in_executor(thread, Archive, root, settings, purpose)
     try:
-        archive = await asyncio.get_running_loop().run_in_executor(thread, Archive, root, settings, purpose)
+        archive = await asyncio.shield(opening)
     except BaseException:
-        thread.shutdown(wait=False)
+        await asyncio.wait([opening])  # the thread does not hear of a cancellation, and opens the archive all the same
+        if opening.exception() is None:
+            opening.result().close()
+        thread.shutdown()
         raise
     store = ArchiveStore(archive, email, thread)
     try:
