@@ -107,7 +107,10 @@ class SyncEngine:
         chores = self._make_chores(reader, self._bringer)
         state = await self._database.read(lambda tx: find_state(tx, self._account.id))
         if state is None:
-            state = await self._begin(reader, has_expired=False)
+            state = await self._begin(reader)
+        elif not await self._bringer.store.belongs_to(self._account.id, state.walk):
+            _log.warning("archive.not_the_one", walk=state.walk, watermark=state.watermark)
+            state = await self._begin(reader, is_new_archive=True)
         else:
             self._counters.messages_total = (await self._patiently(self._client.get_profile)).messages_total
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
@@ -121,9 +124,11 @@ class SyncEngine:
                 may_extend = not once  # what came since then is for another run
             except HistoryExpired:
                 _log.warning("history.expired", walk=state.walk)
+                # Before the walk begins: killed in between, the archive is still known to be the right one.
+                await self._bringer.store.mark(self._account.id, state.walk + 1)
                 state = await self._begin(reader, has_expired=True)
 
-    async def _begin(self, reader: Reader, *, has_expired: bool) -> SyncState:
+    async def _begin(self, reader: Reader, *, has_expired: bool = False, is_new_archive: bool = False) -> SyncState:
         """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
         self._counters.phase = Phase.PLANNING
         plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
@@ -134,9 +139,12 @@ class SyncEngine:
             renew_reader(tx, reader, now)
             if has_expired or cursor_of(tx, self._account.id) is None:
                 move_cursor(tx, reader, plan.profile.history_id, now)
-            return begin_walk(tx, self._account.id, plan.slices, plan.until, plan.granularity, now)
+            return begin_walk(
+                tx, self._account.id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
+            )
 
         state = await self._database.write(begin)
+        await self._bringer.store.mark(self._account.id, state.walk)
         _log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
         return state
 
