@@ -21,6 +21,7 @@ from postroom.settings import SyncSettings
 from postroom.sync.bringing import Bringer
 from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
+from postroom.sync.mailbox import require_mailbox
 from postroom.sync.planning import newest_end, plan_walk
 from postroom.sync.progress import Note, Phase, ProgressCounters, SyncProgress
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
@@ -97,10 +98,14 @@ class SyncEngine:
             await self._database.write(lambda tx: release_reader(tx, reader, self._clock.now()))
 
     async def _keep_lease(self, reader: Reader) -> None:
-        """Raises ReaderLost, and so ends the run, when another has taken over."""
+        """Raises ReaderLost, and so ends the run, when another has taken over. A database that is away for a while is
+        no reason: should somebody take over meanwhile, the fence tells, here and at every change."""
         while True:
             await self._clock.sleep(LEASE.total_seconds() / _RENEWALS_A_LEASE)
-            await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+            try:
+                await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+            except Retryable as error:
+                _log.warning("sync.lease_not_renewed", problem=error.message)
 
     async def _sync(self, reader: Reader, once: bool) -> None:
         deltas = self._make_deltas(reader, self._bringer)
@@ -112,7 +117,9 @@ class SyncEngine:
             _log.warning("archive.not_the_one", walk=state.walk, watermark=state.watermark)
             state = await self._begin(reader, is_new_archive=True)
         else:
-            self._counters.messages_total = (await self._patiently(self._client.get_profile)).messages_total
+            profile = await self._patiently(self._client.get_profile)
+            require_mailbox(profile, self._account)
+            self._counters.messages_total = profile.messages_total
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
         may_extend = True
         while True:
@@ -132,6 +139,7 @@ class SyncEngine:
         """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
         self._counters.phase = Phase.PLANNING
         plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
+        require_mailbox(plan.profile, self._account)
         self._counters.messages_total = plan.profile.messages_total
 
         def begin(tx: Tx) -> SyncState:
