@@ -92,10 +92,10 @@ class Bringer:
             if isinstance(error, Throttled | Unreachable):
                 raise error
         if any(isinstance(error, Retryable) for error in failed.values()) or (failed and not is_any_here):
-            await self._require_messages()
+            await self.require_messages()
 
-    async def _require_messages(self) -> None:
-        """Others that were had before can still be had: the profile and lists may go on while messages do not."""
+    async def require_messages(self) -> None:
+        """Raise unless others that were had before can still be had: lists may go on while messages do not."""
         await self.client.get_profile()
         others = await self.client.get_messages(await self.store.some_ids(_WITNESSES))
         problems = [each.error for each in others if isinstance(each, Failed)]
@@ -122,7 +122,7 @@ class Bringer:
             except Retryable:
                 raise
             except Exception as error:
-                brought |= Brought(failed={message.id: NotStorable(f"It could not be stored: {error}")})
+                brought |= Brought(failed={message.id: NotStorable(f"It could not be stored: {_without_mail(error)}")})
         if isinstance(first, PostroomError) and len(brought.failed) == len(messages):
             raise first
         return brought
@@ -136,6 +136,11 @@ class Bringer:
             labels=await self.names.names(message.label_ids),
             received=message.internal_date,
         )
+
+
+def _without_mail(error: Exception) -> str:
+    """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
+    return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
 def _answers(messages: Sequence[Message], stored: Sequence[Stored]) -> Brought:

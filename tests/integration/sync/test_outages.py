@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from postroom.accounts.history import Reader, renew_reader
+from postroom.db import Tx
+from postroom.domain.errors import Retryable
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Refused, Unavailable
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.settings import SyncSettings
-from postroom.sync import lister, listing
+from postroom.sync import closing, lister, listing
+from postroom.sync import engine as engine_module
 from postroom.sync.engine import Deltas
 from postroom.sync.slices import Slice
 from tests.support.sim_mail import letter
@@ -57,6 +62,25 @@ def test_an_outage_of_messages_during_the_first_walk_blames_none_of_them(tmp_pat
         assert world.archived() == world.truth()
 
     in_virtual_time(letters(250), tmp_path, story)
+
+
+@pytest.mark.req("SY-5", "SY-6")
+def test_messages_that_all_hang_are_waited_for_and_none_is_blamed(tmp_path: Path) -> None:
+    impatient = SMALL.model_copy(update={"stall_timeout_s": 40.0, "retry_budget": 2})
+
+    async def story(world: World) -> None:
+        engine = world.engine(impatient)
+        running = asyncio.create_task(engine.run(once=True))
+        while engine.progress().stored < 20:
+            await asyncio.sleep(0.1)
+        fault = world.control.add_fault(Rule(fault=Fault(kind="hang"), method="messages.get"))
+        await world.clock.sleep(1_500)
+        assert await world.bad() == set()
+        world.control.clear_faults(fault)
+        await running
+        assert world.archived() == world.truth()
+
+    in_virtual_time(letters(60), tmp_path, story, batch_size=1)
 
 
 @pytest.mark.req("SY-5")
@@ -117,3 +141,26 @@ def test_once_ends_also_where_the_newest_mail_is_listed_again_all_the_time(tmp_p
         assert (await world.state()).until >= world.clock.now().timestamp() - 1_000
 
     in_virtual_time(letters(30), tmp_path, story)
+
+
+@pytest.mark.req("SY-9")
+def test_a_database_that_is_away_for_a_while_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where a lease is renewed nor where a slice is closed."""
+
+    async def story(world: World) -> None:
+        turns = iter(range(1_000))
+
+        def now_and_then(tx: Tx, reader: Reader, now: datetime) -> None:
+            if next(turns) % 2 == 0:
+                raise Retryable("The database went away.")
+            renew_reader(tx, reader, now)
+
+        monkeypatch.setattr(engine_module, "renew_reader", now_and_then)
+        monkeypatch.setattr(closing, "renew_reader", now_and_then)
+        next(turns)  # the walk itself is begun undisturbed
+        await world.sync(SMALL)
+        assert world.archived() == world.truth()
+        state = await world.state()
+        assert state.watermark == state.until
+
+    in_virtual_time(letters(100), tmp_path, story)
