@@ -194,7 +194,7 @@ def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_versi
     )
     if again.rowcount == 0:
         values = {"reason": reason, "first_seen": now, "last_tried": now, "tries": 1, "reader_version": reader_version}
-        tx.execute(bad_messages.insert().values(account_id=account_id, gmail_id=gmail_id, **values))
+        tx.insert_missing(bad_messages, {"account_id": account_id, "gmail_id": gmail_id, **values})
 
 
 def forget_bad(tx: Tx, account_id: str, gmail_ids: Iterable[str]) -> int:
