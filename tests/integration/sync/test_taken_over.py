@@ -73,8 +73,8 @@ def test_it_splits_no_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             planned[:] = planned or await world.database.read(lambda tx: slices_of(tx, world.account.id))
             await take_over(world)
             halves = split(part)
-            assert halves is not None
-            raise TooDeep(halves)
+            if halves is not None:
+                raise TooDeep(halves)
             yield []
 
         monkeypatch.setattr(lister, "ids_of", too_deep)
