@@ -10,7 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from postroom.accounts.history import LEASE, Reader, claim_reader, cursor_of, move_cursor, release_reader, renew_reader
+from postroom.accounts.history import (
+    LEASE,
+    Duty,
+    Reader,
+    begin_cursor,
+    claim_reader,
+    cursor_of,
+    move_cursor,
+    release_reader,
+    renew_reader,
+)
 from postroom.accounts.store import Account
 from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
@@ -46,12 +56,20 @@ class Chore(Protocol):
         """Something to do now and then beside the sync; it decides itself whether it is due."""
 
 
+class _ReadElsewhere:
+    async def read(self) -> None:
+        """The connector does."""
+
+
 MakeDeltas = Callable[[Reader, Bringer], Deltas]
 MakeChores = Callable[[Reader, Bringer], Sequence[Chore]]
 
 
 class SyncEngine:
-    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart."""
+    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart.
+
+    Without `deltas`, somebody else reads the changes, a connector: the sync walks, and leaves the cursor alone.
+    """
 
     def __init__(
         self,
@@ -63,7 +81,7 @@ class SyncEngine:
         clock: Clock,
         *,
         holder: str,
-        deltas: MakeDeltas,
+        deltas: MakeDeltas | None,
         chores: MakeChores = lambda reader, bringer: (),
         note: Note = lambda messages, bad: None,
     ) -> None:
@@ -85,8 +103,9 @@ class SyncEngine:
     async def run(self, *, once: bool = False) -> None:
         """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
         logs.bind(account=self._account.id)
+        duty = Duty.WALK if self._make_deltas is None else Duty.CHANGES
         reader = await self._database.write(
-            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now())
+            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now(), duty=duty)
         )
         try:
             with first_error():
@@ -108,7 +127,7 @@ class SyncEngine:
                 _log.warning("sync.lease_not_renewed", problem=error.message)
 
     async def _sync(self, reader: Reader, once: bool) -> None:
-        deltas = self._make_deltas(reader, self._bringer)
+        deltas = _ReadElsewhere() if self._make_deltas is None else self._make_deltas(reader, self._bringer)
         chores = self._make_chores(reader, self._bringer)
         state = await self._database.read(lambda tx: find_state(tx, self._account.id))
         if state is None:
@@ -145,7 +164,9 @@ class SyncEngine:
         def begin(tx: Tx) -> SyncState:
             now = self._clock.now()
             renew_reader(tx, reader, now)
-            if has_expired or cursor_of(tx, self._account.id) is None:
+            if reader.duty is Duty.WALK:
+                begin_cursor(tx, self._account.id, plan.profile.history_id, now)
+            elif has_expired or cursor_of(tx, self._account.id) is None:
                 move_cursor(tx, reader, plan.profile.history_id, now)
             return begin_walk(
                 tx, self._account.id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
