@@ -38,6 +38,8 @@ def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.Monk
         ("[worker]\nconcurrency = 0", "worker.concurrency"),
         ("[worker]\nconcurrency = 'many'", "worker.concurrency"),
         ("[telemetry]\nmetrics_token = 'short'", "telemetry.metrics_token"),
+        ("[sync]\nsettle_s = inf", "sync.settle_s"),
+        ("[sync]\npoll_s = nan", "sync.poll_s"),
         ("home = '/elsewhere'", "home"),
         ("vault_key = 'beside what it locks'", "vault_key"),
     ],
