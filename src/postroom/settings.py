@@ -38,7 +38,7 @@ FILE_NAME = "postroom.toml"
 
 
 class Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DatabaseSettings(Group):
