@@ -160,6 +160,9 @@ class SwitchboardSettings(Group):
     url: str | None = Field(
         None, pattern=r"^https?://", description="where a worker on another host finds it, `/mcp` included"
     )
+    archive_wait_s: float = Field(
+        30.0, ge=0, description="how long a starting Switchboard waits for a worker's job to let go of the archive"
+    )
     request_bytes: int = Field(
         75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"
     )

@@ -164,6 +164,7 @@ class SwitchboardProcess:
             **{name: value for name, value in os.environ.items() if not name.startswith("POSTROOM_")},
             "POSTROOM_HOME": str(home),
             "POSTROOM_SWITCHBOARD__PORT": "0",
+            "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "0",
             "BACKFILL_ENABLED": "true",
         }
         if database_url is not None:
