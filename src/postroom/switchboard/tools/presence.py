@@ -17,7 +17,7 @@ from postroom.domain.envelope import Instant
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.registry import Heartbeat, record_heartbeat
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, Short
+from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, JsonObject, Short
 
 Counter = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -29,7 +29,7 @@ class HeartbeatArguments(Arguments):
     version: Short
     status: Short = Field(description="how it is doing, for example `running`")
     counters: dict[Short, Counter] = Field(default_factory=dict, max_length=100)
-    checkpoint: dict[Short, Any] | None = Field(None, max_length=20, description="how far its live pass has come")
+    checkpoint: JsonObject | None = Field(None, max_length=20, description="how far its live pass has come")
     capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
     policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
 
