@@ -261,6 +261,21 @@ async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Databas
         assert len(await stage.queue()) == 80
 
 
+@pytest.mark.req("BF-6", "BF-15")
+@pytest.mark.parametrize("lost", range(1, 5))
+async def test_a_report_whose_answer_is_lost_counts_once_however_often_it_is_repeated(
+    database: Database, tmp_path: Path, lost: int
+) -> None:
+    """Also on the way out, when what is done is told once more."""
+    losses = Losses(0, 0)
+    async with month_of(30, database, tmp_path, losses=losses, progress_interval=10) as stage:
+        job_id = await stage.create_job(FIRST, LAST)
+        losses.answers_to_lose["backfill.progress"] = lost
+        await until_ended(stage, job_id)
+        job = await stage.job(job_id)
+        assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", 30, 0)
+
+
 async def until_ended(stage: Stage, job_id: str) -> None:
     while (await stage.job(job_id)).status in ("pending", "active"):
         try:
