@@ -177,7 +177,7 @@ def archive_holds(tx: Tx, account_id: str, wanted: NewBackfill) -> bool:
 def _measured_tokens(tx: Tx, now: datetime) -> Tokens | None:
     """What calls of the last ninety days took on average, if there were enough of them."""
     calls = model_calls.c
-    recent = (calls.outcome == "answered") & (calls.created_at > now - timedelta(days=90))
+    recent = (calls.outcome == "answered") & (calls.input_tokens > 0) & (calls.created_at > now - timedelta(days=90))
     figures = select(func.count(), func.avg(calls.input_tokens), func.avg(calls.output_tokens)).where(recent)
     count, tokens_in, tokens_out = tx.execute(figures).one()
     return Tokens(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None
