@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account, get_account
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
-from postroom.db.tables.sync import history_cursors, sync_states
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.costmodel import Duration, duration
@@ -27,7 +26,7 @@ from postroom.gmail.ports import Lane
 from postroom.gmail.quota import PROFILES, Method
 from postroom.mail.categories import Categories
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.jobs import NewBackfill
+from postroom.switchboard.backfill.jobs import NewBackfill, checked
 from postroom.switchboard.backfill.model import BackfillJob, Mode
 from postroom.switchboard.counting import (
     FULL,
@@ -39,6 +38,7 @@ from postroom.switchboard.counting import (
     count_at_source,
     in_a_thread,
 )
+from postroom.switchboard.holdings import is_held
 
 INSTRUCTION_TOKENS = 600
 """What a prompt has besides the text of the mail, about."""
@@ -112,10 +112,10 @@ class Estimator:
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)
+        checked(self._settings, self._categories.selectable, wanted)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
         tally = Tally(wanted, self._categories, self._treat(), facts.known)
-        is_held = facts.is_held
-        counts = await (in_a_thread(self._root, tally) if is_held else count_at_source(self._mailboxes, tally))
+        counts = await (in_a_thread(self._root, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
         return self._priced(wanted, counts, facts)
 
     def _priced(self, wanted: NewBackfill, counts: Counts, facts: _Facts) -> Estimate:
@@ -149,7 +149,7 @@ class Estimator:
     def _facts(self, tx: Tx, wanted: NewBackfill) -> _Facts:
         account = get_account(tx, wanted.endpoint_identity)
         known = frozenset(row.address for row in tx.execute(select(contacts.c.address)))
-        return _Facts(account, known, archive_holds(tx, account.id, wanted), _measured_tokens(tx, self._clock.now()))
+        return _Facts(account, known, is_held(tx, account.id, wanted.date_to), _measured_tokens(tx, self._clock.now()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +160,6 @@ class _Facts:
     known: Container[str]
     is_held: bool
     measured: Tokens | None
-
-
-def archive_holds(tx: Tx, account_id: str, wanted: NewBackfill) -> bool:
-    """Every message of the days is in the archive: the watermark has passed them, or changes are followed since."""
-    state = tx.execute(select(sync_states).where(sync_states.c.account_id == account_id)).first()
-    if state is None:
-        return False
-    after = wanted.date_to + timedelta(days=1)
-    end = int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp())
-    cursor = select(history_cursors.c.history_id).where(history_cursors.c.account_id == account_id)
-    follows = state.walked_at is not None and tx.execute(cursor).scalar() is not None
-    return bool(state.watermark >= end or follows)
 
 
 def _measured_tokens(tx: Tx, now: datetime) -> Tokens | None:

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, select
 
 from postroom.connectors.calling import SwitchboardAway
 from postroom.connectors.switchboard import Report
-from postroom.db import Database
+from postroom.db import Database, Tx
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.mail import messages
+from postroom.db.tables.sync import sync_states
 from postroom.domain.errors import Retryable
 from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.sim.faults import Fault, Rule
@@ -136,6 +140,35 @@ async def test_what_the_archive_has_is_not_fetched_again(database: Database, tmp
         assert stage.sim.control.state().calls["messages.get"] == fetched + 40, "headers, no bodies"
         assert len(await stage.rows()) == 40
         assert len(await stage.queue()) == 40
+
+
+@pytest.mark.req("BF-16")
+@pytest.mark.parametrize(("walked_to", "asked"), [(LAST + DAY, 0), (LAST, 40)])
+async def test_where_the_archive_holds_the_days_the_source_is_not_asked(
+    database: Database, tmp_path: Path, walked_to: date, asked: int
+) -> None:
+    async with month_of(40, database, tmp_path) as stage:
+        await stage.create_job(FIRST, LAST)
+        await stage.passes.backfill()
+        await database.write(lambda tx: tx.execute(delete(messages)))
+        await database.write(lambda tx: walked(tx, walked_to))
+        before = dict(stage.sim.control.state().calls)
+        job_id = await stage.create_job(FIRST, LAST)
+        outcome = await stage.passes.backfill()
+        assert (outcome.job_id, outcome.status, outcome.processed) == (job_id, "completed", 40)
+        calls = stage.sim.control.state().calls
+        assert calls["messages.get"] - before["messages.get"] == asked
+        assert (calls["messages.list"] > before["messages.list"]) is bool(asked)
+        assert set(await stage.rows()) == set(eligible(stage))
+
+
+def walked(tx: Tx, day: date) -> None:
+    """As sync leaves it when its watermark has reached this day."""
+    [account_id] = tx.execute(select(accounts.c.id)).scalars()
+    mark, times = at(day) // 1_000, {"walk_started_at": NOW, "updated_at": NOW}
+    places = {"until": mark, "frontier": mark, "watermark": mark}
+    row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "granularity": "month", "counters": "{}"}
+    tx.execute(sync_states.insert().values(**row, **times, **places))
 
 
 @pytest.mark.req("BF-14", "BF-6")

@@ -95,6 +95,7 @@ async def walked_until(database: Database, account: str, day: date, clock: Manua
         "until": watermark,
         "frontier": watermark,
         "watermark": watermark,
+        "compared_walk": 0,
         "counters": "{}",
         "updated_at": clock.now(),
     }
