@@ -25,10 +25,10 @@ from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.domain.metering import Meter
 from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens, tariff_for
-from postroom.settings import ModelSettings
+from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
 from postroom.vault import Vault
 
-VAULT_ENTRY = "model.api_key"
+VAULT_ENTRY = MODEL_KEY_ENTRY
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
 _LONGEST_NAME = 200
