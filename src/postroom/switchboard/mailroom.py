@@ -163,7 +163,7 @@ def _walked(step: Step, headers: Sequence[str]) -> dict[str, Any]:
         "archive_key": message.key,
         "sha256": message.sha256,
         "size": message.size,
-        "internal_date": int(message.date.timestamp() * 1_000),
+        "internal_date": round(message.date.timestamp() * 1_000),
         "labels": list(message.labels),
         "deleted_at_source": message.deleted_at_source is not None,
         "headers": [
