@@ -94,6 +94,7 @@ class Work:
     _skipped: int = 0
     _total_processed: int = 0
     _total_skipped: int = 0
+    _unanswered: Report | None = None
     _reported_at: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,19 +161,30 @@ class Work:
 
     async def report(self, status: str | None = None, error: str | None = None) -> ProgressReply:
         """Tell what was done; raises Stop unless the job is still at work."""
+        if self._unanswered is not None:
+            await self._deliver(self._unanswered)
         self._seq += 1
         cursor = self.cursor.to_json() if self._begun else None
-        report = Report(
-            self.job.job_id, self.job.fence, self._seq, self._processed, self._skipped, cursor, status, error
+        reply = await self._deliver(
+            Report(self.job.job_id, self.job.fence, self._seq, self._processed, self._skipped, cursor, status, error)
         )
-        reply = await self._told(report)
-        self._total_processed, self._processed = self._total_processed + self._processed, 0
-        self._total_skipped, self._skipped = self._total_skipped + self._skipped, 0
-        self._reported_at = self.clock.monotonic()
         if status is None and reply.status != ACTIVE:
             raise Stop(reply.status)
         if status is None and not self.switchboard.backfill_enabled:
             raise Stop(SWITCHED_OFF)
+        return reply
+
+    async def _deliver(self, report: Report) -> ProgressReply:
+        """Until it is answered nobody knows whether it arrived, so it is repeated before anything else is told: under
+        another number its counts would be added twice."""
+        self._unanswered = report
+        reply = await self._told(report)
+        self._unanswered = None
+        self._processed -= report.processed
+        self._skipped -= report.skipped
+        self._total_processed += report.processed
+        self._total_skipped += report.skipped
+        self._reported_at = self.clock.monotonic()
         return reply
 
     async def _told(self, report: Report) -> ProgressReply:

@@ -1,9 +1,13 @@
 """The Switchboard: backfill jobs and their spend, ingested mail, connectors, tokens, the audit log, decisions."""
 
+from datetime import UTC, datetime
+
 import sqlalchemy as sa
 from alembic import op
 
 from postroom.db.types import Id, Instant, Json
+from postroom.domain.ids import new_id
+from postroom.mail.policy_seed import RULES
 
 revision = "0004"
 down_revision = "0003"
@@ -18,6 +22,7 @@ def upgrade() -> None:
     _switchboard()
     _guard_audit_log(on_postgres)
     _mail()
+    _seed_policy()
     _triage()
 
 
@@ -272,6 +277,17 @@ def _mail() -> None:
         sa.CheckConstraint("tier IN (1, 2, 3)", name="tier"),
     )
     op.create_index("policy_rules_position_idx", "policy_rules", ["position"])
+
+
+def _seed_policy() -> None:
+    """What an installation starts with. From then on the rules are its own: nothing writes over them by itself."""
+    columns = (("id", Id), ("position", sa.Integer), ("tier", sa.Integer), ("condition", Json), ("note", sa.Text))
+    rules = sa.table(
+        "policy_rules", *(sa.column(name, kind) for name, kind in columns), sa.column("updated_at", Instant)
+    )
+    now = datetime.now(UTC)
+    rows = [{"id": new_id(), "position": number, **rule, "updated_at": now} for number, rule in enumerate(RULES)]
+    op.bulk_insert(rules, rows)
 
 
 def _triage() -> None:
