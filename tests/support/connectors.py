@@ -19,16 +19,14 @@ from postroom.connectors.gmail.passes import GmailPasses, Mailbox
 from postroom.connectors.selection import CategorySelector
 from postroom.db import Database, Tx
 from postroom.db.tables.backfill import BACKFILL_JOBS
-from postroom.db.tables.mail import messages, policy_rules
+from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs as queued
 from postroom.domain.clock import ManualClock
-from postroom.domain.ids import new_id
 from postroom.domain.roles import Caller, Role
 from postroom.gmail.client import GmailClient
 from postroom.gmail.sim.list_source import ListedMail, ListSource
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.server import Sim, running_sim
-from postroom.mail.policy_seed import RULES
 from postroom.switchboard.protocol import server_for
 from tests.support.gmail_client import client_of
 from tests.support.sim_mail import OWNER, letter
@@ -167,16 +165,6 @@ class Stage:
         return await self.bench.database.read(read)
 
 
-def seed_policy(tx: Tx) -> None:
-    tx.execute(
-        policy_rules.insert(),
-        [
-            {"id": new_id(), "position": number, "enabled": True, "updated_at": NOW, **rule}
-            for number, rule in enumerate(RULES)
-        ],
-    )
-
-
 @asynccontextmanager
 async def staged(
     source: MailSource,
@@ -194,7 +182,6 @@ async def staged(
         sim = await stack.enter_async_context(running_sim(source, clock=clock))
         bench = await stack.enter_async_context(open_bench(database, folder, clock, meter))
         await bench.account(sim.email)
-        await database.write(seed_policy)
         client = await stack.enter_async_context(client_of(sim, clock=clock))
         stage = Stage(sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s)
         await stage.passes.pulse.beat() if losses is None else None

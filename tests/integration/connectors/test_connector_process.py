@@ -25,7 +25,7 @@ from postroom.domain.roles import Role
 from postroom.gmail.sim.list_source import ListSource
 from postroom.gmail.sim.server import Sim, running_sim
 from tests.support.connector_process import ConnectorProcess
-from tests.support.connectors import listed, ms, seed_policy, source_of
+from tests.support.connectors import listed, ms, source_of
 from tests.support.sim_mail import letter
 from tests.support.switchboards import Bench, open_bench, served
 
@@ -81,7 +81,6 @@ class House:
 async def house(source: ListSource, database: Database, path: Path, **variables: str) -> AsyncIterator[House]:
     async with running_sim(source) as sim, open_bench(database, path) as bench, served(bench) as url:
         await bench.account(sim.email)
-        await database.write(seed_policy)
         token = await bench.token(Role.CONNECTOR, endpoint_identity=sim.email)
         connector = ConnectorProcess(path / "connector", sim, url, token, **variables)
         try:
