@@ -16,7 +16,6 @@ from sqlalchemy import Select, select, update
 from postroom.accounts.store import NewAccount, add_account
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_spend
-from postroom.db.tables.sync import history_cursors
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
 from postroom.gmail.sim.control import TOKEN_HEADER
@@ -144,7 +143,6 @@ class Town:
         def write(tx: Tx) -> None:
             jobs = BACKFILL_JOBS[tx.dialect]
             tx.execute(update(jobs).where(jobs.c.lease_expires_at.is_not(None)).values(lease_expires_at=LONG_AGO))
-            tx.execute(update(history_cursors).values(lease_expires_at=LONG_AGO))
 
         await self.database.write(write)
 
