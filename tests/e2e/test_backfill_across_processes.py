@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from postroom.db.tables.backfill import backfill_spend
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.queue import jobs as queued
 from postroom.db.tables.switchboard import audit_log
@@ -29,11 +30,13 @@ from postroom.gmail.sim.command import build
 from postroom.mail.parsing import parse_headers
 from postroom.mail.policy import Treatment
 from postroom.mail.policy_seed import SEED
+from tests.support.databases import DatabaseFactory
 from tests.support.town import TODAY, YESTERDAY, Town, town
 
 FIRST, LAST = date(2017, 1, 1), date(2025, 12, 31)
 LEFT_OUT = {"DRAFT", "SENT", "SPAM", "TRASH", "CHAT"}
 SLOTS = 2
+ANSWER = {"action": "none", "confidence": 0.9, "reason": "Simulated."}
 ONLY_CLASSIFY = {"POSTROOM_RECURRING__LIVE": "off", "POSTROOM_RECURRING__BACKFILL": "off"}
 """The worker leaves the mailbox to the connector."""
 
@@ -194,14 +197,14 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
 ) -> None:
     dice = Random(6)
     variables = {"POSTROOM_BACKFILL__DAY_ZONE": YESTERDAY, "POSTROOM_WORKER__CONCURRENCY": str(SLOTS), **ONLY_CLASSIFY}
-    async with town(tmp_path, 200, seed=6, **variables) as place:
+    async with town(tmp_path, 150, seed=6, **variables) as place:
         await place.model.control("faults", kind="slow", seconds=0.05)
         await place.open(CONNECTOR_BACKFILL_PROGRESS_INTERVAL="6")
         connector, switchboard = place.connector, place.switchboard
-        story = await begin(place, cap_cents=60)
+        story = await begin(place, cap_cents=40)
         async with story.watched():
             await connector.start()
-            await story.reaches(dice.randrange(6, 24))
+            await story.reaches(dice.randrange(6, 18))
             await place.ask("backfill.pause", job_id=story.job_id)
             at = await story.done()
             await story.write(2)
@@ -211,15 +214,15 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
             await story.connector_dies()
 
             await connector.start()
-            await story.reaches(dice.randrange(40, 55))
+            await story.reaches(dice.randrange(28, 36))
             await story.connector_dies()
 
             await connector.start()
-            await story.reaches(dice.randrange(60, 75))
+            await story.reaches(dice.randrange(44, 52))
             await switchboard.kill()
             await switchboard.start()
             await story.becomes("cost_capped")
-            assert await story.done() < 150
+            assert await story.done() < 100
             await story.write(2)
             await story.all_live_is_in()
 
@@ -234,7 +237,7 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
             await story.write(1)
             await story.all_live_is_in()
             await story.all_is_decided()
-        await examine(story, expected_of(200, 6))
+        await examine(story, expected_of(150, 6))
         assert len(await place.spent_by_day(story.job_id)) == 2
         waited = await waits(story)
         record_property("live_wait_s", waited["live"])
@@ -247,3 +250,92 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
         assert done.count("lease_loss") >= 1
         for process in (connector, place.worker, switchboard):
             assert (await process.end())[0] == 0
+
+
+class Fate:
+    """Kills whoever it pleases, brings them back, and sees to it that somebody polls for a job that waits."""
+
+    def __init__(self, story: Story, dice: Random) -> None:
+        self._story = story
+        self._dice = dice
+        self.kills: Counter[str] = Counter()
+        self.turns = 0
+
+    async def strikes(self) -> None:
+        place = self._story.place
+        name = self._dice.choice(("connector", "switchboard", "worker"))
+        self.kills[name] += 1
+        match name:
+            case "connector":
+                await self._story.connector_dies()
+                await place.connector.start()
+            case "switchboard":
+                await place.switchboard.kill()
+                await asyncio.sleep(self._dice.random())
+                await place.switchboard.start()
+            case _:
+                await place.worker.kill()
+                await place.worker.start()
+
+    async def goes_on(self) -> None:
+        """What a minute between two polls would bring about, without the minute."""
+        status = await self._story.status()
+        if status == "cost_capped" and not self.turns and await self._is_spent():
+            await self._turn_day()
+        elif status == "pending":
+            await self._story.place.connector.kill()
+            await self._story.place.connector.start()
+
+    async def _is_spent(self) -> bool:
+        """Not by reservations alone, which come free again."""
+        place = self._story.place
+        spends = await place.rows(select(backfill_spend).where(backfill_spend.c.job_id == self._story.job_id))
+        return all(row.reserved_microdollars == 0 for row in spends)
+
+    async def _turn_day(self) -> None:
+        self.turns += 1
+        place = self._story.place
+        place.set(POSTROOM_BACKFILL__DAY_ZONE=TODAY)
+        for process in (place.switchboard, place.worker, place.connector):
+            await process.kill()
+        await asyncio.gather(place.switchboard.start(), place.worker.start())
+        await place.connector.start()
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1_800)
+@pytest.mark.req("BF-15", "BF-5", "BF-9", "BF-13", "PL-3")
+@pytest.mark.parametrize(("count", "cap_cents", "kills"), [(5_000, 250, 12)])
+async def test_killed_at_random_a_large_job_ends_the_same(
+    tmp_path: Path, database_factory: DatabaseFactory, count: int, cap_cents: int, kills: int, record_property: Any
+) -> None:
+    url = database_factory.url() if database_factory.dialect == "postgresql" else None
+    dice = Random(count)
+    expected = expected_of(count, 1)
+    variables = {"POSTROOM_BACKFILL__DAY_ZONE": YESTERDAY, "POSTROOM_WORKER__LEASE_S": "3", **ONLY_CLASSIFY}
+    async with town(tmp_path, count, seed=1, url=url, **variables) as place:
+        answer = {"arguments": ANSWER, "input_tokens": 1_000, "output_tokens": 600}
+        await place.model.control("scripts", pattern=".", answer=answer)
+        await place.open()
+        story = await begin(place, cap_cents)
+        fate = Fate(story, dice)
+        async with story.watched():
+            await place.worker.start()
+            await place.connector.start()
+            total = len(expected.full) + len(expected.metadata) + expected.skipped
+            strikes = sorted(dice.randrange(total) for _ in range(kills))
+            while await story.status() not in ("completed", "error"):
+                if strikes and await story.done() >= strikes[0]:
+                    strikes.pop(0)
+                    await story.write(1)
+                    await asyncio.sleep(dice.random())
+                    await fate.strikes()
+                await fate.goes_on()
+                await asyncio.sleep(0.2)
+            await story.all_live_is_in()
+            await story.all_is_decided()
+        await examine(story, expected)
+        waited = await waits(story)
+        record_property("kills", dict(fate.kills))
+        record_property("live_wait_s", waited["live"])
+        assert (fate.turns, len(await place.spent_by_day(story.job_id)) >= 2) == (1, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,11 +57,13 @@ class StandIn:
             if (cursor := page["cursor"]) is None:
                 return found
 
-    async def deliver(self, subject: str, **parts: Any) -> str:
-        now_ms = int(SystemClock().now().timestamp() * 1_000)
-        labels = parts.pop("labels", ["INBOX", "UNREAD"])
-        raw = encoded(letter(subject, **parts))
-        return str((await self.control("deliver", raw=raw, label_ids=labels, internal_date=now_ms))["id"])
+    async def deliver(
+        self, subject: str, *, labels: Sequence[str] = ("INBOX", "UNREAD"), received: datetime | None = None
+    ) -> str:
+        """The new message's id."""
+        at_ms = int((received or SystemClock().now()).timestamp() * 1_000)
+        given = {"raw": encoded(letter(subject)), "label_ids": list(labels), "internal_date": at_ms}
+        return str((await self.control("deliver", **given))["id"])
 
 
 @asynccontextmanager
