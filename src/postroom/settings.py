@@ -38,7 +38,7 @@ FILE_NAME = "postroom.toml"
 
 
 class Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DatabaseSettings(Group):
@@ -159,6 +159,9 @@ class SwitchboardSettings(Group):
     port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
     url: str | None = Field(
         None, pattern=r"^https?://", description="where a worker on another host finds it, `/mcp` included"
+    )
+    archive_wait_s: float = Field(
+        30.0, ge=0, description="how long a starting Switchboard waits for a worker's job to let go of the archive"
     )
     request_bytes: int = Field(
         75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"

@@ -14,7 +14,6 @@ from tests.support.processes import PostroomProcess, command
 from tests.support.town import model_variables, stand_in
 
 DAYS = ("--from", "2022-01-01", "--to", "2024-12-31")
-NO_SYNC = {"POSTROOM_RECURRING__SYNC": "off"}
 
 
 class Person:
@@ -45,7 +44,7 @@ async def test_commands_and_a_worker_bring_old_and_new_mail(tmp_path: Path) -> N
         stand_in(tmp_path / "gmail", "gmail", "--messages", "120", "--seed", "3") as gmail,
         stand_in(tmp_path / "model", "model") as model,
     ):
-        quick = {"POSTROOM_RECURRING__LIVE": "every 2s", "POSTROOM_RECURRING__BACKFILL": "every 2s", **NO_SYNC}
+        quick = {"POSTROOM_RECURRING__LIVE": "every 2s", "POSTROOM_RECURRING__BACKFILL": "every 2s"}
         variables = {**model_variables(model), **quick, "BACKFILL_ENABLED": "true", "POSTROOM_WORKER__POLL_S": "0.5"}
         person = Person(home, variables)
         who = ("--email", gmail.email, "--api-base", gmail.url, "--access-token", gmail.token)
@@ -82,7 +81,7 @@ async def comes_in(person: Person, write: Callable[[], Awaitable[str]], job_id: 
     assert estimate["messages"] > 0
     live = ("jobs", "list", "--type", "classify", "--queue", "live", "--state", "completed")
     [classified] = await person.until(*live, holds=bool)
-    assert classified["policy_tier"] == "high_priority", "from somebody we know"
+    assert classified["tier"] == "high_priority", "from somebody we know"
     audited = (await person.reads("audit", "--subject", job_id))["entries"]
     assert [entry["action"] for entry in reversed(audited)] == [
         "backfill.create",

@@ -159,7 +159,8 @@ class SwitchboardProcess(PostroomProcess):
     """`postroom switchboard` as it is started by a person, on a home of its own; it keeps its port."""
 
     def __init__(self, home: Path, database_url: str | None = None, **variables: str) -> None:
-        given = {"POSTROOM_SWITCHBOARD__PORT": "0", "BACKFILL_ENABLED": "true", **variables}
+        here = {"POSTROOM_SWITCHBOARD__PORT": "0", "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "0"}
+        given = {**here, "BACKFILL_ENABLED": "true", **variables}
         if database_url is not None:
             given["POSTROOM_DATABASE__URL"] = database_url
         super().__init__("switchboard", home=home, variables=given)

@@ -84,7 +84,7 @@ class World:
     root: Path
     clock: Clock
 
-    def engine(self, settings: SyncSettings | None = None, deltas: MakeDeltas = no_deltas) -> SyncEngine:
+    def engine(self, settings: SyncSettings | None = None, deltas: MakeDeltas | None = no_deltas) -> SyncEngine:
         return SyncEngine(
             self.database,
             self.account,
@@ -101,7 +101,7 @@ class World:
         settings = settings or settings_with()
         return account_sync(self.database, self.account, self.client, self.store, settings, self.clock)
 
-    async def sync(self, settings: SyncSettings | None = None, deltas: MakeDeltas = no_deltas) -> SyncEngine:
+    async def sync(self, settings: SyncSettings | None = None, deltas: MakeDeltas | None = no_deltas) -> SyncEngine:
         engine = self.engine(settings, deltas)
         await engine.run(once=True)
         return engine

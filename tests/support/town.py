@@ -177,6 +177,7 @@ async def town(
             "BACKFILL_ENABLED": "true",
             "POSTROOM_RECURRING__SYNC": "off",
             "POSTROOM_WORKER__POLL_S": "0.5",
+            "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "60",
             **({} if url is None else {"POSTROOM_DATABASE__URL": url}),
             **given,
         }

@@ -42,6 +42,8 @@ def test_the_environment_wins_over_the_file(home: Path, monkeypatch: pytest.Monk
         ("[model]\nprovider = 'compatible'\nname = 'x'", "model"),
         ("[model]\nname = 'x'\ninput_price = 1", "model"),
         ("[model]\nbase_url = 'ftp://x'", "model.base_url"),
+        ("[sync]\nsettle_s = inf", "sync.settle_s"),
+        ("[sync]\npoll_s = nan", "sync.poll_s"),
         ("home = '/elsewhere'", "home"),
         ("vault_key = 'beside what it locks'", "vault_key"),
     ],

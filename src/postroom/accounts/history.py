@@ -1,17 +1,28 @@
-"""The history cursor of an account, and who may move it: one reader at a time, by a lease with a fence."""
+"""The history cursor of an account, and who may move it: one reader at a time, by a lease with a fence.
+
+Where a connector reads the changes, a sync holds a lease of its own for its walks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import ColumnElement, Row, select, update
 
 from postroom.db import Tx
+from postroom.db.tables.switchboard import connectors
 from postroom.db.tables.sync import history_cursors as cursors
 from postroom.domain.errors import NotAllowed, Retryable
 
 LEASE = timedelta(seconds=90)
+_CONNECTOR_ALIVE = timedelta(days=1)
+
+
+class Duty(StrEnum):
+    CHANGES = "changes"
+    WALK = "walk"
 
 
 class ReaderElsewhere(Retryable):
@@ -30,58 +41,82 @@ class Reader:
     holder: str
     fence: int
     history_id: str | None
+    duty: Duty = Duty.CHANGES
 
 
 def cursor_of(tx: Tx, account_id: str) -> str | None:
-    return tx.execute(select(cursors.c.history_id).where(cursors.c.account_id == account_id)).scalar()
+    return tx.execute(select(cursors.c.history_id).where(_is(account_id, Duty.CHANGES))).scalar()
 
 
-def claim_reader(tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE) -> Reader:
+def begin_cursor(tx: Tx, account_id: str, history_id: str, now: datetime) -> None:
+    """Where nobody has read the changes yet, they will be read from here on. Needs no lease: it takes nothing back."""
+    row = _locked(tx, account_id, Duty.CHANGES)
+    if row is None:
+        values = {"account_id": account_id, "duty": Duty.CHANGES, "history_id": history_id, "fence": 0}
+        tx.execute(cursors.insert().values(**values, updated_at=now))
+    elif row.history_id is None:
+        _set(tx, account_id, Duty.CHANGES, history_id=history_id, updated_at=now)
+
+
+def has_connector(tx: Tx, email: str, now: datetime) -> bool:
+    """Whether a connector takes in this mailbox's new mail: it then reads the changes, and nobody else."""
+    seen = select(connectors.c.last_heartbeat_at).where(connectors.c.endpoint_identity == email)
+    return any(now - row.last_heartbeat_at < _CONNECTOR_ALIVE for row in tx.execute(seen))
+
+
+def claim_reader(
+    tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE, *, duty: Duty = Duty.CHANGES
+) -> Reader:
     """Become the one reader; refused, with the name of the other, while somebody else's lease runs.
 
     A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
     must say which one it is, and whatever the earlier one still does is refused by its fence.
     """
-    row = _locked(tx, account_id)
+    row = _locked(tx, account_id, duty)
     if row is None:
-        values = {"account_id": account_id, "history_id": None, "fence": 1}
+        values = {"account_id": account_id, "duty": duty, "history_id": None, "fence": 1}
         tx.execute(cursors.insert().values(**values, holder=holder, lease_expires_at=now + lease, updated_at=now))
-        return Reader(account_id, holder, 1, None)
+        return Reader(account_id, holder, 1, None, duty)
     if row.holder not in (None, holder) and row.lease_expires_at is not None and row.lease_expires_at > now:
         wait = row.lease_expires_at - now
-        raise ReaderElsewhere(f"{row.holder} reads this account's changes.", retry_after=wait)
+        doing = "reads this account's changes" if duty is Duty.CHANGES else "brings this account into the archive"
+        raise ReaderElsewhere(f"{row.holder} {doing}.", retry_after=wait)
     fence = row.fence + 1
-    _set(tx, account_id, holder=holder, fence=fence, lease_expires_at=now + lease, updated_at=now)
-    return Reader(account_id, holder, fence, row.history_id)
+    _set(tx, account_id, duty, holder=holder, fence=fence, lease_expires_at=now + lease, updated_at=now)
+    return Reader(account_id, holder, fence, row.history_id, duty)
 
 
 def renew_reader(tx: Tx, reader: Reader, now: datetime, lease: timedelta = LEASE) -> None:
     _require_held(tx, reader)
-    _set(tx, reader.account_id, lease_expires_at=now + lease)
+    _set(tx, reader.account_id, reader.duty, lease_expires_at=now + lease)
 
 
 def move_cursor(tx: Tx, reader: Reader, history_id: str, now: datetime, lease: timedelta = LEASE) -> None:
     """Everything up to this history id has been taken in; also renews the lease."""
     _require_held(tx, reader)
-    _set(tx, reader.account_id, history_id=history_id, lease_expires_at=now + lease, updated_at=now)
+    _set(tx, reader.account_id, reader.duty, history_id=history_id, lease_expires_at=now + lease, updated_at=now)
 
 
 def release_reader(tx: Tx, reader: Reader, now: datetime) -> None:
     """Let the next one in at once. A lease that was lost already is nobody's loss."""
-    row = _locked(tx, reader.account_id)
+    row = _locked(tx, reader.account_id, reader.duty)
     if row is not None and row.fence == reader.fence:
-        _set(tx, reader.account_id, holder=None, lease_expires_at=None, updated_at=now)
+        _set(tx, reader.account_id, reader.duty, holder=None, lease_expires_at=None, updated_at=now)
 
 
-def _locked(tx: Tx, account_id: str) -> Row[*tuple[object, ...]] | None:
-    return tx.execute(tx.locking(select(cursors).where(cursors.c.account_id == account_id))).one_or_none()
+def _locked(tx: Tx, account_id: str, duty: Duty) -> Row[*tuple[object, ...]] | None:
+    return tx.execute(tx.locking(select(cursors).where(_is(account_id, duty)))).one_or_none()
 
 
 def _require_held(tx: Tx, reader: Reader) -> None:
-    row = _locked(tx, reader.account_id)
+    row = _locked(tx, reader.account_id, reader.duty)
     if row is None or row.fence != reader.fence or row.holder is None:
         raise ReaderLost()
 
 
-def _set(tx: Tx, account_id: str, **values: object) -> None:
-    tx.execute(update(cursors).where(cursors.c.account_id == account_id).values(**values))
+def _is(account_id: str, duty: Duty) -> ColumnElement[bool]:
+    return (cursors.c.account_id == account_id) & (cursors.c.duty == duty)
+
+
+def _set(tx: Tx, account_id: str, duty: Duty, **values: object) -> None:
+    tx.execute(update(cursors).where(_is(account_id, duty)).values(**values))

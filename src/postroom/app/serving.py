@@ -25,7 +25,6 @@ from postroom.triage.model import meter_for
 log = logs.get(__name__)
 
 _ADDRESS = "switchboard.json"
-_ARCHIVE_PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.5
 
 
@@ -82,7 +81,7 @@ def running_address(home: Path) -> str | None:
 
 async def _owned_archive(app: App, stack: AsyncExitStack) -> ArchiveService:
     """A worker may have the archive for the length of a job: that is waited out."""
-    deadline = app.clock.monotonic() + _ARCHIVE_PATIENCE_S
+    deadline = app.clock.monotonic() + app.settings.switchboard.archive_wait_s
     while True:
         try:
             return await stack.enter_async_context(app.archive.owned("postroom switchboard"))

@@ -22,6 +22,7 @@ from postroom.gmail.ports import Lane
 from postroom.queue import Handler, JobContext, Worker
 from postroom.queue.model import Json
 from postroom.queue.retention import PRUNE, Retention, prune_handler
+from postroom.settings import OFF
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
@@ -50,7 +51,7 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
             CLASSIFY.name: Classifier(model, JobSpending(settings.backfill, app.clock)),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
-            **sync_jobs.handlers(app.sync, app.archiver),
+            **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()

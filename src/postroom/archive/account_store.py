@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.preparing import prepare
 from postroom.archive.store import Archive, Submission
+from postroom.archive.sync_mark import SyncMark, read_mark, write_mark
 from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
 
 T = TypeVar("T")
@@ -63,6 +64,19 @@ class AccountStore:
     async def known(self, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already."""
         return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
+
+    async def belongs_to(self, account_id: str, walk: int) -> bool:
+        """Whether it is this archive of which the account's sync speaks."""
+        mark = await self.run(lambda archive: read_mark(archive.root, self.email))
+        return mark is not None and mark.account_id == account_id and mark.walk >= walk
+
+    async def mark(self, account_id: str, walk: int) -> None:
+        """From this walk on, the account's sync speaks of this archive."""
+        await self.run(lambda archive: write_mark(archive.root, self.email, SyncMark(account_id, walk)))
+
+    async def some_ids(self, count: int) -> list[str]:
+        """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
+        return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:
         """When this returns, they are on disk. The answers stand in the order of the mail."""

@@ -211,6 +211,17 @@ def removed_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[
         return {gmail_id for (gmail_id,) in rows}
 
 
+def intended_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[str]) -> set[int]:
+    """The certificates of these that are in the file and stand as intended, by number."""
+    sql = (
+        "SELECT certificate FROM ledger WHERE gmail_id IN (SELECT value FROM json_each(?)) AND action = ? "
+        "AND label = ? AND result = 'intended'"
+    )
+    parameters = (json.dumps(list(gmail_ids)), removal.action, removal.label)
+    with _reading(root, email) as connection:
+        return set() if connection is None else {number for (number,) in connection.execute(sql, parameters)}
+
+
 def list_certificates(
     root: Path, email: str, *, result: Result | None = None, gmail_id: str | None = None, limit: int = 50
 ) -> list[Certificate]:

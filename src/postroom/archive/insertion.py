@@ -46,6 +46,9 @@ class Insertion:
             return self._stored(mail, row_id, mail.key, StoreOutcome.STORED)
         if mail.mail.labels is not None:
             self._learn_labels(known.id, mail.mail)
+        if mail.mail.provenance is Provenance.API and mail.mail.received is not None:
+            # Where a file brought it first, the date was the sender's. Its place among the row ids stays.
+            self._db.execute("UPDATE messages SET date_ms = ? WHERE id = ?", (mail.date_ms, known.id))
         if known.sha256 != mail.sha256:
             return self._other_bytes(known, mail)
         if mail.mail.provenance is Provenance.API:

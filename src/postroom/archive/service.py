@@ -64,7 +64,15 @@ class ArchiveService:
 @asynccontextmanager
 async def owned_archive(root: Path, settings: ArchiveSettings, purpose: str) -> AsyncIterator[ArchiveService]:
     """The archive below `root`, owned by this process until the block ends."""
-    service = ArchiveService(await asyncio.to_thread(Archive, root, settings, purpose))
+    opening = asyncio.ensure_future(asyncio.to_thread(Archive, root, settings, purpose))
+    try:
+        archive = await asyncio.shield(opening)
+    except BaseException:
+        await asyncio.wait([opening])  # the thread does not hear of a cancellation, and opens the archive all the same
+        if opening.exception() is None:
+            opening.result().close()
+        raise
+    service = ArchiveService(archive)
     try:
         yield service
     finally:

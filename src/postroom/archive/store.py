@@ -85,6 +85,19 @@ class Archive:
         """Which of these are in the archive already, so that nobody fetches them again."""
         return set(self._locate(account_name(email), "key", gmail_ids))
 
+    def some_gmail_ids(self, email: str, count: int) -> list[str]:
+        """Of the newest mail that is not marked as deleted at the source."""
+        query = (
+            "SELECT gmail_id FROM messages WHERE gmail_id IS NOT NULL AND deleted_at_source IS NULL "
+            "ORDER BY id DESC LIMIT ?"
+        )
+        found: list[str] = []
+        for name in reversed(shards_on_disk(self.root, account_name(email))):
+            found += [gmail_id for (gmail_id,) in self._reader(name).query(query, (count - len(found),))]
+            if len(found) >= count:
+                break
+        return found
+
     def set_labels(self, email: str, labels: Mapping[str, frozenset[str]]) -> set[str]:
         """Record the labels that messages now have at the source; returns the Gmail ids that are not in the archive."""
 
@@ -174,13 +187,16 @@ class Archive:
             self._catalogue.counted(name, count)
 
     def close(self) -> None:
-        self.checkpoint()
-        for reader in self._readers.values():
-            reader.close()
-        for writer in self._writers.values():  # last, so that a shard is one file again
-            writer.close()
-        self._catalogue.close()
-        self._ownership.release()
+        """Whatever the last checkpoint says: what was stored is in the log, and the archive is free for the next."""
+        try:
+            self.checkpoint()
+        finally:
+            for reader in self._readers.values():
+                reader.close()
+            for writer in self._writers.values():  # last, so that a shard is one file again
+                writer.close()
+            self._catalogue.close()
+            self._ownership.release()
 
     def __enter__(self) -> Archive:
         return self

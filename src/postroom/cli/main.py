@@ -4,51 +4,60 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from postroom import __version__
-from postroom.cli import account, archive, backfill, connector, contacts, exporting, importing, jobs, sim, sync, token
-from postroom.cli.audit import audit
-from postroom.cli.demo import demo
-from postroom.cli.doctor import doctor
 from postroom.cli.output import errors, printable
-from postroom.cli.search import CONTEXT, search
-from postroom.cli.show import show
-from postroom.cli.switchboard import switchboard
-from postroom.cli.verify import verify
-from postroom.cli.worker import worker
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry.logs import clean
 
 FAILED, BAD_USAGE = 1, 2
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
-)
-app.command()(demo)
-app.command()(switchboard)
-app.command()(worker)
-app.command()(verify)
-app.command(context_settings=CONTEXT)(search)
-app.command()(show)
-app.command()(audit)
-app.command()(doctor)
-app.add_typer(account.app, name="account")
-app.add_typer(backfill.app, name="backfill")
-app.add_typer(contacts.app, name="contacts")
-app.add_typer(importing.app, name="import")
-app.add_typer(exporting.app, name="export")
-app.add_typer(sync.app, name="sync")
-app.add_typer(archive.app, name="archive")
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(sim.app, name="sim")
-app.add_typer(connector.app, name="connector")
-app.add_typer(token.app, name="token")
+_COMMANDS = {
+    "demo": "demo",
+    "switchboard": "switchboard",
+    "connector": "connector",
+    "worker": "worker",
+    "account": "account",
+    "import": "importing",
+    "export": "exporting",
+    "search": "search",
+    "show": "show",
+    "verify": "verify",
+    "sync": "sync",
+    "archive": "archive",
+    "backfill": "backfill",
+    "contacts": "contacts",
+    "jobs": "jobs",
+    "token": "token",
+    "audit": "audit",
+    "doctor": "doctor",
+    "sim": "sim",
+}
+"""Each with its module in this package, which has either a tree of commands, `app`, or a function of that name."""
+
+
+def tree(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The commands; only the one that the arguments name, if they do, because a module takes its time to import."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
+    )
+    app.callback()(main)
+    named = arguments[0] if arguments else ""
+    for name in [named] if named in _COMMANDS else _COMMANDS:
+        module = import_module(f"postroom.cli.{_COMMANDS[name]}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,7 +66,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
@@ -68,7 +76,7 @@ def main(
 
 def run() -> None:
     try:
-        app()
+        tree(sys.argv[1:])()
     except BadInput as error:
         _fail(error, BAD_USAGE)
     except PostroomError as error:

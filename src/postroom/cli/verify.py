@@ -13,8 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from postroom import settings
 from postroom.accounts.store import Account, get_account, list_accounts
 from postroom.app import App
+from postroom.archive.layout import parse_name
 from postroom.archive.reading import ArchiveReader, shards_on_disk
 from postroom.archive.salvage import Salvaged, rebuild
+from postroom.archive.sync_mark import forget_mark
 from postroom.archive.verify import Flaw, Report
 from postroom.archive.verify import verify as verify_archive
 from postroom.cli.output import JsonOption, console, errors, print_json, shown
@@ -26,6 +28,7 @@ from postroom.sync.against_source import SourceCheck, SourceReport
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
 
 _REBUILT_AWAY = (Flaw.SHARD_DAMAGED, Flaw.BYTES_WRONG, Flaw.INDEX_WRONG)
+_LOST = (Flaw.SHARD_MISSING, Flaw.SHARD_SHORT)
 
 
 def verify(
@@ -117,7 +120,14 @@ def _expected(root: Path, account: str | None) -> int | None:
 
 def _repair(root: Path, report: Report) -> list[Salvaged]:
     broken = {finding.shard for finding in report.findings if finding.flaw in _REBUILT_AWAY}
-    return [rebuild(root, name) for name in shards_on_disk(root) if str(name) in broken]
+    salvaged = [rebuild(root, name) for name in shards_on_disk(root) if str(name) in broken]
+    lacking = {finding.shard for finding in report.findings if finding.flaw in _LOST}
+    lacking |= {rebuilt.shard for rebuilt in salvaged if rebuilt.lost}
+    for account in sorted({parse_name(shard).account for shard in lacking}):
+        if forget_mark(root, account):
+            told = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
+            errors.print(told, markup=False, soft_wrap=True)
+    return salvaged
 
 
 def _print(report: Report, salvaged: list[Salvaged]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar, TypeVarTuple
 
-from sqlalchemy import Connection, CursorResult, Executable, Select
+from sqlalchemy import Connection, CursorResult, Executable, Select, Table
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, TimeoutError
 
 from postroom.db import errors
@@ -52,6 +53,12 @@ class Tx:
     def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:
         """The query with its rows locked until the transaction ends (on SQLite a writer has the whole database)."""
         return query.with_for_update(skip_locked=skip_locked) if self.dialect is Dialect.POSTGRESQL else query
+
+    def insert_missing(self, table: Table, *rows: Mapping[str, Any]) -> None:
+        """Insert rows, but for those whose key is there already, also where another transaction is just adding it."""
+        insert = postgresql.insert if self.dialect is Dialect.POSTGRESQL else sqlite.insert
+        if rows:
+            self.execute(insert(table).on_conflict_do_nothing(), list(rows))
 
     def after_commit(self, key: str, action: AfterCommit) -> None:
         """Run `action` after the commit, once for all calls with this key; never after a rollback."""

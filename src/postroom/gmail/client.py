@@ -16,6 +16,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.gmail import calls, resources
 from postroom.gmail.calls import Calls, segment
+from postroom.gmail.errors import Unavailable
 from postroom.gmail.fetching import Fetched, Fetcher, batch_size_for
 from postroom.gmail.limiter import Limiter
 from postroom.gmail.ports import Credentials, Lane
@@ -89,13 +90,16 @@ class GmailClient:
         page_token: str | None = None,
     ) -> AsyncIterator[MessagePage]:
         """The pages of a search, from the beginning or from a token; their order is nearly, not strictly, by date."""
-        while True:
+        tokens: set[str | None] = set()
+        while page_token not in tokens:
+            tokens.add(page_token)
             pairs = calls.listing(query, label_ids, include_spam_trash, page_size, page_token)
             page = await self._send(self._calls.read(Method.MESSAGES_LIST, "messages", pairs), resources.message_page)
             yield page
             page_token = page.next_token
             if page_token is None:
                 return
+        raise _circle(Method.MESSAGES_LIST)
 
     async def get_message(self, message_id: str, format: Format = Format.RAW, headers: Collection[str] = ()) -> Message:
         """`headers` names those wanted, for METADATA; none means all."""
@@ -224,13 +228,16 @@ class GmailClient:
         """What happened after a history id; raises HistoryExpired where Gmail no longer knows. Pages may be empty."""
         if not since.isdecimal():
             raise BadInput("since", f"{since[:40]!r} is not a history id")
-        while True:
+        tokens: set[str | None] = set()
+        while page_token not in tokens:
+            tokens.add(page_token)
             pairs = calls.history(since, types, label_id, page_token)
             page = await self._send(self._calls.read(Method.HISTORY_LIST, "history", pairs), resources.history_page)
             yield page
             page_token = page.next_token
             if page_token is None:
                 return
+        raise _circle(Method.HISTORY_LIST)
 
     async def watch(self, topic: str, label_ids: Collection[str] = ()) -> Watch:
         body: dict[str, object] = {"topicName": topic, "labelIds": sorted(label_ids)}
@@ -262,6 +269,10 @@ class GmailClient:
             return Reading(read_as(make, read_json(answer, call.asked), call.asked))
 
         return await self._transport.send(call, self.lane, read)
+
+
+def _circle(method: Method) -> Unavailable:
+    return Unavailable(f"Gmail's pages of {method} go round in a circle")
 
 
 def _fields(label_ids: Collection[str], thread_id: str | None) -> dict[str, object]:

@@ -12,10 +12,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from postroom.accounts.access import GmailAccess
+from postroom.accounts.history import cursor_of
 from postroom.accounts.store import Account, get_account
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
-from postroom.db.tables.sync import history_cursors, sync_states
+from postroom.db.tables.sync import sync_states
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.costmodel import Duration, duration
@@ -169,8 +170,7 @@ def archive_holds(tx: Tx, account_id: str, wanted: NewBackfill) -> bool:
         return False
     after = wanted.date_to + timedelta(days=1)
     end = int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp())
-    cursor = select(history_cursors.c.history_id).where(history_cursors.c.account_id == account_id)
-    follows = state.walked_at is not None and tx.execute(cursor).scalar() is not None
+    follows = state.walked_at is not None and cursor_of(tx, account_id) is not None
     return bool(state.watermark >= end or follows)
 
 

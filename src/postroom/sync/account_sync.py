@@ -28,8 +28,16 @@ def holder_of(root: Path) -> str:
 
 
 def account_sync(
-    database: Database, account: Account, client: GmailClient, store: AccountStore, settings: SyncSettings, clock: Clock
+    database: Database,
+    account: Account,
+    client: GmailClient,
+    store: AccountStore,
+    settings: SyncSettings,
+    clock: Clock,
+    *,
+    follows: bool = True,
 ) -> SyncEngine:
+    """`follows`: it reads the account's changes too; without, a connector does."""
     alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
 
     def note_page(page: Deltas) -> None:
@@ -50,7 +58,7 @@ def account_sync(
         settings,
         clock,
         holder=holder_of(store.root),
-        deltas=deltas,
+        deltas=deltas if follows else None,
         chores=chores,
         note=alarm.note,
     )

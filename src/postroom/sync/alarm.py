@@ -54,12 +54,11 @@ class Alarm:
         messages, bad = self._messages, self._bad
         cuts = self._recent_cuts.see(self._cuts(), self._clock.monotonic())
         settled, size = await self._database.write(lambda tx: self._settle(tx, messages, bad, cuts))
-        instruments.record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)
         self._messages -= messages
         self._bad -= bad
         instruments.record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)
         for condition in settled.over:
-            log.info("sync.alert_over", account=self._account.email, condition=condition)
+            log.info("sync.alert_over", account=self._account.id, condition=condition)
         for alert in settled.to_tell:
             await self._tell(alert)
         require_room(size, self._settings)
@@ -74,13 +73,13 @@ class Alarm:
 
     async def _tell(self, alert: Alert) -> None:
         say = log.error if alert.level is Level.CRITICAL else log.warning
-        say("sync.alert", account=self._account.email, condition=alert.condition, detail=alert.message)
+        say("sync.alert", account=self._account.id, condition=alert.condition, detail=alert.message)
         if self._settings.self_email and self._client is not None:
             try:
                 await self._client.insert_message(self._letter(alert), label_ids={"INBOX", "UNREAD"})
             except PostroomError as error:
                 # It stands in the log and in the database; the sync does not stop for its letter.
-                log.warning("sync.alert_not_mailed", account=self._account.email, problem=error.message)
+                log.warning("sync.alert_not_mailed", account=self._account.id, problem=error.message)
 
     def _letter(self, alert: Alert) -> bytes:
         owner = self._account.email

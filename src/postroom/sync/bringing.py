@@ -20,6 +20,7 @@ from postroom.sync.labels import LabelNames
 READER_VERSION = 1
 """Of the code that reads mail and stores it. Raise it with every change there, and bad messages are tried again."""
 Beat = Callable[["Brought"], None]
+_WITNESSES = 3
 
 
 class NotStorable(Fatal):
@@ -82,16 +83,24 @@ class Bringer:
                 case Failed(message_id, error):
                     failed[message_id] = error
         brought = await self._keep(messages) | Brought(gone=frozenset(gone), failed=failed)
-        await self._require_service(failed)
+        await self._require_service(failed, is_any_here=bool(messages))
         return brought
 
-    async def _require_service(self, failed: Mapping[str, PostroomError]) -> None:
+    async def _require_service(self, failed: Mapping[str, PostroomError], *, is_any_here: bool) -> None:
         """Raise if it is not the messages that are to blame: the pace, the network, or a service that is down."""
         for error in failed.values():
             if isinstance(error, Throttled | Unreachable):
                 raise error
-        if any(isinstance(error, Retryable) for error in failed.values()):
-            await self.client.get_profile()
+        if any(isinstance(error, Retryable) for error in failed.values()) or (failed and not is_any_here):
+            await self.require_messages()
+
+    async def require_messages(self) -> None:
+        """Raise unless others that were had before can still be had: lists may go on while messages do not."""
+        await self.client.get_profile()
+        others = await self.client.get_messages(await self.store.some_ids(_WITNESSES))
+        problems = [each.error for each in others if isinstance(each, Failed)]
+        if problems and not any(isinstance(each, Got) for each in others):
+            raise problems[0]
 
     async def _keep(self, messages: Sequence[Message]) -> Brought:
         mails = [await self._incoming(message) for message in messages]
@@ -113,7 +122,7 @@ class Bringer:
             except Retryable:
                 raise
             except Exception as error:
-                brought |= Brought(failed={message.id: NotStorable(f"It could not be stored: {error}")})
+                brought |= Brought(failed={message.id: NotStorable(f"It could not be stored: {_without_mail(error)}")})
         if isinstance(first, PostroomError) and len(brought.failed) == len(messages):
             raise first
         return brought
@@ -127,6 +136,11 @@ class Bringer:
             labels=await self.names.names(message.label_ids),
             received=message.internal_date,
         )
+
+
+def _without_mail(error: Exception) -> str:
+    """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
+    return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
 def _answers(messages: Sequence[Message], stored: Sequence[Stored]) -> Brought:

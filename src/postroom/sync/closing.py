@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from postroom.accounts.history import Reader, renew_reader
 from postroom.archive.account_store import AccountStore
@@ -18,6 +20,7 @@ from postroom.sync.tally import SliceTallies, SliceTally
 from postroom.sync.weather import Weather
 from postroom.telemetry import logs
 
+T = TypeVar("T")
 _log = logs.get(__name__)
 
 
@@ -64,17 +67,18 @@ class SliceCloser:
                 return
             for tally in complete:
                 _require_whole(tally)
-            await self._checkpoint()
+            await self._patiently(self._store.checkpoint)
             for tally in complete:
                 _log.info("slice.stored", **self._fields(tally))
-            before, self.state = self.state, await self._database.write(lambda tx: self._finish(tx, complete))
+            finish = partial(self._database.write, lambda tx: self._finish(tx, complete))
+            before, self.state = self.state, await self._patiently(finish)
             self._tell(before, len(complete))
 
-    async def _checkpoint(self) -> None:
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         while True:
             await self._weather.wait()
             try:
-                return await self._store.checkpoint()
+                return await work()
             except Retryable as error:
                 self._weather.storm(error)
 

@@ -124,7 +124,7 @@ class Crew:
         silent = [each for each in job.ids if each not in brought.settled and each not in brought.failed]
         try:
             async with asyncio.timeout(min(self._supervisor.stall_timeout_s, _PROBE_S)):
-                await self._bringer.client.get_profile()
+                await self._bringer.require_messages()
                 known = await self._bringer.store.known(silent)
         except TimeoutError:
             raise Stalled("Neither the job nor a simple question was answered in time.") from None

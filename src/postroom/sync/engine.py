@@ -10,7 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from postroom.accounts.history import LEASE, Reader, claim_reader, cursor_of, move_cursor, release_reader, renew_reader
+from postroom.accounts.history import (
+    LEASE,
+    Duty,
+    Reader,
+    begin_cursor,
+    claim_reader,
+    cursor_of,
+    move_cursor,
+    release_reader,
+    renew_reader,
+)
 from postroom.accounts.store import Account
 from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
@@ -22,6 +32,7 @@ from postroom.settings import SyncSettings
 from postroom.sync.bringing import Bringer
 from postroom.sync.label_following import LabelFollower
 from postroom.sync.labels import LabelNames
+from postroom.sync.mailbox import require_mailbox
 from postroom.sync.planning import newest_end, plan_walk
 from postroom.sync.progress import Note, Phase, ProgressCounters, SyncProgress
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
@@ -45,12 +56,20 @@ class Chore(Protocol):
         """Something to do now and then beside the sync; it decides itself whether it is due."""
 
 
+class _ReadElsewhere:
+    async def read(self) -> None:
+        """The connector does."""
+
+
 MakeDeltas = Callable[[Reader, Bringer], Deltas]
 MakeChores = Callable[[Reader, Bringer], Sequence[Chore]]
 
 
 class SyncEngine:
-    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart."""
+    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart.
+
+    Without `deltas`, somebody else reads the changes, a connector: the sync walks, and leaves the cursor alone.
+    """
 
     def __init__(
         self,
@@ -62,7 +81,7 @@ class SyncEngine:
         clock: Clock,
         *,
         holder: str,
-        deltas: MakeDeltas,
+        deltas: MakeDeltas | None,
         chores: MakeChores = lambda reader, bringer: (),
         note: Note = lambda messages, bad: None,
     ) -> None:
@@ -84,8 +103,9 @@ class SyncEngine:
     async def run(self, *, once: bool = False) -> None:
         """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
         logs.bind(account=self._account.id)
+        duty = Duty.WALK if self._make_deltas is None else Duty.CHANGES
         reader = await self._database.write(
-            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now())
+            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now(), duty=duty)
         )
         try:
             with first_error():
@@ -97,50 +117,75 @@ class SyncEngine:
             await self._database.write(lambda tx: release_reader(tx, reader, self._clock.now()))
 
     async def _keep_lease(self, reader: Reader) -> None:
-        """Raises ReaderLost, and so ends the run, when another has taken over."""
+        """Raises ReaderLost, and so ends the run, when another has taken over. A database that is away for a while is
+        no reason: should somebody take over meanwhile, the fence tells, here and at every change."""
         while True:
             await self._clock.sleep(LEASE.total_seconds() / _RENEWALS_A_LEASE)
-            await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+            try:
+                await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+            except Retryable as error:
+                _log.warning("sync.lease_not_renewed", problem=error.message)
 
     async def _sync(self, reader: Reader, once: bool) -> None:
-        deltas = self._make_deltas(reader, self._bringer)
+        deltas = _ReadElsewhere() if self._make_deltas is None else self._make_deltas(reader, self._bringer)
         chores = self._make_chores(reader, self._bringer)
         state = await self._database.read(lambda tx: find_state(tx, self._account.id))
         if state is None:
-            state = await self._begin(reader, has_expired=False)
+            state = await self._begin(reader)
+        elif not await self._bringer.store.belongs_to(self._account.id, state.walk):
+            _log.warning("archive.not_the_one", walk=state.walk, watermark=state.watermark)
+            state = await self._begin(reader, is_new_archive=True)
         else:
-            self._counters.messages_total = (await self._patiently(self._client.get_profile)).messages_total
+            profile = await self._patiently(self._client.get_profile)
+            require_mailbox(profile, self._account)
+            self._counters.messages_total = profile.messages_total
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+        may_extend = True
         while True:
             try:
                 await self._walk(reader, state, deltas, chores)
-                if not await self._follow(deltas, chores, once):
+                if not await self._follow(deltas, chores, once=once, may_extend=may_extend):
                     return
-                state = await self._extend()
+                state = await self._extend(reader)
+                may_extend = not once  # what came since then is for another run
             except HistoryExpired:
                 _log.warning("history.expired", walk=state.walk)
+                # Before the walk begins: killed in between, the archive is still known to be the right one.
+                await self._bringer.store.mark(self._account.id, state.walk + 1)
                 state = await self._begin(reader, has_expired=True)
 
-    async def _begin(self, reader: Reader, *, has_expired: bool) -> SyncState:
+    async def _begin(self, reader: Reader, *, has_expired: bool = False, is_new_archive: bool = False) -> SyncState:
         """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
         self._counters.phase = Phase.PLANNING
         plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
+        require_mailbox(plan.profile, self._account)
         self._counters.messages_total = plan.profile.messages_total
 
         def begin(tx: Tx) -> SyncState:
             now = self._clock.now()
-            if has_expired or cursor_of(tx, self._account.id) is None:
+            renew_reader(tx, reader, now)
+            if reader.duty is Duty.WALK:
+                begin_cursor(tx, self._account.id, plan.profile.history_id, now)
+            elif has_expired or cursor_of(tx, self._account.id) is None:
                 move_cursor(tx, reader, plan.profile.history_id, now)
-            return begin_walk(tx, self._account.id, plan.slices, plan.until, plan.granularity, now)
+            return begin_walk(
+                tx, self._account.id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
+            )
 
         state = await self._database.write(begin)
+        await self._bringer.store.mark(self._account.id, state.walk)
         _log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
         return state
 
-    async def _extend(self) -> SyncState:
+    async def _extend(self, reader: Reader) -> SyncState:
         now = self._clock.now()
         until = newest_end(self._settings, now)
-        state = await self._database.write(lambda tx: extend_walk(tx, self._account.id, until, now))
+
+        def extend(tx: Tx) -> SyncState:
+            renew_reader(tx, reader, now)
+            return extend_walk(tx, self._account.id, until, now)
+
+        state = await self._database.write(extend)
         _log.info("walk.extended", walk=state.walk, until=state.until)
         return state
 
@@ -170,13 +215,13 @@ class SyncEngine:
         for work in (deltas.read, *chores):
             await self._patiently(work)
 
-    async def _follow(self, deltas: Deltas, chores: Sequence[Chore], once: bool) -> bool:
+    async def _follow(self, deltas: Deltas, chores: Sequence[Chore], *, once: bool, may_extend: bool) -> bool:
         """Read what changed, now and then. True when it is time to list the newest mail, so that the watermark follows;
         False when that is all."""
         self._counters.phase = Phase.FOLLOWING
         while True:
             await self._catch_up(deltas, chores)
-            if await self._is_time_to_extend():
+            if may_extend and await self._is_time_to_extend():
                 return True
             if once:
                 return False

@@ -30,11 +30,11 @@ ARCHIVE = JobType("archive.gmail", KeyUse.REPEATABLE, _RETRY, _DAYS, keep_comple
 ForAccount = Callable[[Account], Awaitable[Json]]
 
 
-def handlers(sync: SyncService, archiver: ArchiverService) -> dict[str, Handler]:
-    """What this process needs to run these jobs."""
+def handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: bool) -> dict[str, Handler]:
+    """What this process needs to run these jobs; `beside_live`, where other jobs take in new mail."""
 
     async def bring(account: Account) -> Json:
-        async with sync.opened([account], "a sync job") as [one]:
+        async with sync.opened([account], "a sync job", beside_live=beside_live) as [one]:
             await one.engine.run(once=True)
             done = one.progress()
         return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}

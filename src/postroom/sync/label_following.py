@@ -78,8 +78,7 @@ def record_names(tx: Tx, account_id: str, names: Names) -> dict[str, frozenset[s
         for label_id, name in names.items()
         if name not in known.get(label_id, frozenset())
     ]
-    if rows:
-        tx.execute(sync_labels.insert(), rows)
+    tx.insert_missing(sync_labels, *rows)
     return known
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from postroom.accounts.access import GmailAccess
+from postroom.accounts.history import has_connector
 from postroom.accounts.store import Account
 from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
@@ -43,16 +44,27 @@ class SyncService:
     clock: Clock
 
     @asynccontextmanager
-    async def opened(self, accounts: Sequence[Account], purpose: str) -> AsyncIterator[list[AccountSync]]:
-        """The syncs of these accounts, with the archive in this process's hands until the block ends."""
+    async def opened(
+        self, accounts: Sequence[Account], purpose: str, *, beside_live: bool = False
+    ) -> AsyncIterator[list[AccountSync]]:
+        """The syncs of these accounts, with the archive in this process's hands until the block ends.
+
+        `beside_live`: new mail is taken in by others. So it is where a connector has been seen lately.
+        """
         async with AsyncExitStack() as stack:
             syncs = []
             for account in accounts:
                 store = await stack.enter_async_context(self.archive.store(account.email, purpose))
                 client = await stack.enter_async_context(self.gmail.client(account, Lane.SYNC))
-                engine = account_sync(self.database, account, client, store, self.settings.sync, self.clock)
+                follows = not beside_live and not await self._has_connector(account)
+                engine = account_sync(
+                    self.database, account, client, store, self.settings.sync, self.clock, follows=follows
+                )
                 syncs.append(AccountSync(account, engine))
             yield syncs
+
+    async def _has_connector(self, account: Account) -> bool:
+        return await self.database.read(lambda tx: has_connector(tx, account.email, self.clock.now()))
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would cost, before a message is fetched."""

@@ -89,9 +89,17 @@ def get_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState:
 
 
 def begin_walk(
-    tx: Tx, account_id: str, slices: Sequence[Slice], until: int, granularity: Granularity, now: datetime
+    tx: Tx,
+    account_id: str,
+    slices: Sequence[Slice],
+    until: int,
+    granularity: Granularity,
+    now: datetime,
+    *,
+    is_new_archive: bool = False,
 ) -> SyncState:
-    """Plan a walk over the whole mailbox, the first or another. The watermark stays where it is."""
+    """Plan a walk over the whole mailbox, the first or another. The watermark stays where it is, unless it speaks of
+    an archive that is not this one."""
     known = find_state(tx, account_id, to_change=True)
     values = {
         "walk_started_at": now,
@@ -105,7 +113,8 @@ def begin_walk(
         row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
         tx.execute(sync_states.insert().values(**row))
     else:
-        _set(tx, account_id, walk=known.walk + 1, **values)
+        watermark = 0 if is_new_archive else known.watermark
+        _set(tx, account_id, walk=known.walk + 1, watermark=watermark, **values)
         tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
     _insert(tx, account_id, slices)
     return get_state(tx, account_id)
@@ -185,7 +194,7 @@ def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_versi
     )
     if again.rowcount == 0:
         values = {"reason": reason, "first_seen": now, "last_tried": now, "tries": 1, "reader_version": reader_version}
-        tx.execute(bad_messages.insert().values(account_id=account_id, gmail_id=gmail_id, **values))
+        tx.insert_missing(bad_messages, {"account_id": account_id, "gmail_id": gmail_id, **values})
 
 
 def forget_bad(tx: Tx, account_id: str, gmail_ids: Iterable[str]) -> int:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import func, select
 
+from postroom.accounts.history import Duty
 from postroom.accounts.store import Account
 from postroom.db import Tx
 from postroom.db.tables.sync import bad_messages, history_cursors
@@ -37,7 +38,11 @@ class SyncStatus:
 def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
     state = find_state(tx, account.id)
     slices = slices_of(tx, account.id)
-    cursor = tx.execute(select(history_cursors).where(history_cursors.c.account_id == account.id)).one_or_none()
+    cursor = tx.execute(
+        select(history_cursors).where(
+            history_cursors.c.account_id == account.id, history_cursors.c.duty == Duty.CHANGES
+        )
+    ).one_or_none()
     bad = tx.execute(select(func.count()).where(bad_messages.c.account_id == account.id)).scalar_one()
     is_read = cursor is not None and cursor.lease_expires_at is not None and cursor.lease_expires_at > now
     return SyncStatus(

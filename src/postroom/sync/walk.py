@@ -72,12 +72,13 @@ class Walk:
         lister = Lister(
             self._database,
             self._bringer,
-            state.account_id,
+            self._reader,
             self._settings,
             ledger,
             tallies,
             dispatcher,
             self._weather,
+            self._clock,
         )
         with first_error():
             async with asyncio.TaskGroup() as tasks:

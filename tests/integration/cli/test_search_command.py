@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
-from postroom.cli.main import app
+from postroom.cli.main import tree
 from postroom.domain.errors import BadInput
 from tests.integration.cli.test_cli import postroom
 from tests.support.searched_shards import ACCOUNT, fill
@@ -30,7 +30,7 @@ def mail(year: int, subject: str, body: str = "Let us meet for lunch.\n", *label
 
 def printed(*arguments: str) -> str:
     """The same without a process of its own."""
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(tree(arguments), arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from postroom.cli.main import app
+from postroom.cli.main import tree
 from postroom.domain.errors import BadInput, NotFound
 
 MISSING = "01990000-0000-7000-8000-000000000000"
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["token", *arguments])
+    result = CliRunner().invoke(tree(["token"]), ["token", *arguments])
     if isinstance(result.exception, Exception):
         raise result.exception
     return result

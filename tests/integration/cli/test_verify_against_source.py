@@ -77,3 +77,19 @@ async def test_without_an_account_there_is_nothing_to_compare_with(home: Path) -
     done = await postroom("verify", "--against-source")
     assert done.code == 2
     assert "postroom account add gmail" in done.stderr
+
+
+async def test_what_a_repair_finds_lost_is_fetched_by_the_next_sync(
+    sim: Sim, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RPS_START", "RPS_MAX"):
+        monkeypatch.setenv(f"POSTROOM_SYNC__{name}", "1000")
+    assert (await postroom("sync", "run", "--once")).code == 0
+    [shard] = (home / "archive" / OWNER).glob("2023.db")
+    shard.unlink()
+    repaired = await postroom("verify", "--repair")
+    assert "lists the mailbox again" in repaired.stderr
+    assert (await postroom("sync", "run", "--once")).code == 0
+    compared = await postroom("verify", "--against-source", "--json")
+    assert compared.json["source"][0]["gaps"] == []
+    assert compared.json["source"][0]["stored"] == 5

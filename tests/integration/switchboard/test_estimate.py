@@ -96,6 +96,7 @@ async def walked_until(database: Database, account: str, day: date, clock: Manua
         "frontier": watermark,
         "watermark": watermark,
         "counters": "{}",
+        "compared_walk": 0,
         "updated_at": clock.now(),
     }
     await database.write(lambda tx: tx.execute(sync_states.insert().values(row)))

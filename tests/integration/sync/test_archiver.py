@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.certificates import Action, Certificates, Removal, Result, has_certificate
+from postroom.archive.certificates import Action, Certificates, Removal, Result, has_certificate, path_of
 from postroom.archive.model import Provenance
 from postroom.archive.ownership import OwnedElsewhere, Ownership
 from postroom.archive.reading import ArchiveReader
@@ -425,4 +425,13 @@ async def test_a_login_that_ends_stops_the_run_with_the_remedy(scene: Scene) -> 
     scene.sim.control.revoke()
     with pytest.raises(LoginNeeded, match="Log in again"):
         await scene.run()
+    assert scene.in_inbox() == set(IDS)
+
+
+@pytest.mark.req("SY-10")
+async def test_nothing_is_removed_whose_certificate_nobody_could_find(scene: Scene, root: Path) -> None:
+    async with scene.archiver() as archiver:
+        path_of(root, OWNER).rename(root / "elsewhere.db")
+        with pytest.raises(Doubt, match="moved or deleted"):
+            await archiver.run()
     assert scene.in_inbox() == set(IDS)

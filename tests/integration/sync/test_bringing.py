@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive import account_store
+from postroom.archive.model import IncomingMail
+from postroom.archive.preparing import PreparedMail
 from postroom.archive.store import Archive
 from postroom.domain.errors import Fatal, Retryable
 from postroom.gmail.errors import Unavailable
@@ -22,6 +25,20 @@ IDS = [SOURCE.summary(index).id for index in range(60)]
 
 def bringer(world: World) -> Bringer:
     return Bringer(world.client, world.store, LabelNames(world.client))
+
+
+def test_why_a_message_cannot_be_stored_is_told_without_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        def prepare(mail: IncomingMail) -> PreparedMail:
+            raise ValueError(f"not a number: {mail.raw!r}")
+
+        monkeypatch.setattr(account_store, "prepare", prepare)
+        [error] = (await bringer(world).bring(IDS[:1])).failed.values()
+        assert error.message == "It could not be stored: ValueError"
+
+    in_virtual_time(SOURCE, tmp_path, story)
 
 
 def test_every_id_gets_one_answer(tmp_path: Path) -> None:

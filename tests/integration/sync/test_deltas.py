@@ -14,7 +14,9 @@ from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
+from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired, Unavailable
+from postroom.gmail.resources import HistoryPage, HistoryRecord
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.sync.bringing import Beat, Bringer, Brought
 from postroom.sync.deltas import Deltas
@@ -346,3 +348,20 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
     await reading
     await assert_same_as_source(scene)
     assert scene.archived()[deleted].deleted_at_source is not None
+
+
+@on_sqlite
+async def test_the_cursor_goes_no_further_than_the_first_page_saw(
+    scene: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes while later pages are read may be on none of them; their history ids are past it all the same."""
+    reader = await scene.claim()
+    since = int(await scene.cursor() or 0)
+
+    async def pages(self: GmailClient, since: str) -> AsyncIterator[HistoryPage]:
+        yield HistoryPage((HistoryRecord(str(int(since) + 1)),), "more", str(int(since) + 2))
+        yield HistoryPage((), None, str(int(since) + 9))
+
+    monkeypatch.setattr(GmailClient, "list_history", pages)
+    await scene.deltas(reader).read()
+    assert await scene.cursor() == str(since + 2)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sqlite3
+from contextlib import closing as closing_after
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from postroom.accounts.history import ReaderElsewhere, ReaderLost, claim_reader, cursor_of
 from postroom.archive.model import IncomingMail, Provenance
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.list_source import ListedMail, ListSource
+from postroom.sync import closing
 from postroom.sync.engine import SyncEngine
 from postroom.sync.slices import DAY_S
+from postroom.sync.state import SyncState, finish_slice
 from tests.support.sim_mail import OWNER, letter
 from tests.support.sync_trace import check
 from tests.support.sync_world import World, captured_log, in_virtual_time, letters, served_world, settings_with
@@ -247,5 +253,33 @@ def test_a_message_found_bad_before_a_crash_is_not_asked_for_again_by_the_same_w
         assert world.control.state().fault_hits[str(rule)] == asked
         assert await world.bad() == {poison}
         assert (await world.state()).watermark == (await world.state()).until
+
+    in_virtual_time(source, tmp_path, story)
+
+
+@pytest.mark.req("SY-8")
+def test_when_the_watermark_moves_the_shards_themselves_hold_what_it_speaks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without their logs: a copy of the files alone has every message before it."""
+    source = letters(60)
+    dates = {source.summary(index).id: source.summary(index).internal_date // 1_000 for index in range(60)}
+    seen: list[int] = []
+
+    def finish(tx: Tx, *arguments: Any) -> SyncState:
+        state = finish_slice(tx, *arguments)
+        held: set[str] = set()
+        for shard in (tmp_path / "archive" / OWNER).glob("????.db"):
+            alone = shutil.copy(shard, tmp_path / "alone.db")
+            with closing_after(sqlite3.connect(f"file:{alone}?mode=ro&immutable=1", uri=True)) as connection:
+                held |= {gmail_id for (gmail_id,) in connection.execute("SELECT gmail_id FROM messages")}
+        assert held >= {each for each, date in dates.items() if date < state.watermark}
+        seen.append(len(held))
+        return state
+
+    async def story(world: World) -> None:
+        monkeypatch.setattr(closing, "finish_slice", finish)
+        await world.sync(SMALL)
+        assert max(seen) == 60
 
     in_virtual_time(source, tmp_path, story)

@@ -86,7 +86,8 @@ async def test_a_worker_syncs_every_account_and_then_archives_what_may_go(
 async def test_a_job_that_finds_the_archive_or_the_account_taken_ends_well_and_says_by_whom(
     home: Path, sqlite_factory: SqliteFactory, sim: Sim
 ) -> None:
-    async with app_with_account(home, sqlite_factory, sim) as (app, account):
+    only_archive = RecurringSettings(live="off")
+    async with app_with_account(home, sqlite_factory, sim, recurring=only_archive) as (app, account):
         with Archive(home / "archive", purpose="postroom sync run"):
             await run_worker(app)
         job = await job_of(app, "sync.gmail")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from postroom.accounts.history import (
 from postroom.accounts.store import NewAccount, add_account
 from postroom.db import Database, Tx
 from postroom.domain.errors import Fatal, NotFound
+from postroom.sync.label_following import names_seen, record_names
 from postroom.sync.slices import DAY_S, Granularity, Slice, plan
 from postroom.sync.state import (
     SyncState,
@@ -184,3 +186,23 @@ async def test_a_lease_that_runs_out_lets_the_next_one_in(database: Database, ac
     await database.write(lambda tx: claim_reader(tx, account_id, "sync", NOW))
     later = NOW + timedelta(seconds=91)
     assert (await database.write(lambda tx: claim_reader(tx, account_id, "connector", later))).fence == 2
+
+
+@pytest.mark.req("SY-5")
+async def test_several_at_once_may_name_the_same_bad_message(database: Database, account_id: str) -> None:
+    """The walk and the changes read beside it meet the same message; on PostgreSQL their transactions run at once."""
+    for number in range(10):
+        named = partial(
+            record_bad, account_id=account_id, gmail_id=f"id{number}", reason="why", reader_version=1, now=NOW
+        )
+        await asyncio.gather(*(database.write(named) for _ in range(6)))
+    assert len(await database.read(lambda tx: bad_of(tx, account_id))) == 10
+
+
+@pytest.mark.req("SY-13")
+async def test_several_at_once_may_record_the_same_label(database: Database, account_id: str) -> None:
+    """A sync and a retry of bad messages begin in the same second."""
+    for number in range(10):
+        recorded = partial(record_names, account_id=account_id, names={f"Label_{number}": "Family"})
+        await asyncio.gather(*(database.write(recorded) for _ in range(6)))
+    assert len(await database.read(lambda tx: names_seen(tx, account_id))) == 10

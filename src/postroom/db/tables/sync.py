@@ -7,16 +7,19 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer,
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant
 
-# One reader an account at a time: whoever holds the lease reads what changed, and moves the cursor.
+# One reader an account at a time: whoever holds the lease on `changes` reads them, and moves the cursor. The other
+# duty, `walk`, is that of a sync beside a connector: it brings old mail and leaves the changes to the connector.
 history_cursors = Table(
     "history_cursors",
     metadata,
     Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("duty", Text, primary_key=True),
     Column("history_id", Text, comment="null: nobody has read one yet"),
     Column("holder", Text, comment="who reads now, in words for a person"),
     Column("fence", Integer, nullable=False, comment="raised with each change of holder"),
     Column("lease_expires_at", Instant),
     Column("updated_at", Instant, nullable=False),
+    CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
 )
 
 sync_states = Table(

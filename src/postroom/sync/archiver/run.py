@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postroom.accounts.store import Account
-from postroom.archive.certificates import Action, Certificate, Certificates, Result, removed_among
+from postroom.archive.certificates import (
+    FILE_NAME,
+    Action,
+    Certificate,
+    Certificates,
+    Result,
+    intended_among,
+    removed_among,
+)
 from postroom.archive.layout import account_name, folder_of
 from postroom.archive.model import ArchivedMessage, Provenance
 from postroom.archive.ownership import OwnedElsewhere, Ownership
@@ -33,7 +41,8 @@ from postroom.sync.archiver import instruments
 from postroom.sync.archiver.candidates import Doubt, find_messages, read_back
 from postroom.sync.archiver.comparing import compare
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
-from postroom.sync.archiver.source import Source, open_source
+from postroom.sync.archiver.source import Source, insist, open_source
+from postroom.sync.mailbox import require_mailbox
 from postroom.sync.state import bad_of, get_state
 from postroom.telemetry import logs
 
@@ -205,6 +214,7 @@ class Archiver:
         certificates = await asyncio.to_thread(
             self._certificates.certify, batch, self._policy.removal, proofs, grounds.watermark, now
         )
+        await self._require_on_disk(certificates)
         await self._remove(certificates)
         self.report.batches += 1
         self.report.removed += len(certificates)
@@ -248,6 +258,18 @@ class Archiver:
         self._stay(Stays.LABEL, len(chosen) - len(going))
         return going
 
+    async def _require_on_disk(self, certificates: Sequence[Certificate]) -> None:
+        """Read anew by whoever has only the file: one that was moved or deleted meanwhile still takes what is written,
+        and keeps it from everybody."""
+        ids = [certificate.proof.gmail_id for certificate in certificates]
+        root, email, removal = self._site.root, self._account.email, self._policy.removal
+        found = await asyncio.to_thread(intended_among, root, email, removal, ids)
+        if lost := next((each for each in certificates if each.number not in found), None):
+            raise Doubt(
+                f"Stopped before removing message {lost.proof.gmail_id}: its certificate was written and is not in "
+                f"{FILE_NAME}. Nothing of its batch was removed. Was the file moved or deleted while this ran?"
+            )
+
     async def _remove(self, certificates: Sequence[Certificate]) -> None:
         try:
             await self._source.remove([certificate.proof.gmail_id for certificate in certificates])
@@ -280,6 +302,7 @@ class Archiver:
 async def archiving(site: Site, account: Account, policy: Policy, client: GmailClient) -> AsyncIterator[Archiver]:
     """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
     require_permission(account, policy.removal.action)
+    require_mailbox(await insist(site.clock, client.get_profile), account)
     folder = folder_of(site.root, account_name(account.email))
     ownership = Ownership(folder, "postroom archive run")
     try:

@@ -18,6 +18,8 @@ from postroom.gmail.resources import Format
 from postroom.sync.archiver.candidates import Doubt
 from postroom.sync.archiver.selection import ALWAYS_KEPT, Policy
 from postroom.sync.labels import LabelNames
+from postroom.sync.listing import query_of
+from postroom.sync.slices import EARLIEST_CUT, Slice
 
 T = TypeVar("T")
 ATTEMPTS = 6
@@ -42,7 +44,8 @@ class Source:
 
     async def with_a_label_that_keeps(self, oldest: datetime, newest: datetime) -> set[str]:
         """Messages of this time that have such a label now, whatever the archive last heard. Cheap: listed, not got."""
-        query = f"after:{int(oldest.timestamp()) - 1} before:{int(newest.timestamp()) + 2}"
+        start, end = int(oldest.timestamp()), int(newest.timestamp()) + 2
+        query = query_of(Slice(start if start > EARLIEST_CUT else 0, max(end, EARLIEST_CUT)))
         kept: set[str] = set()
         for label_id in self._kept_ids:
             kept |= await insist(self._clock, partial(self._listed, query, label_id))

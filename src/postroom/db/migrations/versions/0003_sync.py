@@ -13,12 +13,14 @@ def upgrade() -> None:
     op.create_table(
         "history_cursors",
         sa.Column("account_id", Id, nullable=False),
+        sa.Column("duty", sa.Text, nullable=False),
         sa.Column("history_id", sa.Text, comment="null: nobody has read one yet"),
         sa.Column("holder", sa.Text, comment="who reads now, in words for a person"),
         sa.Column("fence", sa.Integer, nullable=False, comment="raised with each change of holder"),
         sa.Column("lease_expires_at", Instant),
         sa.Column("updated_at", Instant, nullable=False),
-        sa.PrimaryKeyConstraint("account_id", name="history_cursors_pkey"),
+        sa.PrimaryKeyConstraint("account_id", "duty", name="history_cursors_pkey"),
+        sa.CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
         _of_account("history_cursors"),
     )
     op.create_table(

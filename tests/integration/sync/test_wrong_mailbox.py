@@ -1,0 +1,51 @@
+"""A login that opens another mailbox than the account's: nothing is brought from there, and nothing removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postroom.archive.certificates import Action, Removal
+from postroom.db import Database
+from postroom.domain.errors import NotAllowed
+from postroom.gmail.client import GmailClient
+from postroom.gmail.resources import Profile
+from postroom.gmail.sim.server import running_sim
+from postroom.sync.state import find_state
+from tests.support.archiver_scene import hour, make_scene
+from tests.support.sim_mail import mailbox
+from tests.support.sync_world import World, in_virtual_time, letters
+
+
+@pytest.fixture(autouse=True)
+def _other_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    get_profile = GmailClient.get_profile
+
+    async def somebody_else(self: GmailClient) -> Profile:
+        mine = await get_profile(self)
+        return Profile("somebody.else@example.com", mine.messages_total, mine.threads_total, mine.history_id)
+
+    monkeypatch.setattr(GmailClient, "get_profile", somebody_else)
+
+
+@pytest.mark.req("SY-13")
+def test_nothing_is_brought_from_there(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(NotAllowed, match=r"somebody\.else@example\.com"):
+            await world.whole().run(once=True)
+        assert await world.database.read(lambda tx: find_state(tx, world.account.id)) is None
+        assert world.archived() == {}
+
+    in_virtual_time(letters(5), tmp_path, story)
+
+
+@pytest.mark.req("SY-10")
+async def test_nothing_is_removed_there(database: Database, tmp_path: Path) -> None:
+    source = mailbox(5)
+    async with running_sim(source) as sim:
+        scene = await make_scene(sim, source, database, tmp_path, hour(5))
+        with pytest.raises(NotAllowed, match=r"somebody\.else@example\.com"):
+            await scene.run(Removal(Action.DELETE))
+        assert len(scene.labels()) == 5
+        assert scene.certificates() == []
