@@ -123,7 +123,7 @@ class Story:
         mine = select(func.count()).select_from(messages).where(messages.c.backfill_job_id.is_(None))
 
         async def is_in() -> bool:
-            return (await self.place.rows(mine))[0][0] >= len(self.live)
+            return int((await self.place.rows(mine))[0][0]) >= len(self.live)
 
         await self.place.until(is_in)
 
@@ -132,7 +132,7 @@ class Story:
         waiting = waiting.where(queued.c.type == "classify", queued.c.state.in_(("queued", "running")))
 
         async def is_decided() -> bool:
-            return (await self.place.rows(waiting))[0][0] == 0
+            return int((await self.place.rows(waiting))[0][0]) == 0
 
         await self.place.until(is_decided)
 
