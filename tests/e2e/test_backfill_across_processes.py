@@ -39,6 +39,8 @@ SLOTS = 2
 ANSWER = {"action": "none", "confidence": 0.9, "reason": "Simulated."}
 ONLY_CLASSIFY = {"POSTROOM_RECURRING__LIVE": "off", "POSTROOM_RECURRING__BACKFILL": "off"}
 """The worker leaves the mailbox to the connector."""
+PATIENCE = 5
+"""So many looks at a job that waits, before a connector is started anew to poll for it."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,7 @@ class Fate:
         self._dice = dice
         self.kills: Counter[str] = Counter()
         self.turns = 0
+        self._pending = 0
 
     async def strikes(self) -> None:
         place = self._story.place
@@ -280,10 +283,12 @@ class Fate:
     async def goes_on(self) -> None:
         """What a minute between two polls would bring about, without the minute."""
         status = await self._story.status()
+        self._pending = self._pending + 1 if status == "pending" else 0
         if status == "cost_capped" and not self.turns and await self._is_spent():
             await self._turn_day()
-        elif status == "pending":
-            await self._story.place.connector.kill()
+        elif self._pending > PATIENCE:
+            self._pending = 0
+            await self._story.connector_dies()
             await self._story.place.connector.start()
 
     async def _is_spent(self) -> bool:
@@ -296,7 +301,8 @@ class Fate:
         self.turns += 1
         place = self._story.place
         place.set(POSTROOM_BACKFILL__DAY_ZONE=TODAY)
-        for process in (place.switchboard, place.worker, place.connector):
+        await self._story.connector_dies()
+        for process in (place.switchboard, place.worker):
             await process.kill()
         await asyncio.gather(place.switchboard.start(), place.worker.start())
         await place.connector.start()
