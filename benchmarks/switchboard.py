@@ -100,9 +100,9 @@ LOADS: dict[str, tuple[Load, int]] = {
 async def switchboard(url: str | None) -> AsyncIterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="postroom-bench-") as folder:
         process = SwitchboardProcess(Path(folder), url)
-        address = await process.start()
+        await process.start()
         try:
-            yield address, await process.token(Role.CONNECTOR)
+            yield process.url, await process.token(Role.CONNECTOR)
         finally:
             await process.end()
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 from mcp import Client
@@ -35,6 +34,7 @@ from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
 from postroom.triage.jobs import CLASSIFY
 from tests.support.envelopes import ME
+from tests.support.processes import PostroomProcess
 
 T = TypeVar("T")
 
@@ -155,56 +155,25 @@ async def stranger(url: str, token: str | None, mode: str = "auto") -> AsyncIter
         yield Calls(client)
 
 
-class SwitchboardProcess:
-    """`postroom switchboard` as it is started by a person, on a home of its own."""
+class SwitchboardProcess(PostroomProcess):
+    """`postroom switchboard` as it is started by a person, on a home of its own; it keeps its port."""
 
-    def __init__(self, home: Path, database_url: str | None = None) -> None:
-        self.home = home
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("POSTROOM_")},
-            "POSTROOM_HOME": str(home),
-            "POSTROOM_SWITCHBOARD__PORT": "0",
-            "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "0",
-            "BACKFILL_ENABLED": "true",
-        }
+    def __init__(self, home: Path, database_url: str | None = None, **variables: str) -> None:
+        here = {"POSTROOM_SWITCHBOARD__PORT": "0", "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "0"}
+        given = {**here, "BACKFILL_ENABLED": "true", **variables}
         if database_url is not None:
-            self._environment["POSTROOM_DATABASE__URL"] = database_url
-        self.process: asyncio.subprocess.Process | None = None
+            given["POSTROOM_DATABASE__URL"] = database_url
+        super().__init__("switchboard", home=home, variables=given)
         self.url = ""
 
-    async def start(self) -> str:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "postroom",
-            "switchboard",
-            env=self._environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        if not line:
-            _, errors = await self.process.communicate()
-            raise AssertionError(errors.decode())
-        self.url = json.loads(line)["mcp"]
-        return self.url
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        await self.process.communicate()
-
-    async def end(self) -> tuple[int, str]:
-        """SIGTERM; the exit code and what it logged."""
-        assert self.process is not None
-        self.process.terminate()
-        _, errors = await self.process.communicate()
-        return self.process.returncode or 0, errors.decode()
+    async def start(self) -> None:
+        await super().start()
+        self.url = str((await self.ready())["mcp"])
+        self.variables["POSTROOM_SWITCHBOARD__PORT"] = str(urlsplit(self.url).port)
 
     async def token(self, role: Role, **new: Any) -> str:
         """Written straight into its database: the command is tested by itself."""
-        url = self._environment.get("POSTROOM_DATABASE__URL") or f"sqlite:///{self.home / 'postroom.db'}"
+        url = self.variables.get("POSTROOM_DATABASE__URL") or f"sqlite:///{self.home / 'postroom.db'}"
         database = await connect(url)
         try:
             new.setdefault("name", f"a {role}")

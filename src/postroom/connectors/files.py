@@ -29,11 +29,15 @@ class FolderInUse(Fatal):
     """Another connector for this mailbox is running on this home folder. Stop it first."""
 
 
+class FolderShared(Retryable):
+    """A worker is at work on this mailbox. It lets go when its job is done."""
+
+
 @contextmanager
 def held(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Keep a second connector for the same mailbox out of this folder; the kernel lets go however this process ends.
 
-    Workers share it: of the passes that write there, the queue runs one at a time.
+    Workers share it for the length of a job: of the passes that write there, the queue runs one at a time.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,7 +55,16 @@ def _lock(descriptor: int, kind: int) -> None:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise FolderInUse() from None
+        raise (FolderShared if _is_shared(descriptor) else FolderInUse)() from None
+
+
+def _is_shared(descriptor: int) -> bool:
+    """Whether those in the way are workers; a connector keeps everybody out."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from postroom.connectors.calling import http_client, over_http
 from postroom.connectors.config import ConnectorConfig
-from postroom.connectors.files import folder_of, held
+from postroom.connectors.files import FolderShared, folder_of, held, read_json, write_json
 from postroom.connectors.gmail.passes import GmailPasses, Mailbox
 from postroom.connectors.health import serving
 from postroom.connectors.selection import CategorySelector
@@ -37,7 +38,10 @@ TOKEN_ENTRY = "connector-token:"  # noqa: S105 - the name of a vault entry, not 
 _FIRST_BACK_OFF_S = 1.0
 _LONGEST_BACK_OFF_S = 60.0
 _DRAIN_S = 20.0
+_INSTANCE = "instance.json"
+_LONGEST_INSTANCE = 100
 _SENT_PAUSE_S = 5.0
+_LOOK_AGAIN_S = 0.5
 log = logs.get(__name__)
 
 
@@ -76,10 +80,8 @@ async def open_connector(
     grants = GrantStore(vault)
     email = normal_email(options.account, "account")
     grant = grants.load(email)
-    folder = folder_of(settings.home, "gmail", email)
     profile = PROFILES[options.quota] if options.quota else None
     async with AsyncExitStack() as stack:
-        stack.enter_context(held(folder))
         client = await stack.enter_async_context(
             connected(
                 credentials_for(grants, email, clock),
@@ -95,10 +97,10 @@ async def open_connector(
                 identity=email,
                 connect=over_http(options.switchboard, options.token, http),
                 client=client,
-                folder=folder,
+                folder=_folder(settings, options),
                 clock=clock,
                 selector=CategorySelector(),
-                instance=f"{socket.gethostname()[:60]} {new_id()[-8:]}",
+                instance=_instance(_folder(settings, options)),
                 config=options.config,
             )
         )
@@ -116,7 +118,10 @@ async def run_connector(
     clock = clock or SystemClock()
     token = settings.telemetry.metrics_token
     watch = _Watch()
-    async with open_connector(settings, vault, options, clock) as passes:
+    async with AsyncExitStack() as stack:
+        if not await _holds_folder(stack, _folder(settings, options), stop):
+            return
+        passes = await stack.enter_async_context(open_connector(settings, vault, options, clock))
         with serving(options.health_port, watch.health, None if token is None else token.get_secret_value()) as address:
             await _first_beat(passes, stop, watch)
             if not stop.is_set():
@@ -127,6 +132,33 @@ async def run_connector(
             await passes.beat()
         except PostroomError as error:
             log.info("connector.no_last_word", problem=error.message)
+
+
+def _folder(settings: Settings, options: ConnectorOptions) -> Path:
+    return folder_of(settings.home, "gmail", normal_email(options.account, "account"))
+
+
+def _instance(folder: Path) -> str:
+    """Stays with the folder, which one process holds at a time: after a crash the next one takes up at once what the
+    Switchboard has given to this name, and need not wait until that runs out."""
+    path = folder / _INSTANCE
+    kept = read_json(path)
+    if not isinstance(kept, str) or not 0 < len(kept) <= _LONGEST_INSTANCE:
+        kept = f"{socket.gethostname()[:60]} {new_id()[-8:]}"
+        write_json(path, kept)
+    return kept
+
+
+async def _holds_folder(stack: AsyncExitStack, folder: Path, stop: asyncio.Event) -> bool:
+    """A worker may be at a job of this mailbox: that is waited out, and from then on workers leave it to us."""
+    while not stop.is_set():
+        try:
+            stack.enter_context(held(folder))
+            return True
+        except FolderShared as error:
+            log.info("connector.waiting", problem=error.message)
+            await _pause(stop, _LOOK_AGAIN_S)
+    return False
 
 
 async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _Watch) -> None:

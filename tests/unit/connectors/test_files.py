@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.files import folder_of, held, read_json, write_json
+from postroom.connectors.files import FolderInUse, FolderShared, folder_of, held, read_json, write_json
 from postroom.domain.errors import Fatal
 
 
@@ -19,6 +19,16 @@ def test_a_second_connector_is_kept_out_until_the_first_is_gone(tmp_path: Path) 
         raise AssertionError("two at once")
     with held(folder):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+def test_a_worker_in_the_folder_is_told_apart_from_a_connector(tmp_path: Path) -> None:
+    with held(tmp_path, shared=True):
+        with held(tmp_path, shared=True), pytest.raises(FolderShared), held(tmp_path):
+            raise AssertionError("a connector beside a worker's job")
+        with pytest.raises(FolderShared), held(tmp_path):
+            raise AssertionError("a look by a connector changes nothing")
+    with held(tmp_path), pytest.raises(FolderInUse), held(tmp_path, shared=True):
+        raise AssertionError("a worker beside a connector")
 
 
 def test_a_file_is_replaced_as_a_whole_and_is_its_owners_only(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from postroom.connectors import instruments
-from postroom.connectors.calling import TokenRefused
+from postroom.connectors.calling import SwitchboardAway, TokenRefused
 from postroom.connectors.gmail.intake import Guidance, Handled, Intake
 from postroom.connectors.gmail.job_work import ACTIVE, LOST, BackfillOutcome, Stop, Work
 from postroom.connectors.gmail.mail import SourceMail, from_gmail
@@ -75,9 +76,9 @@ class BackfillPass:
         self._held: Work | None = None
 
     async def run(self, budget_s: float | None = None) -> BackfillOutcome:
-        """Work on the job at hand, or ask for one. Raises Retryable where the world is in the way; the job waits then.
+        """Work on the job at hand, or ask for one. Raises Retryable where the world is in the way.
 
-        After `budget_s` the pass gives way with its job at hand; the next run goes on with it.
+        Then, and after `budget_s`, the pass gives way with its job at hand; the next run goes on with it.
         """
         work = await self._at_hand()
         if work is None:
@@ -86,8 +87,13 @@ class BackfillPass:
         self._held = None
         try:
             return await self._ended(work)
-        except (Retryable, *_NOT_THE_JOBS_FAULT, asyncio.CancelledError):
-            await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)
+        except Retryable as error:
+            self._held = work
+            if not isinstance(error, SwitchboardAway):
+                await _last_words(work)
+            raise
+        except (*_NOT_THE_JOBS_FAULT, asyncio.CancelledError):
+            await _last_words(work)
             raise
 
     async def _at_hand(self) -> Work | None:
@@ -198,3 +204,8 @@ class BackfillPass:
                     work.owe(answer.id, answer.error)
         while mails:
             mails = mails[await self._settled(await self._handled(mails[: work.stride], job), work, moves=False) :]
+
+
+async def _last_words(work: Work) -> None:
+    with suppress(TimeoutError):  # whoever takes the job up recognises what was not told
+        await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)

@@ -1,0 +1,98 @@
+"""Commands of Postroom as processes: started as a person starts them, killed as only a test does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.command_line import Done
+
+_OURS = ("POSTROOM_", "CONNECTOR_", "BACKFILL_")
+
+
+def environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Nothing of ours but what is given."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {**others, "POSTROOM_HOME": str(home), **variables}
+
+
+class PostroomProcess:
+    """`postroom ...` until it is ended. Its log goes to a file, so that nobody has to read it for it to go on."""
+
+    def __init__(self, *arguments: str, home: Path, variables: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.arguments = arguments
+        self.variables = dict(variables or {})
+        self.process: asyncio.subprocess.Process | None = None
+        self._log = home / f"{'-'.join(arguments[:2])}.{id(self):x}.log"
+
+    async def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "postroom",
+                *self.arguments,
+                env=environment(self.home, self.variables),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+
+    async def ready(self) -> dict[str, Any]:
+        """The line of JSON by which it says that it serves; what it logged where it ends instead."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            await self.process.wait()
+            raise AssertionError(self.log)
+        ready: dict[str, Any] = json.loads(line)
+        return ready
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text("utf-8")
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    async def kill(self) -> None:
+        """SIGKILL, however it stands; one that has ended already is left alone."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.communicate()
+
+    async def end(self) -> tuple[int, str]:
+        """SIGTERM; the exit code and what it logged."""
+        assert self.process is not None
+        self.process.terminate()
+        return await self.over()
+
+    async def over(self) -> tuple[int, str]:
+        """The exit code of one that ends by itself, and what it logged."""
+        assert self.process is not None
+        await self.process.communicate()
+        return self.process.returncode or 0, self.log
+
+
+async def command(home: Path, *arguments: str, **variables: str) -> Done:
+    """A command that ends by itself."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "postroom",
+        *arguments,
+        env=environment(home, variables),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate()
+    return Done(process.returncode or 0, out.decode(), errors.decode())
