@@ -264,7 +264,7 @@ def _mail() -> None:
             ["account_id"], ["accounts.id"], name="sent_messages_account_id_fkey", ondelete="CASCADE"
         ),
     )
-    rules = op.create_table(
+    op.create_table(
         "policy_rules",
         sa.Column("id", Id, nullable=False),
         sa.Column("position", sa.Integer, nullable=False, comment="the first match in this order wins"),
@@ -277,9 +277,6 @@ def _mail() -> None:
         sa.CheckConstraint("tier IN (1, 2, 3)", name="tier"),
     )
     op.create_index("policy_rules_position_idx", "policy_rules", ["position"])
-    # Once and here, so that an owner who takes every rule away is not given them back.
-    begun = {"enabled": True, "updated_at": datetime.now(UTC)}
-    op.bulk_insert(rules, [{"id": new_id(), "position": n, **begun, **rule} for n, rule in enumerate(RULES)])
 
 
 def _seed_policy() -> None:
