@@ -5,6 +5,7 @@ A connector calls tools and nothing else; so does a pass that a job drives, whic
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -38,6 +39,7 @@ class Roads:
         self._served: ArchiveService | None = None
         self._server: Any = None
         self._token: tuple[Token, str] | None = None
+        self._one_token = asyncio.Lock()
 
     async def __aenter__(self) -> Roads:
         self._search = self._stack.enter_context(Search(self._app.archive.root, self._app.clock))
@@ -81,13 +83,14 @@ class Roads:
         return self._server
 
     async def _token_text(self) -> str:
-        """A token of this worker's own; renewed before it ends."""
-        now = self._app.clock.now()
-        if self._token is None or _age(self._token[0], now) > _TOKEN_LIFE:
-            await self._give_token_back()
-            wanted = NewToken(Role.CONNECTOR, self._name, expires_days=1)
-            self._token = await self._app.database.write(lambda tx: create_token(tx, wanted, now))
-        return self._token[1]
+        """A token of this worker's own; renewed before it ends. Passes that begin together share it."""
+        async with self._one_token:
+            now = self._app.clock.now()
+            if self._token is None or _age(self._token[0], now) > _TOKEN_LIFE:
+                await self._give_token_back()
+                wanted = NewToken(Role.CONNECTOR, self._name, expires_days=1)
+                self._token = await self._app.database.write(lambda tx: create_token(tx, wanted, now))
+            return self._token[1]
 
     async def _give_token_back(self) -> None:
         if self._token is not None:
