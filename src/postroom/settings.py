@@ -34,6 +34,7 @@ ENV_NESTING = "__"
 HOME_VARIABLE = "POSTROOM_HOME"
 VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
 ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
+MODEL_KEY_ENTRY = "model.api_key"  # the vault's name for it
 FILE_NAME = "postroom.toml"
 
 

@@ -59,6 +59,8 @@ class Losses:
         self._on = on
         self.lost: list[str] = []
         self.before_call: Callable[[str, dict[str, Any]], Any] | None = None
+        self.answers_to_lose: dict[str, int] = {}
+        """By tool: so many of its next calls arrive and are done, and nobody hears of it."""
 
     def strikes(self, tool: str) -> bool:
         return (self._on is None or tool in self._on) and self._dice.random() < self._probability
@@ -84,6 +86,9 @@ class _Lossy:
             self.losses.lost.append(f"before {tool}")
             raise httpx2.ConnectError("lost")
         result = await self.client.call_tool(tool, arguments)
+        if self.losses.answers_to_lose.get(tool):
+            self.losses.answers_to_lose[tool] -= 1
+            raise httpx2.ReadError("lost")
         if self.losses.strikes(tool):
             self.losses.lost.append(f"after {tool}")
             raise httpx2.ReadError("lost")

@@ -44,12 +44,17 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
+        spending = JobSpending(settings.backfill, app.clock)
         handlers: dict[str, Handler] = {
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
-            retention.PRUNE.name: retention.prune_handler(retention.RetentionRule.from_settings(settings.retention)),
+            retention.PRUNE.name: retention.prune_handler(
+                retention.RetentionRule.from_settings(settings.retention),
+                retention.certified(app.archive.root),
+                spending,
+            ),
             UPKEEP.name: upkeep_handler(app.backfill),
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
-            CLASSIFY.name: Classifier(model, JobSpending(settings.backfill, app.clock)),
+            CLASSIFY.name: Classifier(model, spending),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},

@@ -53,7 +53,7 @@ class PreparedMail:
 
     @property
     def date_ms(self) -> int:
-        return int(self.date.timestamp() * 1_000)
+        return round(self.date.timestamp() * 1_000)  # cut off, some before 2005 would lie a millisecond early
 
     @property
     def weight(self) -> int:

@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
+from postroom import settings
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import Account, Provider, get_account, list_accounts
-from postroom.app import App
+from postroom.app import App, open_vault
 from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.output import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import with_app
@@ -28,7 +29,7 @@ from postroom.gmail.oauth import LOGIN_TIMEOUT_S, log_in
 from postroom.gmail.quota import ProfileName
 from postroom.gmail.reach import require_safe_url
 from postroom.gmail.transport import GOOGLE
-from postroom.settings import ACCESS_TOKEN_VARIABLE
+from postroom.settings import ACCESS_TOKEN_VARIABLE, MODEL_KEY_ENTRY
 from postroom.telemetry import logs
 
 app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove.")
@@ -183,6 +184,23 @@ def _ask_for_token() -> str:
     if not given.strip():
         raise BadInput("access-token", f"is empty; give it here, or in {ACCESS_TOKEN_VARIABLE}")
     return given.strip()
+
+
+@app.command("model-key")
+def model_key(
+    remove: Annotated[bool, typer.Option("--remove", help="Take it out of the vault again.")] = False,
+) -> None:
+    """Put the key of the language model into the vault. It is asked for unseen, or read from a pipe."""
+    vault = open_vault(settings.load())
+    if remove:
+        console.print("Removed." if vault.remove(MODEL_KEY_ENTRY) else "There was none.")
+        return
+    given = str(typer.prompt("Key", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
+    key = given.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("key", "is empty, or holds what no key has")
+    vault.put(MODEL_KEY_ENTRY, key.encode())
+    console.print("Kept in the vault. A key in the environment or the settings file comes before it.")
 
 
 def _show_quietly(url: str) -> None:

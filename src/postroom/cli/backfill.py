@@ -4,7 +4,6 @@ through the same functions that the Switchboard's tools call, and so stands in t
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import date
@@ -17,15 +16,17 @@ from postroom.app import App
 from postroom.cli.backfill_estimate import default_days, print_estimate
 from postroom.cli.backfill_following import follow, print_view
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json, print_table
-from postroom.cli.session import with_app
+from postroom.cli.session import me, with_app
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.money import format_dollars
-from postroom.domain.roles import Caller, Role
 from postroom.mail.categories import shipped
+from postroom.switchboard import retention
 from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
 from postroom.switchboard.backfill.switch import SwitchState
 from postroom.switchboard.backfill.transitions import Status
+from postroom.switchboard.retention import Pruned
+from postroom.switchboard.spending import JobSpending
 
 app = typer.Typer(no_args_is_help=True, help="Old mail, recovered under a budget: estimate, create, watch, steer.")
 
@@ -96,13 +97,13 @@ def create(
     async def run(app: App) -> None:
         days = _days(app, category, all_mail, first, last)
         new = replace(_wanted(account, category, days, rate, cap_cents, background, include), auto_resume=auto_resume)
-        await app.backfill.create(_me(), new, dry_run=True)  # what is wrong is said before anybody is asked
+        await app.backfill.create(me(), new, dry_run=True)  # what is wrong is said before anybody is asked
         found = await _estimated(app, new)
         if found is not None and not json:
             print_estimate(found)
         if not yes and not dry_run:
             await asyncio.to_thread(typer.confirm, "Begin this backfill?", abort=True, err=True)
-        job = await app.backfill.create(_me(), replace(new, estimate=found), dry_run=dry_run)
+        job = await app.backfill.create(me(), replace(new, estimate=found), dry_run=dry_run)
         if json:
             print_json(_told(job, dry_run))
         else:
@@ -161,19 +162,19 @@ def show(
 @app.command()
 def pause(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Stop a job and keep its place. Its connector finishes the message in hand."""
-    _steer(lambda app: app.backfill.pause(_me(), job_id, dry_run=dry_run), dry_run, json)
+    _steer(lambda app: app.backfill.pause(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
 @app.command()
 def resume(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Let a paused, capped or failed job go on from its place."""
-    _steer(lambda app: app.backfill.resume(_me(), job_id, dry_run=dry_run), dry_run, json)
+    _steer(lambda app: app.backfill.resume(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
 @app.command()
 def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Stop a job for good. What it brought stays."""
-    _steer(lambda app: app.backfill.cancel(_me(), job_id, dry_run=dry_run), dry_run, json)
+    _steer(lambda app: app.backfill.cancel(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
 class Turn(StrEnum):
@@ -192,7 +193,7 @@ def switch(
     async def run(app: App) -> SwitchState:
         if turn is None:
             return await app.backfill.switch()
-        return await app.backfill.turn_switch(_me(), turn is Turn.ON, dry_run=dry_run)
+        return await app.backfill.turn_switch(me(), turn is Turn.ON, dry_run=dry_run)
 
     state = with_app(run)
     if json:
@@ -202,20 +203,37 @@ def switch(
     console.print(f"Backfill {would} on." if state.in_force else f"Backfill {would} off: {state.reason}.", markup=False)
 
 
+@app.command("retention")
+def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Remove mail that is past its time from the control database now, as the daily job does. The archive keeps it."""
+
+    async def run(app: App) -> Pruned:
+        settings = app.settings
+        return await retention.prune(
+            app.database,
+            retention.RetentionRule.from_settings(settings.retention),
+            app.clock,
+            protected=retention.certified(settings.home / "archive"),
+            spending=JobSpending(settings.backfill, app.clock),
+            dry_run=dry_run,
+        )
+
+    pruned = with_app(run)
+    if json:
+        print_json(retention.told(pruned))
+        return
+    would = "would go" if dry_run else "gone"
+    console.print(f"{pruned.full:,} messages in full and {pruned.metadata:,} of metadata {would}.")
+    if pruned.protected:
+        console.print(f"{pruned.protected:,} stay because they have a removal certificate.")
+
+
 def _steer(act: Callable[[App], Awaitable[BackfillJob]], dry_run: bool, json: bool) -> None:
     job = with_app(act)
     if json:
         print_json(_told(job, dry_run))
     else:
         console.print(f"{'It would be' if dry_run else 'It is'} {job.status} now.")
-
-
-def _me() -> Caller:
-    """The person at this terminal, for the audit log."""
-    try:
-        return Caller(Role.DASHBOARD, f"cli {getpass.getuser()}")
-    except (KeyError, OSError):  # a user id without a name, as containers have them
-        return Caller(Role.DASHBOARD, "cli")
 
 
 def _days(app: App, names: list[str] | None, all_mail: bool, first: str | None, last: str | None) -> tuple[date, date]:

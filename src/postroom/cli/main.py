@@ -32,6 +32,7 @@ _COMMANDS = {
     "archive": "archive",
     "backfill": "backfill",
     "contacts": "contacts",
+    "policy": "policy",
     "jobs": "jobs",
     "token": "token",
     "audit": "audit",

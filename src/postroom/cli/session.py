@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from postroom import eventloop, settings
 from postroom.app import App, open_app
+from postroom.domain.roles import Caller, Role
 from postroom.telemetry import logs
 
 T = TypeVar("T")
@@ -24,3 +26,11 @@ def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False)
             return await action(app)
 
     return eventloop.run(run())
+
+
+def me() -> Caller:
+    """The person at this terminal, for the audit log."""
+    try:
+        return Caller(Role.DASHBOARD, f"cli {getpass.getuser()}")
+    except (KeyError, OSError):  # a user id without a name, as containers have them
+        return Caller(Role.DASHBOARD, "cli")

@@ -243,7 +243,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
         "profile": f"{estimate.profile}{assumed}: {estimate.units_per_minute:,} units a minute after the reserve",
         "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is busy all along",
         "disk": f"about {size(estimate.disk_bytes)} of {size(estimate.free_bytes)} free{fits}",
-        "message size": f"{size(each)} on average, from {estimate.sizes.messages:,}: {basis}",
+        "message size": f"{size(each)} on average of {estimate.sizes.messages:,} messages, {basis}",
         "watermark": moment(estimate.watermark),
     }
     _print_facts(estimate.account, facts)

@@ -9,8 +9,9 @@ import typer
 
 from postroom.app import App
 from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
-from postroom.cli.session import with_app
+from postroom.cli.session import me, with_app
 from postroom.domain.roles import Role
+from postroom.switchboard.audit import Actor
 from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_token
 
 app = typer.Typer(no_args_is_help=True, help="Tokens for dashboards, connectors and agents: create, list, revoke.")
@@ -32,7 +33,7 @@ def create(
 
     async def run(app: App) -> None:
         new = NewToken(role, name or role.value, expires_days, identity)
-        token, text = await app.database.write(lambda tx: create_token(tx, new, app.clock.now()))
+        token, text = await app.database.write(lambda tx: create_token(tx, new, app.clock.now(), Actor.of(me())))
         if json:
             print_json({"token": text, **_shown(token, app.clock.now())})
             return
@@ -68,7 +69,7 @@ def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As `postr
     """Make a token useless, at once and for good."""
 
     async def run(app: App) -> None:
-        token = await app.database.write(lambda tx: revoke_token(tx, token_id, app.clock.now()))
+        token = await app.database.write(lambda tx: revoke_token(tx, token_id, app.clock.now(), Actor.of(me())))
         console.print(f"Revoked {token.name} ({token.role}).", markup=False)
 
     with_app(run)

@@ -67,6 +67,11 @@ class ContactCache:
         return None if self._copy is None else self._copy.generated_at
 
     @property
+    def is_from_the_future(self) -> bool:
+        """Made under a clock that was wrong: any other copy is better."""
+        return self._copy is not None and self._copy.generated_at > self._clock.now() + _SKEW
+
+    @property
     def last_known(self) -> frozenset[str]:
         """The contacts however old: good enough to tell whose history is wanted, not to let anybody jump a queue."""
         return frozenset() if self._copy is None else self._copy.addresses

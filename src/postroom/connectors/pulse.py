@@ -69,7 +69,7 @@ class Pulse:
 
     async def _renew_contacts(self, generated_at: datetime | None) -> None:
         """Contacts are worth a try and no more: mail is taken in without them."""
-        have = self.contacts.generated_at
+        have = None if self.contacts.is_from_the_future else self.contacts.generated_at
         if generated_at is None or (have is not None and generated_at <= have):
             return
         try:

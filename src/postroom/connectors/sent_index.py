@@ -41,11 +41,12 @@ def reply_targets(headers: Headers) -> tuple[str, ...]:
 
 
 def _ids(value: str | None) -> tuple[str, ...]:
+    """Those that could be one: what cannot be printed is in no mail that a person has sent, and no call takes it."""
     if value is None:
         return ()
-    found = tuple(f"<{each}>" for each in _ID.findall(value))
+    found = tuple(f"<{each}>" for each in _ID.findall(value) if each.isprintable())
     bare = None if found else _BARE_ID.fullmatch(value.strip("<> \t"))
-    return (f"<{bare[0]}>",) if bare else found
+    return (f"<{bare[0]}>",) if bare and bare[0].isprintable() else found
 
 
 class SentIndex:

@@ -42,6 +42,8 @@ def authentication_of(headers: Headers, servers: Collection[str], from_domain: s
     """DMARC decides where the server gives it. Else a failure counts, unless the same check passed for the very
     domain that `From` names: forwarding breaks one signature of several, a forger has none of them."""
     results = receiving_results(headers, servers)
+    if results is None:
+        return Authentication.FAILED
     dmarc = [each.value for each in results if each.method == "dmarc"]
     if any(value in _FAILED for value in dmarc):
         return Authentication.FAILED
@@ -53,12 +55,19 @@ def authentication_of(headers: Headers, servers: Collection[str], from_domain: s
     return Authentication.PASSED if Authentication.PASSED in verdicts else Authentication.UNKNOWN
 
 
-def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[Result, ...]:
-    """The verdicts of the topmost header that carries one of these server names."""
+def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[Result, ...] | None:
+    """The verdicts of the topmost header that carries one of these server names.
+
+    None where its end cannot be read: a server repeats in it what the sender called itself, so a sender may open a
+    comment that swallows the verdict on it, or push that out of sight.
+    """
     names = {server.lower() for server in servers}
     for value in headers.get_all("Authentication-Results"):
-        identity, _, rest = _without_comments(value[:_LONGEST]).partition(";")
+        plain, is_whole = _without_comments(value[:_LONGEST])
+        identity, _, rest = plain.partition(";")
         if _identity(identity) in names:
+            if not is_whole or len(value) > _LONGEST:
+                return None
             return tuple(found for statement in rest.split(";") if (found := _result(statement)))
     return ()
 
@@ -69,8 +78,9 @@ def _identity(text: str) -> str:
     return words[0].lower() if words else ""
 
 
-def _without_comments(value: str) -> str:
-    """Comments may hold anything, semicolons included, and be nested; quoted text loses only its quotes."""
+def _without_comments(value: str) -> tuple[str, bool]:
+    """Comments may hold anything, semicolons included, and be nested; quoted text loses only its quotes. And whether
+    every comment came to an end."""
     out: list[str] = []
     depth = position = 0
     while position < len(value):
@@ -90,7 +100,7 @@ def _without_comments(value: str) -> str:
         elif not depth:
             out.append(char)
         position += 1
-    return "".join(out)
+    return "".join(out), depth == 0
 
 
 def _result(statement: str) -> Result | None:

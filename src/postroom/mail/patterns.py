@@ -15,7 +15,7 @@ _MOST_MEMORY = 8 << 20
 
 
 class Pattern:
-    """One or more alternatives, looked for in texts that were folded."""
+    """One or more alternatives, looked for in texts that were folded, or in any text if made by `in_any_case`."""
 
     __slots__ = ("_regexp",)
 
@@ -46,6 +46,11 @@ def any_words(patterns: Sequence[str], place: str) -> Pattern:
     return Pattern(_compiled(rf"(?:^|[^\pL\pN])(?:{whole})(?:$|[^\pL\pN])", place))
 
 
+def in_any_case(pattern: str, place: str) -> Pattern:
+    """Found in texts as they stand, whether in capitals or not."""
+    return Pattern(_compiled(pattern, place, case_sensitive=False))
+
+
 def _either(patterns: Sequence[str], place: str) -> str:
     """The alternatives in one; each is tried alone first, so that a stray bracket cannot pair up with one of ours."""
     folded = [_folded(pattern) for pattern in patterns]
@@ -54,8 +59,9 @@ def _either(patterns: Sequence[str], place: str) -> str:
     return "|".join(f"(?:{pattern})" for pattern in folded)
 
 
-def _compiled(pattern: str, place: str) -> Any:
+def _compiled(pattern: str, place: str, *, case_sensitive: bool = True) -> Any:
     options = re2.Options()
+    options.case_sensitive = case_sensitive
     options.log_errors = False
     options.never_capture = True
     options.max_mem = _MOST_MEMORY

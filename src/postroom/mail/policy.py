@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
-import re2  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.headers import Headers
+from postroom.mail.patterns import LONGEST_TEXT, Pattern, in_any_case
 
 MAX_RULES = 500
 MAX_VALUES = 200
 _LONGEST_PATTERN = 1_000
-_LONGEST_TEXT = 2_000
-"""Of a subject or a header, so much is looked at."""
-_PATTERN_MEMORY = 1 << 20
 _BULK = frozenset({"bulk", "list", "junk"})
 
 
@@ -34,25 +31,16 @@ class Treatment(IntEnum):
     SKIP = 3
 
 
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.case_sensitive = False
-    options.log_errors = False
-    options.never_capture = True
-    options.max_mem = _PATTERN_MEMORY
-    return re2.compile(pattern, options)
-
-
-_pattern = functools.lru_cache(maxsize=2_048)(_compiled)
+@functools.lru_cache(maxsize=2_048)
+def _pattern(pattern: str) -> Pattern:
+    return in_any_case(pattern, "pattern")
 
 
 def _check_pattern(pattern: str) -> str:
     try:
         _pattern(pattern)
-    except re2.error as error:
-        reason = error.args[0] if error.args else ""
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ValueError(f"is not a pattern that can be used: {text[:200]}") from None
+    except BadInput as error:
+        raise ValueError(error.problem[:200]) from None
     return pattern
 
 
@@ -140,7 +128,7 @@ class _Facts:
 
     @functools.cached_property
     def subject(self) -> str:
-        return (self.headers.text("Subject") or "")[:_LONGEST_TEXT]
+        return self.headers.text("Subject") or ""
 
     @functools.cached_property
     def bulk(self) -> bool:
@@ -264,6 +252,4 @@ def _header_matches(headers: Headers, name: str, pattern: str) -> bool:
 
 
 def _found(pattern: str, text: str) -> bool:
-    # RE2 reads UTF-8, and a lone surrogate (from undecodable bytes) has none.
-    readable = text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
-    return _pattern(pattern).search(readable) is not None
+    return _pattern(pattern).found_in(text[:LONGEST_TEXT])

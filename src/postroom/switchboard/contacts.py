@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from postroom.switchboard import sent_index
 EXPORT = JobType("contacts.export", key_use=KeyUse.REPEATABLE)
 EXPORT_SCHEDULE = Schedule("contacts.export", EXPORT.name, "every 15m")
 _KEPT_EXPORTS = 20
+_CLOCK_SLIP = timedelta(minutes=5)
 _ROWS_AT_ONCE = 500
 
 
@@ -122,14 +123,19 @@ def export(tx: Tx, now: datetime) -> Export:
     newest = select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)
     last = tx.execute(tx.locking(newest)).first()
     if last is not None and last.sha256 == digest:
-        here = contact_exports.c.version == last.version
-        tx.execute(update(contact_exports).where(here).values(generated_at=max(now, last.generated_at)))
-        return Export(last.version, max(now, last.generated_at), addresses)
+        here, at = contact_exports.c.version == last.version, _made_at(last.generated_at, now)
+        tx.execute(update(contact_exports).where(here).values(generated_at=at))
+        return Export(last.version, at, addresses)
     version = 1 if last is None else last.version + 1
     row = {"version": version, "generated_at": now, "addresses": len(addresses), "sha256": digest}
     tx.execute(insert(tx, contact_exports).values(row).on_conflict_do_nothing())
     tx.execute(delete(contact_exports).where(contact_exports.c.version <= version - _KEPT_EXPORTS))
     return Export(version, now, addresses)
+
+
+def _made_at(last: datetime, now: datetime) -> datetime:
+    """Never before the last export; but one that lies far ahead was made by a clock that was wrong, and is no bound."""
+    return now if last > now + _CLOCK_SLIP else max(now, last)
 
 
 def snapshot(tx: Tx) -> Export | None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
 from postroom.accounts.access import GmailAccess
-from postroom.accounts.history import cursor_of
 from postroom.accounts.store import Account, get_account
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
-from postroom.db.tables.sync import sync_states
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.costmodel import Duration, duration
@@ -27,8 +25,11 @@ from postroom.gmail.client import GmailClient
 from postroom.gmail.ports import Lane
 from postroom.gmail.quota import PROFILES, Method
 from postroom.mail.categories import Categories
+from postroom.mail.headers import Headers
+from postroom.mail.policy import TierPolicy
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.jobs import NewBackfill
+from postroom.switchboard import policy
+from postroom.switchboard.backfill.jobs import NewBackfill, checked
 from postroom.switchboard.backfill.model import BackfillJob, Mode
 from postroom.switchboard.counting import (
     FULL,
@@ -40,6 +41,7 @@ from postroom.switchboard.counting import (
     count_at_source,
     in_a_thread,
 )
+from postroom.switchboard.holdings import is_held
 
 INSTRUCTION_TOKENS = 600
 """What a prompt has besides the text of the mail, about."""
@@ -96,9 +98,9 @@ class Estimator:
         meter: Meter,
         settings: BackfillSettings,
         clock: Clock,
-        treat: Callable[[], Treat] | None = None,
+        treat: Treat | None = None,
     ) -> None:
-        """`treat` gives the tier policy in force."""
+        """`treat` stands in for the tier policy in force."""
         self._database = database
         self._root = archive_root
         self._mailboxes = mailboxes
@@ -106,17 +108,17 @@ class Estimator:
         self._meter = meter
         self._settings = settings
         self._clock = clock
-        self._treat = treat or (lambda: treat_all_as_full)
+        self._treat = treat
 
     async def estimate(self, wanted: NewBackfill) -> Mapping[str, Any]:
         return (await self.of(wanted)).as_json()
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)
+        checked(self._settings, self._categories.selectable, wanted)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
-        tally = Tally(wanted, self._categories, self._treat(), facts.known)
-        is_held = facts.is_held
-        counts = await (in_a_thread(self._root, tally) if is_held else count_at_source(self._mailboxes, tally))
+        tally = Tally(wanted, self._categories, self._treat or facts.treat, facts.known)
+        counts = await (in_a_thread(self._root, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
         return self._priced(wanted, counts, facts)
 
     def _priced(self, wanted: NewBackfill, counts: Counts, facts: _Facts) -> Estimate:
@@ -150,7 +152,8 @@ class Estimator:
     def _facts(self, tx: Tx, wanted: NewBackfill) -> _Facts:
         account = get_account(tx, wanted.endpoint_identity)
         known = frozenset(row.address for row in tx.execute(select(contacts.c.address)))
-        return _Facts(account, known, archive_holds(tx, account.id, wanted), _measured_tokens(tx, self._clock.now()))
+        held, measured = is_held(tx, account.id, wanted.date_to), _measured_tokens(tx, self._clock.now())
+        return _Facts(account, known, held, measured, policy.in_force(tx))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +164,16 @@ class _Facts:
     known: Container[str]
     is_held: bool
     measured: Tokens | None
+    policy: TierPolicy
 
-
-def archive_holds(tx: Tx, account_id: str, wanted: NewBackfill) -> bool:
-    """Every message of the days is in the archive: the watermark has passed them, or changes are followed since."""
-    state = tx.execute(select(sync_states).where(sync_states.c.account_id == account_id)).first()
-    if state is None:
-        return False
-    after = wanted.date_to + timedelta(days=1)
-    end = int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp())
-    follows = state.walked_at is not None and cursor_of(tx, account_id) is not None
-    return bool(state.watermark >= end or follows)
+    def treat(self, headers: Headers, labels: Collection[str]) -> int:
+        return self.policy.decide(headers, labels).treatment
 
 
 def _measured_tokens(tx: Tx, now: datetime) -> Tokens | None:
     """What calls of the last ninety days took on average, if there were enough of them."""
     calls = model_calls.c
-    recent = (calls.outcome == "answered") & (calls.created_at > now - timedelta(days=90))
+    recent = (calls.outcome == "answered") & (calls.input_tokens > 0) & (calls.created_at > now - timedelta(days=90))
     figures = select(func.count(), func.avg(calls.input_tokens), func.avg(calls.output_tokens)).where(recent)
     count, tokens_in, tokens_out = tx.execute(figures).one()
     return Tokens(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None

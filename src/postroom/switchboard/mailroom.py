@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, release_reader, renew_reader
-from postroom.accounts.store import get_account
+from postroom.accounts.store import find_account, get_account
 from postroom.archive.layout import account_name
 from postroom.archive.model import IncomingMail
 from postroom.archive.reading import ArchiveReader
@@ -23,6 +23,7 @@ from postroom.db.upsert import insert
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.mail.parsing import parse_headers
+from postroom.switchboard.holdings import is_walked
 
 _LONGEST_HEADER = 4_000
 
@@ -57,10 +58,11 @@ class Mailroom:
         self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
     ) -> dict[str, Any]:
         account = _mailbox(identity)
+        complete = await self._database.read(lambda tx: _is_complete(tx, identity, days[1]))
 
         def read(archive: ArchiveReader) -> dict[str, Any]:
             steps, following = walk(archive, account, *days, cursor, limit)
-            return {"messages": [_walked(step, headers) for step in steps], "cursor": following}
+            return {"messages": [_walked(step, headers) for step in steps], "cursor": following, "complete": complete}
 
         return await self._archive.read_apart(read)
 
@@ -132,6 +134,14 @@ def _account_id(tx: Tx, identity: str) -> str:
         raise type(error)("endpoint_identity", error.problem) from None
 
 
+def _is_complete(tx: Tx, identity: str, last_day: date) -> bool:
+    try:
+        account = find_account(tx, identity)
+    except BadInput:
+        return False
+    return account is not None and is_walked(tx, account.id, last_day)
+
+
 def _bare(message_id: str) -> str:
     return message_id.strip().removeprefix("<").removesuffix(">")
 
@@ -153,7 +163,7 @@ def _walked(step: Step, headers: Sequence[str]) -> dict[str, Any]:
         "archive_key": message.key,
         "sha256": message.sha256,
         "size": message.size,
-        "internal_date": int(message.date.timestamp() * 1_000),
+        "internal_date": round(message.date.timestamp() * 1_000),
         "labels": list(message.labels),
         "deleted_at_source": message.deleted_at_source is not None,
         "headers": [

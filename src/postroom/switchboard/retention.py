@@ -1,28 +1,38 @@
 """How long mail stays in the control database, by its tier, its sender's domain and its category (BF-21).
 
 Backfilled and live mail alike, counted from when the mailbox received it. Rows of the control database are pruned;
-raw bytes stay in the archive, which has no way to let go of a message yet. Spend and audit outlive the mail.
+raw bytes stay in the archive, which has no way to let go of a message yet. Spend and audit outlive the mail. What was
+set aside for a message that nobody has judged yet is free again when it goes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import delete, func, select, tuple_, update
 
+from postroom.archive.certificates import has_certificate
+from postroom.archive.layout import account_name
 from postroom.db import Database, Tx
+from postroom.db.tables.backfill import backfill_reservations as reservations
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.envelope import IngestionTier
+from postroom.domain.errors import BadInput
+from postroom.domain.money import Micros
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.settings import RetentionSettings
 from postroom.switchboard import audit
 from postroom.switchboard.audit import SYSTEM
+from postroom.switchboard.backfill.ledger import RESERVED
+from postroom.switchboard.spending import JobSpending, message_of
 
 PRUNE = JobType("retention.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 PRUNE_DAILY = Schedule("retention.prune", PRUNE.name, "daily 03:45")
@@ -40,16 +50,39 @@ class Kept:
     category: str | None
     received_at: datetime
     accepted_at: datetime
-    archive_key: str | None
     raw_by_ingest: bool
+    mailbox: str
+    source_id: str
+    backfill_job_id: str | None
 
 
-Protected = Callable[[Tx, Sequence[Kept]], set[str]]
-"""The ids of those that must stay whatever their age: messages with a removal certificate."""
+Protected = Callable[[Sequence[Kept]], set[str]]
+"""The ids of those that must stay whatever their age. Reads files, so it is called from a thread."""
 
 
-def nothing_protected(tx: Tx, some: Sequence[Kept]) -> set[str]:
+def nothing_protected(some: Sequence[Kept]) -> set[str]:
     return set()
+
+
+def certified(archive_root: Path) -> Protected:
+    """Messages with a removal certificate: what is here may be all that is left of them."""
+
+    def among(some: Sequence[Kept]) -> set[str]:
+        found: set[str] = set()
+        for mailbox in {mail.mailbox for mail in some if _has_archive(mail.mailbox)}:
+            mine = {mail.source_id: mail.id for mail in some if mail.mailbox == mailbox}
+            found |= {mine[source_id] for source_id in has_certificate(archive_root, mailbox, list(mine))}
+        return found
+
+    return among
+
+
+def _has_archive(mailbox: str) -> bool:
+    try:
+        account_name(mailbox)
+    except BadInput:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +156,7 @@ async def prune(
     clock: Clock,
     *,
     protected: Protected = nothing_protected,
+    spending: JobSpending | None = None,
     dry_run: bool = False,
 ) -> Pruned:
     """Remove what is past its time, in short transactions."""
@@ -135,8 +169,10 @@ async def prune(
                 break
             after = page[-1]
             over = [mail for mail in page if rule.is_over(mail, now)]
-            remove = partial(_remove, over=over, protected=protected, dry_run=dry_run)
-            gone = await (database.read if dry_run else database.write)(remove) if over else []
+            must_stay = await asyncio.to_thread(protected, over) if over else set()
+            gone = [mail for mail in over if mail.id not in must_stay]
+            if gone and not dry_run:
+                await database.write(partial(_remove, gone=gone, spending=spending))
             counts["protected"] += len(over) - len(gone)
             counts[tier] += len(gone)
             counts["raw_kept"] += sum(mail.raw_by_ingest for mail in gone)
@@ -149,13 +185,16 @@ async def prune(
     return pruned
 
 
-def prune_handler(rule: RetentionRule, protected: Protected = nothing_protected) -> Handler:
+def prune_handler(
+    rule: RetentionRule, protected: Protected = nothing_protected, spending: JobSpending | None = None
+) -> Handler:
     """The scheduled job. With `{"dry_run": true}` as its payload it only reports."""
 
     async def handle(context: JobContext) -> dict[str, object]:
         dry_run = context.job.payload.get("dry_run") is True
         queue = context.queue
-        return _told(await prune(queue.database, rule, queue.clock, protected=protected, dry_run=dry_run))
+        pruned = await prune(queue.database, rule, queue.clock, protected=protected, spending=spending, dry_run=dry_run)
+        return told(pruned)
 
     return handle
 
@@ -175,25 +214,48 @@ def _page(tx: Tx, tier: IngestionTier, horizon: datetime, after: Kept | None) ->
     return [Kept(row.id, tier, row.sender_identity, *row[2:]) for row in tx.execute(query)]
 
 
-_COLUMNS = ("id", "sender_identity", "category", "received_at", "accepted_at", "archive_key", "raw_by_ingest")
+_COLUMNS = (
+    "id",
+    "sender_identity",
+    "category",
+    "received_at",
+    "accepted_at",
+    "raw_by_ingest",
+    "endpoint_identity",
+    "external_event_id",
+    "backfill_job_id",
+)
 
 
-def _remove(tx: Tx, over: Sequence[Kept], protected: Protected, dry_run: bool) -> list[Kept]:
+def _remove(tx: Tx, gone: Sequence[Kept], spending: JobSpending | None) -> None:
     """Messages with their inbox rows and decisions; what their model calls cost stays, without the words."""
-    must_stay = protected(tx, over)
-    gone = [mail for mail in over if mail.id not in must_stay]
-    if gone and not dry_run:
-        ids = [mail.id for mail in gone]
-        tx.execute(update(model_calls).where(model_calls.c.message_id.in_(ids)).values(prompt=None))
-        tx.execute(delete(messages).where(messages.c.id.in_(ids)))
-    return gone
+    ids = [mail.id for mail in gone]
+    if spending is not None:
+        for job_id, message_id in _open_money(tx, gone):
+            spending.settle(tx, job_id, message_id, _spent_on(tx, message_id))
+    tx.execute(update(model_calls).where(model_calls.c.message_id.in_(ids)).values(prompt=None))
+    tx.execute(delete(messages).where(messages.c.id.in_(ids)))
+
+
+def _open_money(tx: Tx, gone: Sequence[Kept]) -> list[tuple[str, str]]:
+    """The job and the id of those for which money is still set aside, in the order in which everybody locks jobs."""
+    jobs = {mail.backfill_job_id for mail in gone if mail.backfill_job_id is not None}
+    opened = (reservations.c.state == RESERVED) & reservations.c.job_id.in_(sorted(jobs))
+    rows = tx.execute(select(reservations.c.job_id, reservations.c.message_ref).where(opened)) if jobs else ()
+    ids = {mail.id for mail in gone}
+    return sorted({(job_id, message_of(ref)) for job_id, ref in rows if message_of(ref) in ids})
+
+
+def _spent_on(tx: Tx, message_id: str) -> Micros:
+    total = func.coalesce(func.sum(model_calls.c.cost_microdollars), 0)
+    return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
 
 
 def _note(tx: Tx, pruned: Pruned, now: datetime) -> None:
-    audit.record(tx, SYSTEM, "retention.prune", ("messages", "control database"), now, after=_told(pruned))
+    audit.record(tx, SYSTEM, "retention.prune", ("messages", "control database"), now, after=told(pruned))
 
 
-def _told(pruned: Pruned) -> dict[str, object]:
+def told(pruned: Pruned) -> dict[str, object]:
     return {
         "dry_run": pruned.dry_run,
         "metadata": pruned.metadata,

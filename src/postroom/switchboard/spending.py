@@ -51,6 +51,11 @@ class JobSpending:
             ledger.release(tx, self._settings, job_id, ref, now)
 
 
+def message_of(reservation: str) -> str:
+    """Whose money a reservation is."""
+    return reservation.partition(_MORE)[0]
+
+
 def _rows(tx: Tx, job_id: str, message_ref: str) -> list[Row[Any]]:
     """The message's reservations, the first one first."""
     ref = reservations.c.message_ref

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,9 +17,13 @@ from postroom.db.tables.switchboard import access_tokens as table
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.roles import Caller, Role
+from postroom.switchboard import audit
+from postroom.switchboard.audit import SYSTEM, Actor
 
 PREFIX = "prt_"
 """Known to the log's redaction, so that a token that strays into a message is masked."""
+
+SUBJECT = "token"
 
 _ENTROPY_BYTES = 32
 _FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
@@ -57,13 +61,14 @@ class NewToken:
     endpoint_identity: str | None = None
 
 
-def create_token(tx: Tx, new: NewToken, now: datetime) -> tuple[Token, str]:
+def create_token(tx: Tx, new: NewToken, now: datetime, who: Actor = SYSTEM) -> tuple[Token, str]:
     """The token as it is stored, and its text, which nobody can recover later."""
     _check(new)
     text = PREFIX + secrets.token_urlsafe(_ENTROPY_BYTES)
     expires_at = None if new.expires_days is None else now + timedelta(days=new.expires_days)
-    made = Token(new_id(), new.role, new.name, new.endpoint_identity, now, expires_at, None, None)
+    made = Token(new_id(), new.role, new.name, _mailbox(new.endpoint_identity), now, expires_at, None, None)
     tx.execute(table.insert().values(**{name: getattr(made, name) for name in Token.__slots__}, sha256=_digest(text)))
+    audit.record(tx, who, "token.create", (SUBJECT, made.id), now, after=_audited(made))
     return made, text
 
 
@@ -88,20 +93,35 @@ def note_use(tx: Tx, token_id: str, now: datetime) -> None:
     tx.execute(update(table).where(table.c.id == token_id).values(last_used_at=now))
 
 
-def revoke_token(tx: Tx, token_id: str, now: datetime) -> Token:
+def revoke_token(tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM) -> Token:
     """From now on it opens nothing. Revoking it again changes nothing."""
     token_id = parse_id(token_id, "id")
     row = tx.execute(tx.locking(select(table).where(table.c.id == token_id))).one_or_none()
     if row is None:
         raise NotFound("id", f"there is no token {token_id}; `postroom token list` shows those there are")
-    if row.revoked_at is None:
-        tx.execute(update(table).where(table.c.id == token_id).values(revoked_at=now))
-    return _token(tx.execute(select(table).where(table.c.id == token_id)).one())
+    before = _token(row)
+    if before.revoked_at is not None:
+        return before
+    tx.execute(update(table).where(table.c.id == token_id).values(revoked_at=now))
+    revoked = replace(before, revoked_at=now)
+    audit.record(tx, who, "token.revoke", (SUBJECT, token_id), now, before=_audited(before), after=_audited(revoked))
+    return revoked
 
 
 def list_tokens(tx: Tx) -> list[Token]:
     """All of them, the revoked and expired ones too, in the order in which they were made."""
     return [_token(row) for row in tx.execute(select(table).order_by(table.c.created_at, table.c.id))]
+
+
+def _mailbox(identity: str | None) -> str | None:
+    """As its connector writes it: capitals in an address mean nothing, and would shut the connector out."""
+    return None if identity is None else identity.strip().lower()
+
+
+def _audited(token: Token) -> dict[str, Any]:
+    """What the audit log keeps of it: whom it speaks for and until when, and nothing that opens anything."""
+    times = {name: at.isoformat() for name in ("expires_at", "revoked_at") if (at := getattr(token, name))}
+    return {"role": token.role, "name": token.name, "endpoint_identity": token.endpoint_identity, **times}
 
 
 def _check(new: NewToken) -> None:

@@ -149,7 +149,7 @@ async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
     sizes = [each.message.size_estimate for each in found if isinstance(each, Got) and each.message.size_estimate]
     if not sizes:
         return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
-    return Sizes(sum(sizes) / len(sizes), len(sizes), "messages looked at; packed they take less, their index more")
+    return Sizes(sum(sizes) / len(sizes), len(sizes), "looked at; packed they take less, their index more")
 
 
 async def _some(client: GmailClient, query: str, count: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from postroom.triage.model import Answer, Tool
+from postroom.triage.model import Answer, Tool, one_line
 
 TOOL_NAME = "decide"
 LONGEST_REASON = 500
@@ -106,9 +106,24 @@ def read_answer(answer: Answer) -> Decision:
     try:
         found = _Arguments.model_validate_json(answer.calls[0].arguments)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in problem["loc"]) or "arguments"
-        kind = "is not JSON" if problem["type"] == "json_invalid" else problem["msg"]
-        raise UnusableAnswer(f"{place}: {kind}") from None
-    reason = " ".join(found.reason.split())[:LONGEST_REASON]
+        raise UnusableAnswer(_problem(error)) from None
+    reason = one_line(found.reason, LONGEST_REASON)
+    if not reason:
+        raise UnusableAnswer("reason: holds nothing that can be read")
     return Decision(Source.MODEL, found.action, reason, found.confidence)
+
+
+def _problem(error: ValidationError) -> str:
+    """In words of ours alone. It stands outside of the mail's fence when the model is asked again, and a name that the
+    model made up may be one that the mail told it to make up."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    match problem["type"]:
+        case "json_invalid":
+            return "arguments: is not JSON"
+        case "extra_forbidden":
+            return "arguments: one of them does not belong there"
+        case _ if place in (*_Arguments.model_fields, "arguments"):
+            return f"{place}: {problem['msg']}"
+        case _:
+            return "arguments: are not as asked for"

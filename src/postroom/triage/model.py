@@ -25,12 +25,13 @@ from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.domain.metering import Meter
 from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens, tariff_for
-from postroom.settings import ModelSettings
+from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
 from postroom.vault import Vault
 
-VAULT_ENTRY = "model.api_key"
+VAULT_ENTRY = MODEL_KEY_ENTRY
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
+_LONGEST_NAME = 200
 
 
 class ModelRefused(Fatal):
@@ -66,7 +67,8 @@ class Answer:
     text: str
     model: str
     used: Tokens
-    cost: Micros
+    cost: Micros | None
+    """None: the provider does not say what it used, and an answer that nobody measured is not an answer for nothing."""
     latency_ms: int
     is_cut: bool
     """The limit of output tokens ended it."""
@@ -132,9 +134,9 @@ class ModelClient:
                 if isinstance(part, ToolCallPart)
             ),
             text="".join(part.content for part in response.parts if isinstance(part, TextPart)),
-            model=response.model_name or self.name,
+            model=one_line(response.model_name or self.name, _LONGEST_NAME),
             used=used,
-            cost=self._tariff.cost(used),
+            cost=self._tariff.cost(used) if used.input > 0 and used.output > 0 else None,
             latency_ms=latency_ms,
             is_cut=response.finish_reason == "length",
             is_simulated=(response.provider_response_id or "").startswith(_SIMULATED),
@@ -142,6 +144,12 @@ class ModelClient:
 
     def _since(self, started: float) -> int:
         return max(0, round((self._clock.monotonic() - started) * 1_000))
+
+
+def one_line(text: str, longest: int) -> str:
+    """Words of a model as they may be stored and shown: it repeats what mail tells it to, escape codes included."""
+    readable = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(readable.split())[:longest]
 
 
 def meter_for(settings: ModelSettings) -> Meter:

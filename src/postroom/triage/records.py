@@ -81,16 +81,18 @@ def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros
 
 
 def end_call(tx: Tx, call_id: str, answer: Answer, problem: str | None) -> None:
-    values = {
+    """An answer that does not say what it used stays in the books at its most."""
+    values: dict[str, object] = {
         "model": answer.model,
         "input_tokens": answer.used.input,
         "output_tokens": answer.used.output,
-        "cost_microdollars": answer.cost,
         "latency_ms": answer.latency_ms,
         "outcome": ANSWERED if problem is None else UNUSABLE,
         "error": problem,
         "simulated": answer.is_simulated,
     }
+    if answer.cost is not None:
+        values["cost_microdollars"] = answer.cost
     tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import pytest
 from postroom.accounts.store import NewAccount, add_account
 from postroom.cli.main import run
 from postroom.db import Database, connect
+from postroom.db.tables.mail import messages
 from postroom.domain.clock import SystemClock
+from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.mail.categories import shipped
 from postroom.settings import BackfillSettings
@@ -176,3 +179,40 @@ def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
         rest = follower.stdout.read()
         assert rest.startswith("completed: 5 taken in, 2 skipped")
         assert follower.wait(30) == 0
+
+
+@pytest.mark.req("BF-21")
+def test_what_retention_would_remove_is_seen_before_it_goes(mailbox: Path) -> None:
+    at = datetime(2020, 1, 1, tzinfo=UTC)
+    row = {"channel": "email", "provider": "gmail", "endpoint_identity": EMAIL, "sender_identity": "a@x.example"}
+    times = {"observed_at": at, "received_at": at, "accepted_at": at}
+    tiers = {"ingestion_tier": "metadata", "policy_tier": "default", "external_event_id": "1", "idempotency_key": "1"}
+
+    async def put(service: Backfill) -> None:
+        values = row | times | tiers | {"id": new_id()}
+        await service.database.write(lambda tx: tx.execute(messages.insert().values(values)))
+
+    within(mailbox, put)
+    assert "0 messages in full and 1 of metadata would go" in command("backfill", "retention", "--dry-run").stdout
+    assert printed("retention", "--dry-run")["metadata"] == 1
+    assert printed("retention")["metadata"] == 1
+    assert printed("retention")["metadata"] == 0
+
+
+@pytest.mark.req("BF-23")
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (("--to", "9999-12-31"), "date_to"),
+        (("--from", "2025-01-01"), "date_from"),
+        (("--rate", "-5"), "rate_limit_per_hour"),
+        (("--cap-cents", "-1"), "daily_cost_cap_cents"),
+    ],
+)
+def test_an_estimate_of_what_cannot_be_created_is_refused_like_it(
+    mailbox: Path, given: tuple[str, str], field: str
+) -> None:
+    for act in ("estimate", "create"):
+        refused = command("backfill", act, *WANTED, *given)
+        assert refused.returncode == 2, refused.stderr
+        assert field in refused.stderr

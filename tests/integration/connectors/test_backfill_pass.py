@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, select
 
 from postroom.connectors.calling import SwitchboardAway
 from postroom.connectors.switchboard import Report
-from postroom.db import Database
+from postroom.db import Database, Tx
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.mail import messages
+from postroom.db.tables.sync import sync_states
 from postroom.domain.errors import Retryable
 from postroom.gmail.errors import LoginNeeded
 from postroom.gmail.sim.faults import Fault, Rule
@@ -138,6 +142,35 @@ async def test_what_the_archive_has_is_not_fetched_again(database: Database, tmp
         assert len(await stage.queue()) == 40
 
 
+@pytest.mark.req("BF-16")
+@pytest.mark.parametrize(("walked_to", "asked"), [(LAST + DAY, 0), (LAST, 40)])
+async def test_where_the_archive_holds_the_days_the_source_is_not_asked(
+    database: Database, tmp_path: Path, walked_to: date, asked: int
+) -> None:
+    async with month_of(40, database, tmp_path) as stage:
+        await stage.create_job(FIRST, LAST)
+        await stage.passes.backfill()
+        await database.write(lambda tx: tx.execute(delete(messages)))
+        await database.write(lambda tx: walked(tx, walked_to))
+        before = dict(stage.sim.control.state().calls)
+        job_id = await stage.create_job(FIRST, LAST)
+        outcome = await stage.passes.backfill()
+        assert (outcome.job_id, outcome.status, outcome.processed) == (job_id, "completed", 40)
+        calls = stage.sim.control.state().calls
+        assert calls["messages.get"] - before["messages.get"] == asked
+        assert (calls["messages.list"] > before["messages.list"]) is bool(asked)
+        assert set(await stage.rows()) == set(eligible(stage))
+
+
+def walked(tx: Tx, day: date) -> None:
+    """As sync leaves it when its watermark has reached this day."""
+    [account_id] = tx.execute(select(accounts.c.id)).scalars()
+    mark, times = at(day) // 1_000, {"walk_started_at": NOW, "updated_at": NOW}
+    places = {"until": mark, "frontier": mark, "watermark": mark}
+    row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "granularity": "month", "counters": "{}"}
+    tx.execute(sync_states.insert().values(**row, **times, **places))
+
+
 @pytest.mark.req("BF-14", "BF-6")
 @pytest.mark.parametrize("action", ["pause", "cancel"])
 async def test_an_operators_word_between_two_reports_stops_the_pass(
@@ -259,6 +292,21 @@ async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Databas
         assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", 80, 0)
         assert set(await stage.rows()) == set(eligible(stage))
         assert len(await stage.queue()) == 80
+
+
+@pytest.mark.req("BF-6", "BF-15")
+@pytest.mark.parametrize("lost", range(1, 5))
+async def test_a_report_whose_answer_is_lost_counts_once_however_often_it_is_repeated(
+    database: Database, tmp_path: Path, lost: int
+) -> None:
+    """Also on the way out, when what is done is told once more."""
+    losses = Losses(0, 0)
+    async with month_of(30, database, tmp_path, losses=losses, progress_interval=10) as stage:
+        job_id = await stage.create_job(FIRST, LAST)
+        losses.answers_to_lose["backfill.progress"] = lost
+        await until_ended(stage, job_id)
+        job = await stage.job(job_id)
+        assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", 30, 0)
 
 
 async def until_ended(stage: Stage, job_id: str) -> None:

@@ -14,6 +14,7 @@ from postroom.db import Database
 from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.ids import new_id
 from postroom.queue import JobContext
+from postroom.switchboard.contacts import export
 from tests.support.connectors import Stage, source_of, staged
 from tests.support.workers import run_until_idle
 
@@ -49,6 +50,20 @@ async def test_contacts_come_with_the_heartbeat_and_go_stale_without_it(database
         rows = await stage.rows()
         assert [rows[each].policy_tier for each in (first, late, direct)] == ["high_priority", "default", "interactive"]
         await know(stage, "ann@friends.example")
+        await stage.passes.beat()
+        assert not stage.passes.contacts.current().degraded
+
+
+@pytest.mark.req("PQ-4")
+async def test_contacts_made_under_a_wrong_clock_are_replaced_once_it_is_right(
+    database: Database, tmp_path: Path
+) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await database.write(lambda tx: export(tx, stage.clock.now() + timedelta(days=400)))
+        await stage.passes.beat()
+        assert stage.passes.contacts.current().degraded
+        made = await database.write(lambda tx: export(tx, stage.clock.now()))
+        assert made.generated_at == stage.clock.now()
         await stage.passes.beat()
         assert not stage.passes.contacts.current().degraded
 

@@ -14,6 +14,7 @@ from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.toolbox import Tool
 from tests.support.archives import letter
+from tests.support.databases import on_sqlite
 from tests.support.envelopes import ME, envelope, inline
 from tests.support.switchboards import Bench
 
@@ -127,3 +128,57 @@ async def test_an_unknown_tool_is_named(bench: Bench) -> None:
 
 
 ENVELOPE_FIELDS = ["schema_version", "source", "event", "sender", "payload", "control"]
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+UNHOLDABLE: dict[str, dict[str, Any]] = {
+    "a NUL": {"a": ["\0"]},
+    "half a character": {"a": {"b": "\ud800"}},
+    "in a name": {"a": [{"\0": 1}]},
+    "too deep": nested(30),
+    "far too deep": nested(400),
+    "too large": {"a": ["x" * 1_000] * 100},
+}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [("backfill.progress", "cursor"), ("create_backfill_job", "estimate"), ("connector.heartbeat", "checkpoint")],
+)
+async def test_an_object_that_a_database_cannot_hold_is_refused_by_name(tool: str, field: str, bench: Bench) -> None:
+    """PostgreSQL has no form for a NUL in JSON, and what nests without end breaks whoever lists it."""
+    found = bench.toolbox.get(tool)
+    assert found is not None
+    for kind, value in UNHOLDABLE.items():
+        with pytest.raises(BadInput) as refused:
+            await bench.toolbox.call(tool, {**FITTING[tool], field: value}, Caller(found.role, "test"))
+        assert refused.value.field == field, kind
+    broken = {**FITTING["backfill.progress"], "status": "error", "error": "a\0b"}
+    with pytest.raises(BadInput) as refused:
+        await bench.toolbox.call("backfill.progress", broken, Caller(Role.CONNECTOR, "test"))
+    assert refused.value.field == "error"
+
+
+@on_sqlite
+async def test_labels_may_hold_joined_emoji_and_marks_of_direction(bench: Bench) -> None:
+    """People name labels so, and a message that carries one is to be stored like any other."""
+    labels = ["\U0001f468\u200d\U0001f469\u200d\U0001f467 Family", "\u200f\u05d3\u05d5\u05d0\u05e8"]
+    stored = {**FITTING["archive.store"]["messages"][0], "labels": labels}
+    async with bench.client() as call:
+        await call("archive.store", endpoint_identity=ME, messages=[stored])
+        changed = [{"gmail_id": "a", "labels": labels}]
+        assert (await call("archive.changes", endpoint_identity=ME, labels=changed))["unknown"] == []
+        for bad in ("a\0b", "a\x1b[31m", "a\nb", "\ud800"):
+            with pytest.raises(BadInput):
+                await bench.toolbox.call(
+                    "archive.changes",
+                    {"endpoint_identity": ME, "labels": [{"gmail_id": "a", "labels": [bad]}]},
+                    Caller(Role.CONNECTOR, "test"),
+                )

@@ -95,8 +95,8 @@ async def walked_until(database: Database, account: str, day: date, clock: Manua
         "until": watermark,
         "frontier": watermark,
         "watermark": watermark,
-        "counters": "{}",
         "compared_walk": 0,
+        "counters": "{}",
         "updated_at": clock.now(),
     }
     await database.write(lambda tx: tx.execute(sync_states.insert().values(row)))
@@ -148,7 +148,7 @@ async def test_the_tier_policy_decides_what_costs_money(
     def treat(headers: Headers, labels: Collection[str]) -> int:
         return 3 if "TRASH" in labels else 2 if len(headers.text("Subject") or "") % 2 else 1
 
-    judge = Estimator(database, archive, Mailboxes(), shipped(), METER, BackfillSettings(), clock, treat=lambda: treat)
+    judge = Estimator(database, archive, Mailboxes(), shipped(), METER, BackfillSettings(), clock, treat=treat)
     found = (await judge.of(WANTED)).counts
     assert found.messages == truth(WANTED)
     assert 0 < found.full < found.messages

@@ -62,6 +62,19 @@ async def test_mail_is_stored_looked_up_and_walked(bench: Bench) -> None:
         assert {header["name"].lower() for header in step["headers"]} <= {"subject", "to"}
 
 
+@pytest.mark.req("BF-12")
+async def test_old_mail_keeps_its_millisecond_on_the_way_through_the_archive(bench: Bench) -> None:
+    """A millisecond early is the day before, for mail of the first moment of a day."""
+    [mail] = sample(1)
+    for number, moment in enumerate((1_099_480_801_215, 1_099_426_120_452, 1_099_353_600_000, 1)):
+        given = mail | {"gmail_id": f"a{number}", "internal_date": moment}
+        async with bench.client() as call:
+            await call("archive.store", endpoint_identity=ME, messages=[given])
+            days = {"date_from": "1970-01-01", "date_to": "2040-01-01"}
+            found = (await call("archive.range", endpoint_identity=ME, **days))["messages"]
+        assert {each["gmail_id"]: each["internal_date"] for each in found}[f"a{number}"] == moment
+
+
 @pytest.mark.req("SY-13")
 async def test_changes_at_the_source_are_recorded_and_nothing_is_removed(bench: Bench) -> None:
     mails = sample(3)

@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
+from postroom.archive.certificates import Action, Certificates, Proof, Removal
+from postroom.archive.model import Provenance
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import IngestionTier
 from postroom.domain.ids import new_id
+from postroom.domain.money import Micros
 from postroom.queue import Catalogue, JobQueue, JobState, NewJob, Worker
 from postroom.queue.inspection import show_job
-from postroom.settings import QueueSettings, RetentionSettings, WorkerSettings
+from postroom.settings import BackfillSettings, QueueSettings, RetentionSettings, WorkerSettings
 from postroom.switchboard.audit import AuditFilter, list_entries
-from postroom.switchboard.retention import PRUNE, Kept, Pruned, RetentionRule, prune, prune_handler, years_before
+from postroom.switchboard.backfill import ledger
+from postroom.switchboard.backfill.model import find
+from postroom.switchboard.retention import (
+    PRUNE,
+    Kept,
+    Pruned,
+    RetentionRule,
+    certified,
+    prune,
+    prune_handler,
+    years_before,
+)
+from postroom.switchboard.spending import JobSpending
+from tests.support.backfills import Rig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULE = RetentionRule.from_settings(RetentionSettings(domain_years={"Bank.example": 10, "promo.bank.example": 1}))
@@ -35,8 +52,10 @@ def kept(days: float, **changes: Any) -> Kept:
         "category": None,
         "received_at": received,
         "accepted_at": received,
-        "archive_key": None,
         "raw_by_ingest": False,
+        "mailbox": "me@example.com",
+        "source_id": new_id(),
+        "backfill_job_id": None,
     }
     return Kept(**values | changes)
 
@@ -135,12 +154,45 @@ async def test_what_is_past_its_time_goes_with_all_that_hangs_on_it_but_its_cost
 
 
 @pytest.mark.req("BF-21")
-async def test_a_message_with_a_removal_certificate_stays_however_old(database: Database, clock: ManualClock) -> None:
-    certified = await database.write(lambda tx: put(tx, 5_000, category="finance"))
-    await database.write(lambda tx: put(tx, 5_000, category="finance"))
-    pruned = await prune(database, RULE, clock, protected=lambda tx, some: {certified})
-    assert await database.read(ids) == {certified}
-    assert (pruned.full, pruned.protected) == (1, 1)
+async def test_a_message_with_a_removal_certificate_stays_however_old(
+    database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
+    def fill(tx: Tx) -> tuple[str, str, str]:
+        mine = put(tx, 5_000, category="finance", external_event_id="18c1")
+        same_id_elsewhere = put(
+            tx, 5_000, category="finance", external_event_id="18c1", endpoint_identity="b@x.example"
+        )
+        no_mailbox = put(tx, 5_000, category="finance", external_event_id="18c1", endpoint_identity="+49 30 1234")
+        return mine, same_id_elsewhere, no_mailbox
+
+    mine, _, _ = await database.write(fill)
+    with Certificates(tmp_path, "me@example.com") as book:
+        proof = Proof("18c1", "18c1", "aa" * 32, 1, "me@example.com/2012.db", 1, Provenance.API)
+        book.certify("one", Removal(Action.DELETE), [proof], 1, NOW)
+    pruned = await prune(database, RULE, clock, protected=certified(tmp_path))
+    assert await database.read(ids) == {mine}
+    assert (pruned.full, pruned.protected) == (2, 1)
+
+
+@pytest.mark.req("BF-21", "BF-9")
+async def test_what_was_set_aside_for_a_message_is_free_again_when_it_goes(
+    database: Database, clock: ManualClock
+) -> None:
+    job_id = (await (await Rig(database, clock).prepare()).started()).job_id
+    judged = await database.write(lambda tx: put(tx, 5_000, category="finance", backfill_job_id=job_id))
+    waiting = await database.write(lambda tx: put(tx, 5_000, category="finance", backfill_job_id=job_id))
+    today = clock.now().date()
+
+    def reserve(tx: Tx) -> None:
+        for ref in (judged, waiting, f"{waiting}#1"):
+            assert ledger.reserve(tx, find(tx, job_id, lock=True), ref, Micros(100), today, clock.now())
+        tx.execute(delete(model_calls).where(model_calls.c.message_id == waiting))
+
+    await database.write(reserve)
+    await prune(database, RULE, clock, spending=JobSpending(BackfillSettings(enabled=True), clock))
+    spend = await database.read(lambda tx: ledger.spend_on(tx, job_id, today))
+    assert (spend.reserved, spend.settled) == (0, 7), "a call that may have been paid for is paid for"
+    assert await database.read(ids) == set()
 
 
 @pytest.mark.req("BF-21")

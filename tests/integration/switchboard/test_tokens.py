@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Caller, Role
+from postroom.switchboard.audit import Actor, AuditFilter, list_entries
 from postroom.switchboard.tokens import NewToken, create_token, list_tokens, revoke_token, verify_token
 from postroom.telemetry.logs import clean
 
@@ -32,6 +34,22 @@ async def test_only_a_hash_is_stored_and_logs_mask_the_text(database: Database, 
     found = await database.read(lambda tx: verify_token(tx, text, clock.now()))
     assert found is not None
     assert found.caller == Caller(Role.CONNECTOR, "gmail", "me@example.org")
+
+
+@pytest.mark.req("BF-22")
+async def test_who_made_and_who_revoked_a_token_stands_in_the_audit_and_the_token_does_not(
+    database: Database, clock: ManualClock
+) -> None:
+    new, anna, bo = NewToken(Role.CONNECTOR, "gmail", 30, "Me@Example.org"), Actor("cli", "anna"), Actor("cli", "bo")
+    token, text = await database.write(lambda tx: create_token(tx, new, clock.now(), anna))
+    for _ in range(2):
+        await database.write(lambda tx: revoke_token(tx, token.id, clock.now(), bo))
+    entries = (await database.read(lambda tx: list_entries(tx, AuditFilter(subject_id=token.id)))).entries
+    assert [(entry.action, entry.actor) for entry in entries] == [("token.revoke", bo), ("token.create", anna)]
+    assert (entries[1].after or {})["endpoint_identity"] == "me@example.org"
+    assert "revoked_at" in (entries[0].after or {})
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert not any(secret in repr(entries) for secret in (text, digest))
 
 
 async def test_a_token_ends_at_its_time(database: Database, clock: ManualClock) -> None:

@@ -121,6 +121,35 @@ async def office(database: Database, clock: ManualClock, tmp_path: Path) -> Asyn
         yield Office(database, clock, sim, model)
 
 
+@pytest.mark.req("BF-9")
+@pytest.mark.parametrize("used", [(0, 0), (1_000, 0), (0, 100)])
+async def test_an_answer_that_does_not_say_what_it_used_is_counted_at_its_most(
+    office: Office, used: tuple[int, int]
+) -> None:
+    """Some compatible servers leave the usage out; counted as nothing, the cap would hold nothing."""
+    job_id = await office.backfill_job()
+    await office.take_in(job_id=job_id)
+    unmetered = {"input_tokens": used[0], "output_tokens": used[1]}
+    office.sim.desk.stage.queue.append(ARCHIVE.model_copy(update=unmetered))
+    await office.work()
+    call, spend = await office.only(model_calls), await office.only(backfill_spend)
+    assert call.outcome == "answered"
+    assert 0 < call.cost_microdollars == spend.settled_microdollars
+    assert spend.reserved_microdollars == 0
+
+
+async def test_an_answer_with_a_nul_is_stored_and_paid_for_once(office: Office) -> None:
+    await office.take_in()
+    office.sim.desk.stage.queue.append(
+        Answer(
+            arguments={"action": "archive", "confidence": 1, "reason": "Read\0 it."}, input_tokens=9, output_tokens=9
+        )
+    )
+    await office.work()
+    assert (await office.only(decisions)).reason == "Read it."
+    assert len(office.sim.desk.prompts) == 1
+
+
 @pytest.mark.req("JB-8", "JB-10", "BF-9")
 async def test_a_message_is_judged_once_and_its_money_settled_to_what_was_used(office: Office) -> None:
     job_id = await office.backfill_job()

@@ -147,6 +147,17 @@ def test_a_forged_contact_gets_no_priority(verdict: str) -> None:
 
 
 @pytest.mark.req("PQ-5")
+@pytest.mark.parametrize("local", ["a(b", "a((b)", "x" * 20_000, "a\\)(b"])
+def test_a_sender_cannot_hide_the_verdict_behind_its_own_name(local: str) -> None:
+    """The server repeats the envelope's sender before it says what it found of the one in `From`."""
+    verdict = (
+        f"mx.google.com; spf=pass (google.com: domain of {local}@evil.example designates 1.2.3.4 as permitted) "
+        f"smtp.mailfrom={local}@evil.example; dmarc=fail (p=NONE) header.from=friends.example"
+    )
+    assert assigned(CONTACT, ("Authentication-Results", verdict)) == DEFAULT
+
+
+@pytest.mark.req("PQ-5")
 def test_only_the_receiving_server_is_believed() -> None:
     others = ("Authentication-Results", "evil.example; dmarc=fail")
     assert assigned(CONTACT, others) == KNOWN

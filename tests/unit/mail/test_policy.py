@@ -187,3 +187,12 @@ def test_a_long_hostile_subject_takes_no_time() -> None:
     rules = policy({"tier": 2, "condition": {"subject": "(a+)+$"}})
     assert rules.decide(headers(Subject="a" * 1_900 + "!")).treatment is Treatment.FULL
     assert rules.decide(headers(Subject="a" * 60_000 + "!")).treatment is Treatment.METADATA, "cut after 2,000"
+
+
+def test_half_a_character_is_looked_at_like_any_other_text() -> None:
+    rule = {"tier": 3, "condition": {"subject": "lottery"}, "note": "Never."}
+    policy = parse_policy({"version": "1", "rules": [rule]})
+    subject = "\udcff LOTTERY \ud800"
+    assert policy.decide(Headers((("Subject", subject),))).treatment is Treatment.SKIP
+    with pytest.raises(BadInput):
+        parse_policy({"version": "1", "rules": [rule | {"condition": {"subject": "\ud800"}}]})

@@ -162,41 +162,39 @@ class Work:
     async def report(self, status: str | None = None, error: str | None = None) -> ProgressReply:
         """Tell what was done; raises Stop unless the job is still at work."""
         if self._unanswered is not None:
-            told = await self._told(self._unanswered)
-            if status is None:
-                self._heed(told)
+            await self._deliver(self._unanswered)
         self._seq += 1
         cursor = self.cursor.to_json() if self._begun else None
-        reply = await self._told(
+        reply = await self._deliver(
             Report(self.job.job_id, self.job.fence, self._seq, self._processed, self._skipped, cursor, status, error)
         )
-        if status is None:
-            self._heed(reply)
+        if status is None and reply.status != ACTIVE:
+            raise Stop(reply.status)
+        if status is None and not self.switchboard.backfill_enabled:
+            raise Stop(SWITCHED_OFF)
         return reply
 
-    async def _told(self, report: Report) -> ProgressReply:
-        """A report that got no answer may have arrived: its number makes repeating it harmless. Until it is answered
-        it is repeated as it was, before any other: under another number its counts would count twice."""
+    async def _deliver(self, report: Report) -> ProgressReply:
+        """Until it is answered nobody knows whether it arrived, so it is repeated before anything else is told: under
+        another number its counts would be added twice."""
         self._unanswered = report
-        try:
-            reply = await self.switchboard.backfill_progress(report)
-        except Retryable as error:
-            wait = error.retry_after.total_seconds() if error.retry_after else _PAUSE_S
-            await self.clock.sleep(min(wait, _LONGEST_PAUSE_S))
-            reply = await self.switchboard.backfill_progress(report)
+        reply = await self._told(report)
         self._unanswered = None
         self._processed -= report.processed
-        self._total_processed += report.processed
         self._skipped -= report.skipped
+        self._total_processed += report.processed
         self._total_skipped += report.skipped
         self._reported_at = self.clock.monotonic()
         return reply
 
-    def _heed(self, reply: ProgressReply) -> None:
-        if reply.status != ACTIVE:
-            raise Stop(reply.status)
-        if not self.switchboard.backfill_enabled:
-            raise Stop(SWITCHED_OFF)
+    async def _told(self, report: Report) -> ProgressReply:
+        """A report that got no answer may have arrived: its number makes repeating it harmless."""
+        try:
+            return await self.switchboard.backfill_progress(report)
+        except Retryable as error:
+            wait = error.retry_after.total_seconds() if error.retry_after else _PAUSE_S
+            await self.clock.sleep(min(wait, _LONGEST_PAUSE_S))
+            return await self.switchboard.backfill_progress(report)
 
     async def wait(self, seconds: float) -> None:
         """Wait, asking now and then whether the job is still ours."""

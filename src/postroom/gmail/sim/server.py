@@ -20,7 +20,8 @@ from postroom.gmail.sim.mailbox_state import MailboxState
 from postroom.gmail.sim.meter import Limits, Meter
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.oauth import OAuth
-from postroom.gmail.sim.serving import HOST, listening, serving, until_told_to_stop
+from postroom.gmail.sim.serving import HOST, serving, until_told_to_stop
+from postroom.webserver import listening
 
 REQUESTS_IN_FLIGHT = 10
 BATCH_PARTS_AT_ONCE = 50
@@ -61,7 +62,7 @@ async def running_sim(
     control, control_token = Control(box, grants, meter, faults), secrets.token_urlsafe(24)
     gateway = Gateway(box, grants, meter, faults)
     app = SimApp(gateway, OAuth(grants, source.email), control, control_token, clock)
-    listener = listening(port)
+    listener = listening(HOST, port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     async with serving(app, listener, before_stop=app.release):
         yield Sim(url, grants.allow(scopes.ALL), source.email, control_token, control)

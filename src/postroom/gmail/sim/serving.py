@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from postroom.domain.errors import BadInput
+from postroom import webserver
 from postroom.gmail.sim.asgi import Receive, Scope, Send
 
 HOST = "127.0.0.1"
@@ -33,43 +32,13 @@ def until_told_to_stop() -> asyncio.Event:
     return stopped
 
 
-def listening(port: int) -> socket.socket:
-    # Named as TCP so that asyncio turns off Nagle's delay: head and body are two writes, 40 ms apart otherwise.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise BadInput("port", f"cannot listen on {HOST}:{port}: {error}") from error
-    return listener
-
-
 @contextlib.asynccontextmanager
 async def serving(app: App, listener: socket.socket, before_stop: Callable[[], None]) -> AsyncIterator[None]:
-    config = uvicorn.Config(
-        app,
-        http=_AbortableProtocol,
-        loop="none",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        date_header=False,
-        server_header=False,
-        timeout_keep_alive=75,
-    )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    ready = asyncio.create_task(server.ready.wait())
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        yield
-    finally:
-        ready.cancel()
-        before_stop()
-        server.stop.set()
-        await serving
+    async with webserver.serving(app, listener, patience_s=_PATIENCE_S, http=_AbortableProtocol):
+        try:
+            yield
+        finally:
+            before_stop()
 
 
 class _AbortableProtocol(HttpToolsProtocol):
@@ -78,36 +47,3 @@ class _AbortableProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
-
-
-class _Server(uvicorn.Server):
-    """Stops when told to, at once, and leaves the signals of the process to whoever runs it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-        self.stop = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    async def main_loop(self) -> None:
-        await self.stop.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Like the original, but without its fixed pause, which a thousand tests would pay for."""
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        if tasks := set(self.server_state.tasks):
-            _, late = await asyncio.wait(tasks, timeout=_PATIENCE_S)
-            for task in late:
-                task.cancel()
-        for server in self.servers:
-            await server.wait_closed()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

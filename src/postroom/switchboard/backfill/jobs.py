@@ -25,7 +25,7 @@ from postroom.switchboard.backfill.transitions import Event, IllegalTransition, 
 MOST_AN_HOUR = 1_000_000
 MOST_CENTS = 1_000_000
 MOST_LISTED = 1_000
-EARLIEST = date(1970, 1, 1)
+EARLIEST, LATEST = date(1970, 1, 1), date(9000, 12, 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def create(
 ) -> BackfillJob:
     """A pending job, agreed to by `who`. Every refusal names the field; nothing is written then."""
     switch.require_on(tx, settings)
-    values = _checked(settings, categories, new)
+    values = checked(settings, categories, new)
     identity = _known_identity(tx, new.connector_type, new.endpoint_identity)
     jobs = table(tx)
     row = tx.execute(
@@ -156,7 +156,8 @@ def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, n
         raise IllegalTransition("status", f"the day's cap is reached; the job can be resumed from {turn} on")
 
 
-def _checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
+def checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
+    """What is asked for, with what was left out filled in; refused by the name of the field."""
     _require_days(new.date_from, new.date_to)
     mode = _member(Mode, new.mode, "mode")
     background = mode is Mode.BACKGROUND
@@ -178,6 +179,8 @@ def _require_days(first: date, last: date) -> None:
             raise BadInput(name, f"{day!r} is not a day; write for example 2024-01-31")
     if first < EARLIEST:
         raise BadInput("date_from", f"{first} lies before {EARLIEST}, when there was no mail to recover")
+    if last > LATEST:
+        raise BadInput("date_to", f"{last} lies after {LATEST}")
     if first > last:
         raise BadInput("date_from", f"{first} lies after date_to, {last}")
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from postroom.db import Database
+from postroom.domain.envelope import Text
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.audit import MOST_LISTED, AuditFilter, list_entries
@@ -19,7 +20,7 @@ from postroom.switchboard.backfill.progress import Report
 from postroom.switchboard.backfill.service import Backfill
 from postroom.switchboard.backfill.transitions import Status
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.taken import ConnectorType, Day, EndpointIdentity, Short
+from postroom.switchboard.tools.taken import ConnectorType, Day, EndpointIdentity, JsonObject, Short
 
 _POLL_EVERY_S = 60.0
 _HIDDEN = frozenset({"lease_holder", "last_report_seq", "refused_microdollars", "capped_day"})
@@ -52,7 +53,7 @@ class CreateArguments(EstimateArguments):
     auto_resume: bool | None = Field(
         None, strict=True, description="go on by itself when a new day brings a new budget"
     )
-    estimate: dict[str, Any] | None = Field(
+    estimate: JsonObject | None = Field(
         None, max_length=50, description="what backfill.estimate answered and the person agreed to"
     )
 
@@ -98,9 +99,9 @@ class ProgressArguments(Arguments):
     rows_processed: int = Field(strict=True, description="since the last report")
     rows_skipped: int = Field(strict=True, description="since the last report")
     cost_spent_cents: int = Field(0, strict=True, description="since the last report; your own guess, for information")
-    cursor: dict[str, Any] | None = Field(None, description="where to go on after a restart")
+    cursor: JsonObject | None = Field(None, description="where to go on after a restart")
     status: Status | None = Field(None, description="`completed` or `error` to end the job")
-    error: str | None = Field(None, max_length=10_000, strict=True)
+    error: Text | None = Field(None, max_length=10_000)
     report_seq: int | None = Field(None, strict=True, description="grows with each report; repeating one is harmless")
 
 

@@ -33,6 +33,7 @@ from postroom.switchboard.tools.taken import (
 )
 
 MOST_STORED = 100
+MOST_HEADERS = 500
 LARGEST_STORE = LARGEST_RAW
 WALKED_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "List-Id", "List-Unsubscribe")
 _LATEST_MS = 253_402_300_799_999
@@ -105,7 +106,9 @@ class RangeArguments(Arguments):
     date_to: Day = Field(description="the last day, included")
     cursor: Cursor | None = Field(None, description="where the page before ended")
     limit: int = Field(100, ge=1, le=500, strict=True)
-    headers: list[HeaderName] = Field(list(WALKED_HEADERS), max_length=50, description="which headers to send along")
+    headers: list[HeaderName] = Field(
+        list(WALKED_HEADERS), max_length=MOST_HEADERS, description="which headers to send along"
+    )
 
 
 class ChangesArguments(Arguments):
@@ -179,7 +182,8 @@ class MailTools:
             "archive.range",
             Role.CONNECTOR,
             "Archived messages of a stretch of days, newest first, with labels and headers, page by page: pass the "
-            "`cursor` of one page to get the next; null ends it.",
+            "`cursor` of one page to get the next; null ends it. `complete` says that the archive holds all mail of "
+            "these days, so that the source need not be asked.",
             RangeArguments,
             self.range,
             reads_only=True,

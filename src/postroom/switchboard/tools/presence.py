@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,13 +9,14 @@ from pydantic import Field
 from sqlalchemy import select
 
 from postroom.db import Database, Tx
-from postroom.db.tables.mail import contact_exports, contacts, policy_rules
+from postroom.db.tables.mail import contact_exports, contacts
 from postroom.domain.clock import Clock
 from postroom.domain.envelope import Instant
 from postroom.domain.roles import Caller, Role
+from postroom.switchboard import policy
 from postroom.switchboard.registry import Heartbeat, record_heartbeat
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, Short
+from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, JsonObject, Short
 
 Counter = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -29,7 +28,7 @@ class HeartbeatArguments(Arguments):
     version: Short
     status: Short = Field(description="how it is doing, for example `running`")
     counters: dict[Short, Counter] = Field(default_factory=dict, max_length=100)
-    checkpoint: dict[Short, Any] | None = Field(None, max_length=20, description="how far its live pass has come")
+    checkpoint: JsonObject | None = Field(None, max_length=20, description="how far its live pass has come")
     capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
     policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
 
@@ -70,15 +69,15 @@ class PresenceTools:
 
         def record(tx: Tx) -> tuple[str, list[dict[str, Any]], Any]:
             record_heartbeat(tx, beat, now)
-            version, rules = _policy(tx)
+            version, rules = policy.told(tx)
             return version, rules, _generated_at(tx)
 
         version, rules, generated_at = await self._database.write(record)
-        policy: dict[str, Any] = {"version": version}
+        told: dict[str, Any] = {"version": version}
         if version != given.policy_version:
-            policy["rules"] = rules
+            told["rules"] = rules
         return {
-            "policy": policy,
+            "policy": told,
             "contacts_generated_at": generated_at and generated_at.isoformat(),
             "time": now.isoformat(),
         }
@@ -94,14 +93,6 @@ class PresenceTools:
             return {"generated_at": generated_at.isoformat(), "addresses": addresses}
 
         return await self._database.read(read)
-
-
-def _policy(tx: Tx) -> tuple[str, list[dict[str, Any]]]:
-    """The enabled rules in their order; the version changes with any of them."""
-    query = select(policy_rules).where(policy_rules.c.enabled).order_by(policy_rules.c.position, policy_rules.c.id)
-    rules = [{"tier": row.tier, "condition": row.condition, "note": row.note} for row in tx.execute(query)]
-    encoded = json.dumps(rules, sort_keys=True).encode()
-    return hashlib.sha256(encoded).hexdigest()[:16], rules
 
 
 def _generated_at(tx: Tx) -> Any:

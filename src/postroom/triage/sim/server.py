@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from postroom.domain.clock import Clock, SystemClock
-from postroom.gmail.sim.serving import HOST, listening, serving, until_told_to_stop
+from postroom.gmail.sim.serving import HOST, serving, until_told_to_stop
 from postroom.triage.sim.app import ModelApp
 from postroom.triage.sim.desk import Desk
+from postroom.webserver import listening
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ async def running_model(
     desk = Desk(seed, clock)
     token, control_token = token or f"sk-simulated-{secrets.token_urlsafe(16)}", secrets.token_urlsafe(24)
     app = ModelApp(desk, token, control_token, clock)
-    listener = listening(port)
+    listener = listening(HOST, port)
     root = f"http://{HOST}:{listener.getsockname()[1]}"
     async with serving(app, listener, before_stop=app.release):
         yield ModelSim(f"{root}/v1", token, control_token, f"{root}/_sim", desk)

@@ -22,6 +22,7 @@ def upgrade() -> None:
     _switchboard()
     _guard_audit_log(on_postgres)
     _mail()
+    _seed_policy()
     _triage()
 
 
@@ -263,7 +264,7 @@ def _mail() -> None:
             ["account_id"], ["accounts.id"], name="sent_messages_account_id_fkey", ondelete="CASCADE"
         ),
     )
-    rules = op.create_table(
+    op.create_table(
         "policy_rules",
         sa.Column("id", Id, nullable=False),
         sa.Column("position", sa.Integer, nullable=False, comment="the first match in this order wins"),
@@ -276,9 +277,17 @@ def _mail() -> None:
         sa.CheckConstraint("tier IN (1, 2, 3)", name="tier"),
     )
     op.create_index("policy_rules_position_idx", "policy_rules", ["position"])
-    # Once and here, so that an owner who takes every rule away is not given them back.
-    begun = {"enabled": True, "updated_at": datetime.now(UTC)}
-    op.bulk_insert(rules, [{"id": new_id(), "position": n, **begun, **rule} for n, rule in enumerate(RULES)])
+
+
+def _seed_policy() -> None:
+    """What an installation starts with. From then on the rules are its own: nothing writes over them by itself."""
+    columns = (("id", Id), ("position", sa.Integer), ("tier", sa.Integer), ("condition", Json), ("note", sa.Text))
+    rules = sa.table(
+        "policy_rules", *(sa.column(name, kind) for name, kind in columns), sa.column("updated_at", Instant)
+    )
+    now = datetime.now(UTC)
+    rows = [{"id": new_id(), "position": number, **rule, "updated_at": now} for number, rule in enumerate(RULES)]
+    op.bulk_insert(rules, rows)
 
 
 def _triage() -> None:

@@ -1,0 +1,88 @@
+"""An ASGI application on a port of this machine, until the block ends: what is under way then is finished first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+
+from postroom.domain.errors import BadInput
+
+
+def listening(host: str, port: int, field: str = "port") -> socket.socket:
+    """A socket to serve on; port 0 asks the system for a free one. `field` names the port to whoever chose it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP so that asyncio turns off Nagle's delay: head and body are two writes, 40 ms apart otherwise.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise BadInput(field, f"cannot listen on {host}:{port}: {error}") from error
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any, listener: socket.socket, *, patience_s: float, **options: Any) -> AsyncIterator[None]:
+    """Serve; at the end, calls under way may take `patience_s` to finish. `options` are uvicorn's."""
+    config = uvicorn.Config(
+        app,
+        **{"http": "httptools", **options},
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        timeout_keep_alive=75,
+    )
+    server = _Server(config, patience_s)
+    task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    ready = asyncio.create_task(server.ready.wait())
+    try:
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        yield
+    finally:
+        ready.cancel()
+        server.stop.set()
+        await task
+
+
+class _Server(uvicorn.Server):
+    """Stops when told to, at once, and leaves the signals of the process to whoever runs it."""
+
+    def __init__(self, config: uvicorn.Config, patience_s: float) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self.stop = asyncio.Event()
+        self._patience_s = patience_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        await self.stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Like the original without its fixed pause: take no more, let what is under way finish, cut off the rest."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if tasks := set(self.server_state.tasks):
+            _, late = await asyncio.wait(tasks, timeout=self._patience_s)
+            for task in late:
+                task.cancel()
+        for server in self.servers:
+            await server.wait_closed()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
