@@ -49,6 +49,8 @@ bench: $(BENCH_STAMP) ## measure, beside the peers
 	$(BIN)/python -m benchmarks.gmail
 	$(BIN)/python -m benchmarks.archive
 	$(BIN)/python -m benchmarks.sync
+	$(BIN)/python -m benchmarks.switchboard
+	$(BIN)/python -m benchmarks.categories
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs
