@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
+from postroom import audit
 from postroom.accounts.store import NewAccount, add_account
+from postroom.audit import AuditFilter, Entry
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
 from postroom.settings import BackfillSettings
-from postroom.switchboard import audit
-from postroom.switchboard.audit import AuditFilter, Entry
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import Admission, open_gate
 from postroom.switchboard.backfill.jobs import NewBackfill

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
+from postroom.audit import AuditFilter, Entry, list_entries
 from postroom.cli.output import JsonOption, console, print_json, print_table
 from postroom.cli.session import with_app
-from postroom.switchboard.audit import AuditFilter, Entry, list_entries
 
 
 def audit(

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from postroom.app import App
+from postroom.audit import Actor
 from postroom.cli.output import DryRunOption, JsonOption, console, print_json, print_table
 from postroom.cli.session import me, with_app
 from postroom.domain.errors import BadInput
 from postroom.mail.policy import TierPolicy, parse_rules
 from postroom.switchboard import policy
-from postroom.switchboard.audit import Actor
 
 app = typer.Typer(no_args_is_help=True, help="The tier policy: which mail is taken in whole, by its headers, or not.")
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
+from postroom.audit import Actor
 from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import me, with_app
 from postroom.domain.roles import Role
-from postroom.switchboard.audit import Actor
 from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_token
 
 app = typer.Typer(no_args_is_help=True, help="Tokens for dashboards, connectors and agents: create, list, revoke.")

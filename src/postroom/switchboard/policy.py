@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
+from postroom import audit
+from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.mail import policy_rules
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.mail.policy import MAX_RULES, TierPolicy, parse_policy, parse_rules
-from postroom.switchboard import audit
-from postroom.switchboard.audit import Actor
 
 SUBJECT = ("policy", "tier policy")
 

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from sqlalchemy import delete, func, select, tuple_, update
 
+from postroom import audit
 from postroom.archive.certificates import has_certificate
 from postroom.archive.layout import account_name
+from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
 from postroom.db.tables.backfill import backfill_reservations as reservations
 from postroom.db.tables.mail import messages
@@ -29,8 +31,6 @@ from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.settings import RetentionSettings
-from postroom.switchboard import audit
-from postroom.switchboard.audit import SYSTEM
 from postroom.switchboard.backfill.ledger import RESERVED
 from postroom.switchboard.spending import JobSpending, message_of
 

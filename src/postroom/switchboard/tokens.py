@@ -12,13 +12,13 @@ from typing import Any
 
 from sqlalchemy import Row, select, update
 
+from postroom import audit
+from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.switchboard import access_tokens as table
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard import audit
-from postroom.switchboard.audit import SYSTEM, Actor
 
 PREFIX = "prt_"
 """Known to the log's redaction, so that a token that strays into a message is masked."""

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from postroom import audit
 from postroom.accounts.store import NewAccount, add_account
+from postroom.audit import AuditFilter
 from postroom.cli.main import run
 from postroom.db import Database, connect
 from postroom.db.tables.mail import messages
@@ -26,8 +28,6 @@ from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.mail.categories import shipped
 from postroom.settings import BackfillSettings
-from postroom.switchboard import audit
-from postroom.switchboard.audit import AuditFilter
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.backfill.progress import Report
 from postroom.switchboard.backfill.service import Backfill

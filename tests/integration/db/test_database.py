@@ -75,6 +75,10 @@ SEEDS = {
         VALUES ('01990000-0000-7000-8000-000000000002', '01990000-0000-7000-8000-000000000001', 'email', 'gmail',
                 'me@example.com', '18c0', 'gmail:me@example.com:18c0', 'you@example.com', 'metadata', 'default',
                 '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
+    "0005": """
+        INSERT INTO actions (id, account_id, gmail_id, origin, type, status, wanted_by, created_at, updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000003', '01990000-0000-7000-8000-000000000001', '18c0', 'person',
+                'archive', 'queued', 'me', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
 }
 
 
@@ -90,7 +94,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts", "sync_states", "messages"):
+    for table in ("jobs", "accounts", "sync_states", "messages", "actions"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()

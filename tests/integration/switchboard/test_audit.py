@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from postroom import audit
+from postroom.audit import Actor, AuditFilter
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
-from postroom.switchboard import audit
-from postroom.switchboard.audit import Actor, AuditFilter
 from tests.support.backfills import OPERATOR, Rig
 
 OLIVIA = Actor.of(OPERATOR)

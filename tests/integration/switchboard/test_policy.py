@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
@@ -13,7 +14,6 @@ from postroom.mail.headers import Headers
 from postroom.mail.policy import Treatment, parse_policy
 from postroom.mail.policy_seed import RULES, SEED
 from postroom.switchboard import policy
-from postroom.switchboard.audit import Actor, AuditFilter, list_entries
 from tests.support.envelopes import ME
 from tests.support.switchboards import Bench
 

@@ -13,6 +13,7 @@ from sqlalchemy import delete, select
 
 from postroom.archive.certificates import Action, Certificates, Proof, Removal
 from postroom.archive.model import Provenance
+from postroom.audit import AuditFilter, list_entries
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.triage import decisions, model_calls
@@ -23,7 +24,6 @@ from postroom.domain.money import Micros
 from postroom.queue import Catalogue, JobQueue, JobState, NewJob, Worker
 from postroom.queue.inspection import show_job
 from postroom.settings import BackfillSettings, QueueSettings, RetentionSettings, WorkerSettings
-from postroom.switchboard.audit import AuditFilter, list_entries
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.model import find
 from postroom.switchboard.retention import (

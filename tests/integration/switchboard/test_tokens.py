@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Database
 from postroom.db.tables.switchboard import access_tokens
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.audit import Actor, AuditFilter, list_entries
 from postroom.switchboard.tokens import NewToken, create_token, list_tokens, revoke_token, verify_token
 from postroom.telemetry.logs import clean
 

@@ -1,4 +1,4 @@
-"""What was decided about each message, and each call of a model with its cost."""
+"""Rules, directions, labels; what was decided about each message, and each call of a model with its cost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,74 @@ from sqlalchemy import (
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
 
+_SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
+
+# A disabled rule that has a reason was disabled by Postroom, not by a person.
+rules = Table(
+    "rules",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False, server_default="global"),
+    Column("scope_ref", Text, nullable=False, comment="an account's id, a domain or an address"),
+    Column("priority", Integer, nullable=False, server_default="100", comment="the lowest number comes first"),
+    Column("condition", Json, nullable=False),
+    Column("actions", Json, nullable=False, comment="in the order in which they are done"),
+    Column("unattended", Boolean, nullable=False, server_default=text("false"), comment="needs no approval"),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint(_SCOPE, name="scope"),
+    CheckConstraint("NOT enabled OR disabled_reason IS NULL", name="disabled_reason"),
+    Index("rules_name_idx", "name", unique=True),
+    Index("rules_order_idx", "priority", "id"),
+)
+
+# What the model is told to heed for mail of a scope, in the owner's words.
+model_rules = Table(
+    "model_rules",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False, server_default="global"),
+    Column("scope_ref", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint(_SCOPE, name="scope"),
+    CheckConstraint("NOT enabled OR disabled_reason IS NULL", name="disabled_reason"),
+    Index("model_rules_name_idx", "name", unique=True),
+    Index("model_rules_scope_idx", "scope", "scope_ref"),
+)
+
+directions = Table(
+    "directions",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("updated_at", Instant, nullable=False),
+    Index("directions_position_idx", "position"),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("label_id", Text, primary_key=True, comment="the mailbox's own id"),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("description", Text, comment="the owner's words for the model"),
+    Column("available_to_classifier", Boolean, nullable=False, server_default=text("true")),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("type IN ('system', 'user')", name="type"),
+    Index("labels_name_idx", "account_id", "name"),
+)
+
 decisions = Table(
     "decisions",
     metadata,
@@ -31,6 +99,9 @@ decisions = Table(
     Column("confidence", Double),
     Column("reason", Text, nullable=False),
     Column("needs_review", Boolean, nullable=False, server_default=text("false")),
+    Column("rule_id", Id, comment="the rule that decided, which may be gone"),
+    Column("rule_name", Text),
+    Column("reasons", Json, nullable=False, server_default="[]", comment="why what it wants needs approval"),
     Column("created_at", Instant, nullable=False),
     CheckConstraint("source IN ('deterministic', 'llm', 'none')", name="source"),
     Index("decisions_message_id_idx", "message_id", unique=True),

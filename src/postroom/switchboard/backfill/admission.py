@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars
 from postroom.settings import BackfillSettings
-from postroom.switchboard.audit import SYSTEM
 from postroom.switchboard.backfill import ledger, switch
 from postroom.switchboard.backfill.leases import LIVE_MAIL_PAUSE, live_mail_waits
 from postroom.switchboard.backfill.model import BackfillJob, Mode, change, find, move

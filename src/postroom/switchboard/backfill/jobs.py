@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import select
 
+from postroom import audit
 from postroom.accounts.store import AccountStatus, Provider, find_account
+from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.switchboard import connectors
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.settings import BackfillSettings
-from postroom.switchboard import audit
-from postroom.switchboard.audit import Actor
 from postroom.switchboard.backfill import ledger, rate, switch
 from postroom.switchboard.backfill.ledger import Spend
 from postroom.switchboard.backfill.model import SUBJECT, BackfillJob, Include, Mode, find, move, read, table

@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import exists, select
 
+from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as queued
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller
 from postroom.queue import JobState, QueueName
 from postroom.settings import BackfillSettings
-from postroom.switchboard.audit import SYSTEM, Actor
 from postroom.switchboard.backfill import switch
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.switchboard.backfill.model import BackfillJob, Mode, move, read, table

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Row, select, update
 
+from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.db.tables.backfill import backfill_reservations as reservations
 from postroom.db.tables.backfill import backfill_spend as spends
@@ -20,7 +21,6 @@ from postroom.db.upsert import insert
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars, to_cents
 from postroom.settings import BackfillSettings
-from postroom.switchboard.audit import SYSTEM
 from postroom.switchboard.backfill.model import BackfillJob, change, find, move
 from postroom.switchboard.backfill.transitions import Event, Status
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import Row, Table, select, update
 
+from postroom import audit
+from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.backfill import BACKFILL_JOBS
 from postroom.domain.errors import NotFound, Retryable
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros, from_cents
-from postroom.switchboard import audit
-from postroom.switchboard.audit import Actor
 from postroom.switchboard.backfill.transitions import Event, Status, after
 
 SUBJECT = "backfill_job"

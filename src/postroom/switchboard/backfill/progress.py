@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller
 from postroom.settings import BackfillSettings
-from postroom.switchboard.audit import Actor
 from postroom.switchboard.backfill import ledger, switch
 from postroom.switchboard.backfill.leases import StaleFence, require_identity, retry_after
 from postroom.switchboard.backfill.model import BackfillJob, change, find, move

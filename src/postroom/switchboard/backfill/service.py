@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.roles import Caller
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.settings import BackfillSettings
-from postroom.switchboard.audit import Actor
 from postroom.switchboard.backfill import jobs, leases, switch
 from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill
 from postroom.switchboard.backfill.leases import PollReply

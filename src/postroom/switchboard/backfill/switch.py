@@ -10,13 +10,13 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from postroom import audit
+from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.switchboard import switches
 from postroom.db.upsert import insert
 from postroom.domain.errors import NotAllowed
 from postroom.settings import BackfillSettings
-from postroom.switchboard import audit
-from postroom.switchboard.audit import SYSTEM, Actor
 from postroom.switchboard.backfill.model import BackfillJob, move, read, table
 from postroom.switchboard.backfill.transitions import Event, Status
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from postroom.audit import MOST_LISTED, AuditFilter, list_entries
 from postroom.db import Database
 from postroom.domain.envelope import Text
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.audit import MOST_LISTED, AuditFilter, list_entries
 from postroom.switchboard.backfill.jobs import JobFilter, NewBackfill
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
 from postroom.switchboard.backfill.progress import Report

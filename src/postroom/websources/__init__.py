@@ -1,0 +1,1 @@
+"""Web sources: what is discovered, fetched politely, and kept as evidence that never changes."""
