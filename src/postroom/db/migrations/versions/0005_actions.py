@@ -188,9 +188,7 @@ def _actions() -> None:
         sa.Column("created_at", Instant, nullable=False),
         sa.Column("updated_at", Instant, nullable=False),
         sa.PrimaryKeyConstraint("action_id", name="outbound_pkey"),
-        sa.CheckConstraint(
-            "state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"
-        ),
+        sa.CheckConstraint("state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"),
         sa.ForeignKeyConstraint(["action_id"], ["actions.id"], name="outbound_action_id_fkey", ondelete="CASCADE"),
     )
     op.create_table(

@@ -1,41 +1,17 @@
-"""One typed tree of settings: defaults, then `postroom.toml` in the home folder, then the environment.
-
-A key that does not exist is an error that names it; a value that does not fit says which key and why.
-`docs/settings.md` is made from this module.
-"""
+"""The groups of settings, one for each part of the house. `docs/settings.md` is made from their descriptions."""
 
 from __future__ import annotations
 
-import os
-import re
-import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import unquote
+from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from postroom.domain.errors import BadInput
+from postroom.domain.actions import ActionType
 
 OFF = "off"
-ENV_PREFIX = "POSTROOM_"
-ENV_NESTING = "__"
-HOME_VARIABLE = "POSTROOM_HOME"
-VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
-ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
-MODEL_KEY_ENTRY = "model.api_key"  # the vault's name for it
-FILE_NAME = "postroom.toml"
 
 
 class Group(BaseModel):
@@ -148,6 +124,7 @@ class RecurringSettings(Group):
     archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
     live: str = Field("every 1m", description="take in new mail; where a connector of its own does that, it goes first")
     backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
+    labels: str = Field("every 1h", description="bring the lists of labels up to date")
 
 
 class SwitchboardSettings(Group):
@@ -241,6 +218,10 @@ class ModelSettings(Group):
     output_price: Decimal | None = Field(None, ge=0, le=100_000, description="the same for tokens out; both or neither")
     max_output_tokens: int = Field(1_000, ge=50, le=100_000, description="the most that one answer may have")
     timeout_s: float = Field(60.0, gt=0, le=600, description="how long to wait for an answer")
+    thread_messages: int = Field(
+        3, ge=0, le=20, description="earlier messages of a conversation that the model is shown"
+    )
+    keep_prompts_days: int = Field(0, ge=0, le=3_650, description="prompts are kept for so long; they hold mail")
 
     @model_validator(mode="after")
     def _complete(self) -> ModelSettings:
@@ -251,6 +232,87 @@ class ModelSettings(Group):
         if (self.input_price is None) != (self.output_price is None):
             raise ValueError("model.input_price and model.output_price are set both or neither")
         return self
+
+
+class GmailSettings(Group):
+    """What Postroom does in a mailbox."""
+
+    snooze_label: str = Field(
+        "Postroom/Snoozed", min_length=1, max_length=200, description="the label of mail that is snoozed"
+    )
+
+
+class SafetySettings(Group):
+    """When an action has to wait for a person."""
+
+    min_confidence: float = Field(0.7, ge=0, le=1, description="a model less sure than this needs approval")
+    hiding_confidence: float = Field(
+        0.8, ge=0, le=1, description="the same for what hides mail: archive, snooze, mark read, take a label away"
+    )
+    destroying_confidence: float = Field(0.95, ge=0, le=1, description="the same for trash and delete")
+    dangerous_actions: str = Field(
+        "delete, trash, forward, auto_reply",
+        description="actions that need approval whoever wants them, but for rules marked `unattended`",
+    )
+    always_approve: str = Field("", description="actions that need approval without any exception")
+    approval_days: int = Field(7, ge=1, le=365, description="a question that nobody answers expires after this")
+
+    @field_validator("dangerous_actions", "always_approve")
+    @classmethod
+    def _known_actions(cls, names: str) -> str:
+        listed(names)
+        return names
+
+    @property
+    def dangerous(self) -> frozenset[ActionType]:
+        return listed(self.dangerous_actions)
+
+    @property
+    def always(self) -> frozenset[ActionType]:
+        return listed(self.always_approve)
+
+
+class DiscordSettings(Group):
+    """Approvals asked for in Discord; off until there is a bot."""
+
+    bot_token: SecretStr | None = Field(
+        None, min_length=1, description="the bot's token; unset: nothing is asked there"
+    )
+    channel_id: str | None = Field(None, pattern=r"^\d{1,20}$", description="the channel in which the bot asks")
+    public_key: str | None = Field(
+        None, pattern=r"^[0-9a-fA-F]{64}$", description="the application's public key, which proves Discord's calls"
+    )
+    allowed_users: str = Field("", description="ids of the users whose answer counts, separated by commas")
+    base_url: str = Field("https://discord.com/api/v10", pattern=r"^https?://", description="where Discord's API is")
+
+    @model_validator(mode="after")
+    def _complete(self) -> DiscordSettings:
+        if self.bot_token is not None and not (self.channel_id and self.public_key and self.users):
+            raise ValueError("discord.bot_token needs discord.channel_id, public_key and allowed_users")
+        return self
+
+    @field_validator("allowed_users")
+    @classmethod
+    def _are_ids(cls, users: str) -> str:
+        if bad := [user for user in _parts(users) if not user.isdecimal()]:
+            raise ValueError(f"{bad[0]!r} is not a user's id; Discord shows it as a number in developer mode")
+        return users
+
+    @property
+    def users(self) -> frozenset[str]:
+        return frozenset(_parts(self.allowed_users))
+
+
+def listed(names: str) -> frozenset[ActionType]:
+    """Actions from a list with commas."""
+    try:
+        return frozenset(ActionType(name) for name in _parts(names))
+    except ValueError as error:
+        raise ValueError(f"{error}; there are {', '.join(ActionType)}") from None
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 class TelemetrySettings(Group):
@@ -269,166 +331,3 @@ class TelemetrySettings(Group):
         min_length=16,
         description="bearer token that a scraper must present; needed with `metrics_port`",
     )
-
-
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_NESTING, extra="forbid", frozen=True
-    )
-
-    home: Path = Field(Path("~/.postroom"), description="the folder that holds everything of this installation")
-    vault_key: SecretStr | None = Field(
-        None, description="the key to the secrets at rest, 32 bytes in base64; unset: `vault.key` in the home folder"
-    )
-    database: DatabaseSettings = DatabaseSettings()
-    queue: QueueSettings = QueueSettings()
-    worker: WorkerSettings = WorkerSettings()
-    archive: ArchiveSettings = ArchiveSettings()
-    sync: SyncSettings = SyncSettings()
-    archiver: ArchiverSettings = ArchiverSettings()
-    recurring: RecurringSettings = RecurringSettings()
-    switchboard: SwitchboardSettings = SwitchboardSettings()
-    backfill: BackfillSettings = BackfillSettings()
-    retention: RetentionSettings = RetentionSettings()
-    model: ModelSettings = ModelSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load` hands the file's content in as init values; the environment wins over it."""
-        return env_settings, _NamedVariables(settings_cls), init_settings
-
-    @property
-    def database_url(self) -> str:
-        if self.database.url is not None:
-            return self.database.url.get_secret_value()
-        return f"sqlite:///{self.home / 'postroom.db'}"
-
-    def secrets(self) -> Iterator[str]:
-        """Every secret value of the tree, so that logs can be kept clear of them."""
-        for group in (self.database, self.queue, self.worker, self.model, self.telemetry):
-            for name in type(group).model_fields:
-                value = getattr(group, name)
-                if isinstance(value, SecretStr):
-                    yield value.get_secret_value()
-        if self.vault_key is not None:
-            yield self.vault_key.get_secret_value()
-        if password := _password_of(self.database_url):
-            yield password
-
-
-class _NamedVariables(PydanticBaseSettingsSource):
-    """The settings whose variable is fixed by a specification, and so does not follow our own rule for names."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Group)):
-            return None, field_name, False
-        found = {
-            name: value
-            for name, inner in field.annotation.model_fields.items()
-            if (variable := _fixed_variable(inner)) and (value := os.environ.get(variable))
-        }
-        return found or None, field_name, True
-
-    def __call__(self) -> dict[str, Any]:
-        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-def _fixed_variable(field: FieldInfo) -> str | None:
-    extra = field.json_schema_extra
-    return str(extra["variable"]) if isinstance(extra, dict) and "variable" in extra else None
-
-
-def _password_of(url: str) -> str | None:
-    """The password within a database address, however odd the rest of it is."""
-    match = re.match(r"[^:/?#]+://[^/?#]*?:([^/?#]*)@", url)
-    return unquote(match[1]) if match else None
-
-
-def load() -> Settings:
-    """The settings of this process; makes the home folder (readable by its owner only) if it is missing."""
-    home = Path(os.environ.get(HOME_VARIABLE) or Settings.model_fields["home"].default).expanduser().absolute()
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
-    _refuse_unknown_variables()
-    content = _read_file(home / FILE_NAME)
-    if "home" in content:
-        raise BadInput("home", f"set {HOME_VARIABLE} instead: the file is found through the home folder")
-    if "vault_key" in content:
-        raise BadInput("vault_key", f"set {VAULT_KEY_VARIABLE} instead: a key does not lie beside what it locks")
-    try:
-        return Settings(**(content | {"home": home}))
-    except ValidationError as error:
-        raise _first_problem(error) from None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One line of the reference page."""
-
-    key: str
-    variable: str
-    default: str
-    help: str
-
-
-def reference() -> Iterator[tuple[str, list[Setting]]]:
-    """Every group's title with its settings, in the order of the tree."""
-    yield (
-        "The home folder",
-        [
-            Setting("", HOME_VARIABLE, "~/.postroom", _help(Settings, "home")),
-            Setting("", VAULT_KEY_VARIABLE, "", _help(Settings, "vault_key")),
-            Setting("", ACCESS_TOKEN_VARIABLE, "", "read by `postroom account add` in place of `--access-token`"),
-        ],
-    )
-    for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Group):
-            yield (field.annotation.__doc__ or name).rstrip("."), list(_settings_of(name, field.annotation))
-
-
-def _settings_of(group: str, model: type[Group]) -> Iterator[Setting]:
-    for name, field in model.model_fields.items():
-        default = "" if field.default is None else str(field.default)
-        variable = _fixed_variable(field) or f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
-        yield Setting(f"{group}.{name}", variable, default, _help(model, name))
-
-
-def _help(model: type[BaseModel], name: str) -> str:
-    return model.model_fields[name].description or ""
-
-
-def _refuse_unknown_variables() -> None:
-    known = {setting.variable for _, settings in reference() for setting in settings}
-    for name in sorted(os.environ):
-        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
-            raise BadInput(name, "no such setting; docs/settings.md lists them all")
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(str(path), f"is not valid TOML: {error}") from None
-    except OSError as error:
-        raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
-
-
-def _first_problem(error: ValidationError) -> BadInput:
-    problem = error.errors(include_input=False, include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return BadInput(key, "no such setting; docs/settings.md lists them all")
-    return BadInput(key, problem["msg"])
