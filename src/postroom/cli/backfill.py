@@ -19,11 +19,11 @@ from postroom.cli.output import DryRunOption, JsonOption, console, errors, print
 from postroom.cli.session import me, with_app
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.money import format_dollars
+from postroom.kill_switch import SwitchState
 from postroom.mail.categories import shipped
 from postroom.switchboard import retention
 from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
-from postroom.switchboard.backfill.switch import SwitchState
 from postroom.switchboard.backfill.transitions import Status
 from postroom.switchboard.retention import Pruned
 from postroom.switchboard.spending import JobSpending

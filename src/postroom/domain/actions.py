@@ -176,3 +176,28 @@ def parse_action(name: object, parameters: object = None, where: str = "action")
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = ".".join([where, *map(str, problem["loc"])])
         raise BadInput(place, f"{problem['msg'].removeprefix('Value error, ')} ({action})") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An action that was decided on. With reasons it waits for a person; without any it is done."""
+
+    wanted: Wanted
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one decision wants done with one message."""
+
+    account_id: str
+    message_id: str
+    gmail_id: str
+    thread_id: str | None
+    decision_id: str
+    origin: Origin
+    wanted_by: str
+    """For people: `rule Receipts`, `model gpt-5-mini`."""
+    proposals: tuple[Proposal, ...]
+    rule_id: str | None = None
+    rule_name: str | None = None

@@ -14,9 +14,9 @@ from sqlalchemy import text
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.kill_switch import SwitchedOff
 from postroom.switchboard.backfill.jobs import JobFilter
 from postroom.switchboard.backfill.model import BackfillJob, Mode
-from postroom.switchboard.backfill.switch import SwitchedOff
 from postroom.switchboard.backfill.transitions import TRANSITIONS, Event, IllegalTransition, Status
 from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, Rig, new_backfill, put_job
 

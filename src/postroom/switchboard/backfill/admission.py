@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from postroom import kill_switch
 from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
@@ -48,7 +49,7 @@ class Gate:
     def __init__(self, tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> None:
         self._tx, self._settings, self._now = tx, settings, now
         self.job = job
-        self._switch = switch.state(tx, settings)
+        self._switch = kill_switch.state(tx, settings)
         self._window = Window(tx, job.id, job.rate_limit_per_hour, now)
         self._waits_for_live = job.mode is Mode.BACKGROUND and live_mail_waits(tx)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom import audit
+from postroom import audit, kill_switch
 from postroom.accounts.store import AccountStatus, Provider, find_account
 from postroom.audit import Actor
 from postroom.db import Tx
@@ -17,7 +17,7 @@ from postroom.db.tables.switchboard import connectors
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill import ledger, rate, switch
+from postroom.switchboard.backfill import ledger, rate
 from postroom.switchboard.backfill.ledger import Spend
 from postroom.switchboard.backfill.model import SUBJECT, BackfillJob, Include, Mode, find, move, read, table
 from postroom.switchboard.backfill.transitions import Event, IllegalTransition, Status
@@ -76,7 +76,7 @@ def create(
     tx: Tx, settings: BackfillSettings, categories: Collection[str], who: Actor, new: NewBackfill, now: datetime
 ) -> BackfillJob:
     """A pending job, agreed to by `who`. Every refusal names the field; nothing is written then."""
-    switch.require_on(tx, settings)
+    kill_switch.require_on(tx, settings)
     values = checked(settings, categories, new)
     identity = _known_identity(tx, new.connector_type, new.endpoint_identity)
     jobs = table(tx)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import exists, select
 
+from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as queued
@@ -15,7 +16,6 @@ from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller
 from postroom.queue import JobState, QueueName
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill import switch
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.switchboard.backfill.model import BackfillJob, Mode, move, read, table
 from postroom.switchboard.backfill.rate import Window
@@ -58,7 +58,7 @@ def poll(
 ) -> PollReply:
     """Hand out the oldest pending job of this identity. A job whose connector went silent is pending again first."""
     require_identity(who, endpoint_identity)
-    if not switch.state(tx, settings).in_force:
+    if not kill_switch.state(tx, settings).in_force:
         return PollReply(backfill_enabled=False)
     expire_leases(tx, now, endpoint_identity)
     turn_day(tx, settings, now, endpoint_identity)

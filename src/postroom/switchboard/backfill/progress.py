@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from postroom import kill_switch
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller
+from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import ledger, switch
 from postroom.switchboard.backfill.leases import StaleFence, require_identity, retry_after
@@ -73,7 +75,7 @@ def progress(tx: Tx, settings: BackfillSettings, who: Caller, report: Report, no
     require_identity(who, job.endpoint_identity)
     if report.fence != job.fence:
         raise StaleFence()
-    on = switch.state(tx, settings)
+    on = kill_switch.state(tx, settings)
     if not _is_repeated(job, report):
         job = _counted(tx, job, report, now)
         if job.status is Status.ACTIVE:
@@ -107,7 +109,7 @@ def _moved(
     who: Caller,
     job: BackfillJob,
     report: Report,
-    on: switch.SwitchState,
+    on: SwitchState,
     now: datetime,
 ) -> BackfillJob:
     """Where a running job goes from here: to its end, to a stop, or on under a renewed lease."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from postroom import kill_switch
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.roles import Caller
+from postroom.kill_switch import SwitchState
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import jobs, leases, switch
@@ -19,7 +21,6 @@ from postroom.switchboard.backfill.leases import PollReply
 from postroom.switchboard.backfill.model import BackfillJob
 from postroom.switchboard.backfill.progress import ProgressReply, Report
 from postroom.switchboard.backfill.progress import progress as take_report
-from postroom.switchboard.backfill.switch import SwitchState
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class Backfill:
         return await self._write(lambda tx, now: take_report(tx, self.settings, who, report, now))
 
     async def switch(self) -> SwitchState:
-        return await self.database.read(lambda tx: switch.state(tx, self.settings))
+        return await self.database.read(lambda tx: kill_switch.state(tx, self.settings))
 
     async def turn_switch(self, who: Caller, on: bool, *, dry_run: bool = False) -> SwitchState:
         return await self._write(lambda tx, now: switch.turn(tx, self.settings, on, Actor.of(who), now), dry_run)
@@ -95,7 +96,7 @@ class Backfill:
 
 
 def upkeep(tx: Tx, settings: BackfillSettings, now: datetime) -> dict[str, int]:
-    on = switch.state(tx, settings)
+    on = kill_switch.state(tx, settings)
     stopped = [] if on.in_force else switch.stop_running(tx, on, now)
     lost, turned = leases.expire_leases(tx, now), leases.turn_day(tx, settings, now)
     return {"switched_off": len(stopped), "leases_lost": len(lost), "days_turned": len(turned)}
