@@ -1,6 +1,5 @@
 """The kill switch of all backfill, mail and web: the environment AND the switch in the database have to allow it.
 
-
 Filling a gap after an expired history id is live work: it belongs to no backfill job, and nobody asks here.
 """
 
