@@ -31,8 +31,8 @@ from postroom.gmail.sim.server import running_sim
 from postroom.gmail.transport import TransportConfig
 from postroom.mail.categories import shipped
 from postroom.switchboard.backfill.jobs import NewBackfill
-from postroom.switchboard.counting import Counts, Tally, count_archive, count_at_source
-from postroom.switchboard.estimate import INSTRUCTION_TOKENS, TYPICAL_OUTPUT_TOKENS, treat_all_as_full
+from postroom.switchboard.counting import FULL, Counts, Tally, count_archive, count_at_source
+from postroom.switchboard.estimate import INSTRUCTION_TOKENS, TYPICAL_OUTPUT_TOKENS
 
 OWNER = "owner@example.com"
 JOBS = (("finance",), ("health",), ("relationship",), ("travel",), ("finance", "health", "travel"))
@@ -94,13 +94,17 @@ async def estimate_rows(seed: int, messages: int) -> list[dict[str, Any]]:
                 return [await _estimate_row(names, client, root, box) for names in JOBS]
 
 
+def _all_in_full(headers: Any, labels: Any) -> int:
+    return FULL
+
+
 async def _estimate_row(
     names: tuple[str, ...], client: GmailClient, root: Path, box: GeneratedMailbox
 ) -> dict[str, Any]:
     wanted = NewBackfill("gmail", OWNER, *DAYS, names)
     known = frozenset(box.contacts)
-    actual = count_archive(root, Tally(wanted, shipped(), treat_all_as_full, known))
-    guess = await count_at_source(_Open(client), Tally(wanted, shipped(), treat_all_as_full, known))
+    actual = count_archive(root, Tally(wanted, shipped(), _all_in_full, known))
+    guess = await count_at_source(_Open(client), Tally(wanted, shipped(), _all_in_full, known))
     return {
         "categories": "+".join(names),
         "estimated": guess.messages,

@@ -1,24 +1,23 @@
 """The arithmetic of an estimate, in exact money: what it costs to judge mail, and how long a job takes.
 
-C = N_total * p_full * T_full / 1,000,000 * R
+C = N_total * p_full * T_full / 1,000,000 * R, where N_total * p_full are the messages that a model judges.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 
 from postroom.domain.money import Micros
+from postroom.domain.tariffs import Tariff, Tokens
 
 _HOUR_S = 3_600
 _DAY_S = 86_400
 
 
-def classification_cost(total: int, share_full: Decimal, tokens_each: int, dollars_per_million: Decimal) -> Micros:
-    """What it costs to judge the full share of so many messages, at a blended price for a million tokens."""
-    exact = total * share_full * tokens_each * dollars_per_million
-    return Micros(int(exact.to_integral_value(ROUND_CEILING)))
+def classification_cost(messages_full: int, tokens_each: Tokens, tariff: Tariff) -> Micros:
+    """What it costs to judge so many messages."""
+    return Micros(messages_full * tariff.cost(tokens_each))
 
 
 class Binds(StrEnum):

@@ -17,7 +17,7 @@ from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
-from postroom.domain.costmodel import Duration, duration
+from postroom.domain.costmodel import Duration, classification_cost, duration
 from postroom.domain.metering import Meter
 from postroom.domain.money import Micros, from_cents, to_cents
 from postroom.domain.tariffs import Tokens
@@ -32,12 +32,10 @@ from postroom.switchboard import policy
 from postroom.switchboard.backfill.jobs import NewBackfill, checked
 from postroom.switchboard.backfill.model import BackfillJob, Mode
 from postroom.switchboard.counting import (
-    FULL,
     CountedIn,
     Counts,
     Mailboxes,
     Tally,
-    Treat,
     count_at_source,
     in_a_thread,
 )
@@ -48,10 +46,6 @@ INSTRUCTION_TOKENS = 600
 TYPICAL_TEXT_TOKENS = 900
 TYPICAL_OUTPUT_TOKENS = 80
 _ENOUGH_CALLS = 20
-
-
-def treat_all_as_full(headers: Any, labels: Any) -> int:
-    return FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +92,7 @@ class Estimator:
         meter: Meter,
         settings: BackfillSettings,
         clock: Clock,
-        treat: Treat | None = None,
     ) -> None:
-        """`treat` stands in for the tier policy in force."""
         self._database = database
         self._root = archive_root
         self._mailboxes = mailboxes
@@ -108,7 +100,6 @@ class Estimator:
         self._meter = meter
         self._settings = settings
         self._clock = clock
-        self._treat = treat
 
     async def estimate(self, wanted: NewBackfill) -> Mapping[str, Any]:
         return (await self.of(wanted)).as_json()
@@ -117,7 +108,7 @@ class Estimator:
         self._categories.require(wanted.target_categories)
         checked(self._settings, self._categories.selectable, wanted)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
-        tally = Tally(wanted, self._categories, self._treat or facts.treat, facts.known)
+        tally = Tally(wanted, self._categories, facts.treat, facts.known)
         counts = await (in_a_thread(self._root, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
         return self._priced(wanted, counts, facts)
 
@@ -127,9 +118,7 @@ class Estimator:
             TYPICAL_OUTPUT_TOKENS,
         )
         tariff = self._meter.tariff
-        cost = None
-        if tariff is not None:
-            cost = Micros(counts.full * tariff.cost(tokens))
+        cost = None if tariff is None else classification_cost(counts.full, tokens, tariff)
         rate, cap = self._limits(wanted)
         profile = PROFILES[facts.account.quota] if facts.account.quota else None
         taken = duration(

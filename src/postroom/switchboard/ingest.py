@@ -42,15 +42,6 @@ class Meter(Protocol):
     def most(self, text: str) -> Micros | None: ...
 
 
-class _NoMeter:
-    def most(self, text: str) -> Micros | None:
-        return None
-
-
-NO_METER = _NoMeter()
-"""Where no model is configured: backfill brings metadata only."""
-
-
 class Ingest:
     def __init__(
         self, database: Database, archive: ArchiveService, queue: JobQueue, backfill: BackfillSettings, meter: Meter

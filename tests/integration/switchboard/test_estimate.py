@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +14,7 @@ from benchmarks.category_scores import NOT_ELIGIBLE
 
 from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.store import Archive
+from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
 from postroom.db.tables.backfill import BACKFILL_JOBS
 from postroom.db.tables.sync import sync_states
@@ -28,12 +29,13 @@ from postroom.gmail.quota import ProfileName
 from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.gmail.sim.server import running_sim
 from postroom.mail.categories import facts_of, shipped
-from postroom.mail.headers import Headers, split_headers
+from postroom.mail.headers import split_headers
 from postroom.settings import BackfillSettings
+from postroom.switchboard import policy
 from postroom.switchboard.backfill.jobs import NewBackfill
 from postroom.switchboard.backfill.model import BackfillJob, find
-from postroom.switchboard.counting import Tally, count_at_source
-from postroom.switchboard.estimate import Estimator, side_by_side, treat_all_as_full
+from postroom.switchboard.counting import FULL, Tally, count_at_source
+from postroom.switchboard.estimate import Estimator, side_by_side
 from tests.support.archives import ME, incoming
 from tests.support.gmail_client import client_of
 
@@ -129,7 +131,7 @@ async def test_where_the_archive_lacks_the_last_day_the_source_is_asked_and_the_
     async with running_sim(BOX) as sim, client_of(sim) as client:
         found = await estimator(database, archive, clock, client).of(WANTED)
         calls = sim.control.state().calls
-        tally = Tally(WANTED, shipped(), treat_all_as_full, ())
+        tally = Tally(WANTED, shipped(), lambda headers, labels: FULL, ())
         sampled = await count_at_source(Mailboxes(client), tally, sample_size=25)
     assert abs(found.counts.messages - truth(WANTED)) <= 0.05 * truth(WANTED)
     assert (calls["messages.list"], calls["messages.get"] <= 150) == (1, True)
@@ -145,11 +147,9 @@ async def test_the_tier_policy_decides_what_costs_money(
 ) -> None:
     await walked_until(database, account, date(2026, 1, 1), clock)
 
-    def treat(headers: Headers, labels: Collection[str]) -> int:
-        return 3 if "TRASH" in labels else 2 if len(headers.text("Subject") or "") % 2 else 1
-
-    judge = Estimator(database, archive, Mailboxes(), shipped(), METER, BackfillSettings(), clock, treat=treat)
-    found = (await judge.of(WANTED)).counts
+    rules = [{"tier": 2, "condition": {"subject": "[aeiou]$"}, "note": "Ends in a vowel"}]
+    await database.write(lambda tx: policy.replace(tx, rules, SYSTEM, clock.now()))
+    found = (await estimator(database, archive, clock).of(WANTED)).counts
     assert found.messages == truth(WANTED)
     assert 0 < found.full < found.messages
     assert found.metadata == found.messages - found.full

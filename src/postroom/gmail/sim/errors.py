@@ -52,10 +52,6 @@ def invalid(message: str) -> ApiError:
     return ApiError(400, "invalidArgument", message)
 
 
-def failed_precondition(message: str) -> ApiError:
-    return ApiError(400, "failedPrecondition", message, status="FAILED_PRECONDITION")
-
-
 def not_found(message: str = "Requested entity was not found.") -> ApiError:
     return ApiError(404, "notFound", message)
 
