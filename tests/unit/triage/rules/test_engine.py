@@ -22,7 +22,7 @@ from tests.support.rule_mail import NOW, conditions, facts, mails, rule
 
 
 @pytest.mark.req("JB-9")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(conditions(), max_size=12), st.lists(mails(), min_size=1, max_size=5))
 def test_the_engine_finds_what_a_naive_evaluator_finds(trees: list[dict[str, Any]], messages: list[MailFacts]) -> None:
     rules = RuleSet(rule(tree, f"{number:03}") for number, tree in enumerate(trees))
