@@ -81,6 +81,18 @@ def test_a_rule_can_be_added_shown_changed_switched_and_removed(home: Path) -> N
     assert rules("list", "--json").json == []
 
 
+def test_a_rule_can_be_edited_by_hand(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok("add", "Receipts", "--from", "ann@example.org", "--do", "star")
+    monkeypatch.setenv("EDITOR", "sed -i s/star/unstar/")
+    assert 'actions = ["unstar"]' in ok("edit", "Receipts")
+    monkeypatch.setenv("EDITOR", "sed -i s/unstar/fly/")
+    refused = rules("edit", "Receipts")
+    assert (refused.code, "'fly' is no action" in refused.stderr) == (2, True)
+    monkeypatch.setenv("EDITOR", "true")
+    assert "Nothing was changed" in ok("edit", "Receipts")
+    assert 'actions = ["unstar"]' in ok("show", "Receipts")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -21,6 +21,8 @@ _ACTIONS = st.sampled_from(
         [{"type": "snooze", "amount": 3, "units": "days"}, "mark_read"],
         [{"type": "auto_reply", "body": "Line one\nLine two\ttab # no comment"}],
         [{"type": "forward", "to": ["a@example.org"], "note": "ünicode ☃"}],
+        [{"type": "forward", "to": ["a@example.org", "b@example.org"]}],
+        [{"type": "snooze", "until": "2026-12-24T08:00:00Z"}],
     ]
 )
 _NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
