@@ -1,0 +1,138 @@
+"""What rules look at: one message's facts, each worked out when the first rule asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from postroom.mail.addresses import canonical_address, parse_addresses
+from postroom.mail.patterns import LONGEST_TEXT, fold
+
+_LIST_ID = re.compile(r"<([^<>]*)>[^<>]*$")
+
+T = TypeVar("T")
+
+
+class _lazy(Generic[T]):
+    """`functools.cached_property` without its lock (gone in Python 3.12), which costs more than most facts do."""
+
+    def __init__(self, work_out: Callable[[Any], T]) -> None:
+        self._work_out = work_out
+        self._name = work_out.__name__
+
+    def __get__(self, facts: Any, owner: type) -> T:
+        value = facts.__dict__[self._name] = self._work_out(facts)
+        return value
+
+
+@dataclass(frozen=True)
+class MailFacts:
+    account_id: str | None
+    senders: tuple[str, ...]
+    """Every address in `From`, in its compared form. A rule about the sender has to fit them all: a message with two
+    senders is from neither alone, or a forger need only add one."""
+    subject: str
+    headers: Mapping[str, str]
+    """By lowercase name, as `mail/triage_headers.py` keeps them."""
+    labels: frozenset[str]
+    """Names and ids, as `label_key` writes them."""
+    has_attachment: bool
+    size_bytes: int | None
+    """None: not known, and then it is neither large nor small."""
+    received_at: datetime
+
+    @property
+    def sender(self) -> str:
+        """The first address in `From`; empty if there is none."""
+        return self.senders[0] if self.senders else ""
+
+    @_lazy
+    def sender_domains(self) -> tuple[str, ...]:
+        return tuple(sender.rpartition("@")[2] for sender in self.senders)
+
+    @_lazy
+    def folded_subject(self) -> str:
+        return fold(self.subject)
+
+    @_lazy
+    def subject_bytes(self) -> bytes:
+        """As patterns search it."""
+        return self.subject[:LONGEST_TEXT].encode("utf-8", "replace")
+
+    def folded_header(self, name: str) -> str:
+        """Empty if the message has none of that name."""
+        if name not in self._folded_headers:
+            self._folded_headers[name] = fold(self.headers.get(name, ""))
+        return self._folded_headers[name]
+
+    @_lazy
+    def _folded_headers(self) -> dict[str, str]:
+        return {}
+
+    @_lazy
+    def recipients(self) -> frozenset[str]:
+        """To whom it went openly: every address in `To` and `Cc`, in its compared form."""
+        return frozenset((*_addresses(self.headers.get("to", "")), *_addresses(self.headers.get("cc", ""))))
+
+    @_lazy
+    def list_id(self) -> str | None:
+        """The mailing list's own id, without the name that stands before it."""
+        text = self.headers.get("list-id")
+        return None if text is None else list_key(text)
+
+
+def stored_facts(
+    *,
+    account_id: str | None,
+    sender: str,
+    subject: str | None,
+    headers: Mapping[str, object] | None,
+    labels: Iterable[str] | None,
+    has_attachment: bool,
+    size_bytes: int | None,
+    received_at: datetime,
+    label_ids: Mapping[str, str] | None = None,
+) -> MailFacts:
+    """Of a message as the control database has it; `label_ids` are the ids of the account's labels by `label_key`."""
+    texts = {str(name).lower(): str(value) for name, value in (headers or {}).items()}
+    return MailFacts(
+        account_id=account_id,
+        senders=_senders(texts, sender),
+        subject=subject or "",
+        headers=texts,
+        labels=label_keys(labels or (), label_ids or {}),
+        has_attachment=has_attachment,
+        size_bytes=size_bytes,
+        received_at=received_at,
+    )
+
+
+def _senders(headers: Mapping[str, str], envelope_sender: str) -> tuple[str, ...]:
+    """Those of the message itself; of mail whose headers were not kept, the one that its connector named."""
+    found = _addresses(headers.get("from", ""))
+    return found or ((canonical_address(envelope_sender),) if envelope_sender else ())
+
+
+@lru_cache(4_096)
+def _addresses(text: str) -> tuple[str, ...]:
+    """Most mail comes from few people, and goes to one."""
+    return tuple(dict.fromkeys(address.canonical for address in parse_addresses(text))) if text else ()
+
+
+def label_key(label: str) -> str:
+    """The form in which labels are compared: Gmail has no two whose names differ only in capitals."""
+    return label.strip().casefold()
+
+
+def label_keys(labels: Iterable[str], ids: Mapping[str, str]) -> frozenset[str]:
+    names = {label_key(label) for label in labels}
+    return frozenset(names | {label_key(ids[name]) for name in names if name in ids})
+
+
+def list_key(text: str) -> str:
+    found = _LIST_ID.search(text)
+    return (found[1] if found else text).strip().casefold()
