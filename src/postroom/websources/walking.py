@@ -1,0 +1,128 @@
+"""Walks one endpoint: reads page after page by the one road to the web and hands on what it finds, batch by batch.
+
+Both lanes walk this way; what becomes of the items is the business of the `Log` that a walk writes into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+
+from postroom.domain.clock import Clock
+from postroom.domain.errors import PostroomError, Retryable
+from postroom.telemetry import logs
+from postroom.websources.fetching.errors import Missing
+from postroom.websources.fetching.ports import Fetched, Fetching, Purpose
+from postroom.websources.routes import Found, Place, Reading, Route
+
+log = logs.get(__name__)
+
+BATCH = 50
+"""Items that are written down together; the progress in the database is never further behind than this."""
+
+_ATTEMPTS = 3
+_FIRST_PAUSE = timedelta(seconds=30)
+_LONGEST_PAUSE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What became of a batch: so many items were new to the walk, and whether it may go on."""
+
+    fresh: int
+    go_on: bool = True
+
+
+class Log(Protocol):
+    """Where a walk writes down what it found and how far it is, in one transaction each time."""
+
+    async def found(self, place: Place, items: list[Found]) -> Noted:
+        """These items are at this place, whose `url` is the last of them."""
+
+    async def reached(self, place: Place) -> Noted:
+        """All pages before this place are done."""
+
+    async def trouble(self, place: Place, url: str, problem: str) -> None:
+        """This went wrong, and the walk goes on from the place."""
+
+
+class Broken(Retryable):
+    """A page that the rest of the walk hangs on cannot be had; the run can be resumed there."""
+
+
+@dataclass(frozen=True)
+class Walker:
+    fetching: Fetching
+    clock: Clock
+    max_pages: int
+
+    async def walk(self, route: Route, place: Place, log_: Log) -> Place:
+        """From the place to the end of the way, a cap, or the limit of pages; returns where it ended."""
+        first = place.page
+        while (url := route.page_url(place)) is not None:
+            if place.page - first >= self.max_pages:
+                await log_.trouble(place, url, f"stopped after {self.max_pages:,} pages; the list goes on")
+                break
+            reading = await self._read(route, place, url, log_)
+            if reading is None:
+                place = self._passed_over(route, place, url)
+                noted = await log_.reached(place)
+            else:
+                noted, place = await self._take(route, place, reading, log_)
+            if not noted.go_on:
+                break
+        return place
+
+    async def _read(self, route: Route, place: Place, url: str, log_: Log) -> Reading | None:
+        """None for a page that cannot be had now, but may be later."""
+        try:
+            page = await self._get(url)
+            return await asyncio.to_thread(route.read, place, page)
+        except PostroomError as error:
+            if isinstance(error, Missing) and route.may_end_at(place):
+                return Reading()
+            await log_.trouble(place, url, error.message)
+            if route.hangs_on(place):
+                raise Broken(f"{url} cannot be read: {error.message}") from error
+            return None if isinstance(error, Retryable) else Reading()
+
+    def _passed_over(self, route: Route, place: Place, url: str) -> Place:
+        onward = route.onward(place, Reading(), fresh=1)
+        return replace(onward, again=(*place.again, url))
+
+    async def _get(self, url: str) -> Fetched:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self.fetching.get(url, purpose=Purpose.DISCOVERY)
+            except Retryable as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                pause = min(error.retry_after or _FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
+                log.info("web.page_again", url=url, in_s=pause.total_seconds(), error=error.message)
+                await self.clock.sleep(pause.total_seconds())
+        raise AssertionError("the last attempt either returned or raised")
+
+    async def _take(self, route: Route, place: Place, reading: Reading, log_: Log) -> tuple[Noted, Place]:
+        for problem in reading.problems:
+            await log_.trouble(place, route.page_url(place) or "", problem)
+        fresh = 0
+        for batch in _batches(_after(reading.found, place.url)):
+            place = replace(place, url=batch[-1].url)
+            noted = await log_.found(place, batch)
+            fresh += noted.fresh
+            if not noted.go_on:
+                return noted, place
+        place = route.onward(place, reading, fresh)
+        return await log_.reached(place), place
+
+
+def _after(found: tuple[Found, ...], url: str | None) -> tuple[Found, ...]:
+    """What a resumed walk has still to take from a page; all of it where the page has changed meanwhile."""
+    places = [number for number, item in enumerate(found) if item.url == url]
+    return found[places[0] + 1 :] if places else found
+
+
+def _batches(found: tuple[Found, ...]) -> list[list[Found]]:
+    return [list(found[start : start + BATCH]) for start in range(0, len(found), BATCH)]
