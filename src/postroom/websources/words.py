@@ -1,0 +1,18 @@
+"""Words as both databases compare them: small letters without accents, letters and digits only, a space around each."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_BETWEEN = re.compile(r"[\W_]+")
+# Letters that stand for themselves to Unicode, and that people write without their stroke all the same.
+_STROKES = str.maketrans({"đ": "d", "ø": "o", "ł": "l", "ħ": "h", "ŧ": "t"})
+
+
+def fold(text: str) -> str:
+    """` zakon o porezu `; empty where there is no word at all. No quotes and no wildcards can be in it."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    bare = "".join(character for character in decomposed if not unicodedata.combining(character))
+    words = _BETWEEN.sub(" ", bare.translate(_STROKES)).strip()
+    return f" {words} " if words else ""
