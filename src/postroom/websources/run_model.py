@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from postroom.websources.config import Mode
+from postroom.websources.config import Endpoint, Mode, Source
 from postroom.websources.routes import Place
 from postroom.websources.sitemap import Window
 
@@ -118,6 +118,10 @@ class Run:
             if walk.source == slug:
                 total = total.plus(walk.counters)
         return total
+
+
+def walk_key(source: Source, endpoint: Endpoint) -> str:
+    return f"{source.slug}/{endpoint.name}"
 
 
 def with_error(run: Run, key: str, url: str, problem: str, now: datetime) -> Run:

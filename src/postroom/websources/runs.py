@@ -31,6 +31,7 @@ from postroom.websources.run_model import (
     progress_of,
     read_run,
     stored_walks,
+    walk_key,
 )
 
 SILENCE = timedelta(minutes=2)
@@ -236,7 +237,7 @@ def _walks(sources: Sources, slugs: list[str], mode: Mode) -> dict[str, WalkStat
         if not endpoints:
             raise BadInput("mode", f"the source {slug} has no endpoint of the mode {mode.lower()} in sources.toml")
         for endpoint in endpoints:
-            walks[f"{slug}/{endpoint.name}"] = WalkState(slug, endpoint.name)
+            walks[walk_key(sources[slug], endpoint)] = WalkState(slug, endpoint.name)
     return walks
 
 

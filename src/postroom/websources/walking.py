@@ -29,10 +29,18 @@ _LONGEST_PAUSE = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What became of a batch: so many items were new to the walk, and whether it may go on."""
+    """What became of a batch: so many items were new to the walk, and why it must not go on, if so."""
 
     fresh: int
-    go_on: bool = True
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where a walk ended, and why there if not because that is the end of the way."""
+
+    place: Place
+    reason: str | None = None
 
 
 class Log(Protocol):
@@ -57,23 +65,30 @@ class Walker:
     fetching: Fetching
     clock: Clock
     max_pages: int
+    pages_are_trouble: bool = True
+    """Whether more pages than that are worth an error: the sentinel means to read the first few only."""
 
-    async def walk(self, route: Route, place: Place, log_: Log) -> Place:
-        """From the place to the end of the way, a cap, or the limit of pages; returns where it ended."""
+    async def walk(self, route: Route, place: Place, log_: Log) -> Ended:
+        """From the place to the end of the way, a cap, or the limit of pages."""
         first = place.page
         while (url := route.page_url(place)) is not None:
             if place.page - first >= self.max_pages:
-                await log_.trouble(place, url, f"stopped after {self.max_pages:,} pages; the list goes on")
-                break
+                return await self._too_many_pages(place, url, log_)
             reading = await self._read(route, place, url, log_)
             if reading is None:
                 place = self._passed_over(route, place, url)
                 noted = await log_.reached(place)
             else:
                 noted, place = await self._take(route, place, reading, log_)
-            if not noted.go_on:
-                break
-        return place
+            if noted.stop is not None:
+                return Ended(place, noted.stop)
+        return Ended(place)
+
+    async def _too_many_pages(self, place: Place, url: str, log_: Log) -> Ended:
+        reason = f"stopped after {self.max_pages:,} pages, and the list goes on"
+        if self.pages_are_trouble:
+            await log_.trouble(place, url, reason)
+        return Ended(place, reason)
 
     async def _read(self, route: Route, place: Place, url: str, log_: Log) -> Reading | None:
         """None for a page that cannot be had now, but may be later."""
@@ -112,7 +127,7 @@ class Walker:
             place = replace(place, url=batch[-1].url)
             noted = await log_.found(place, batch)
             fresh += noted.fresh
-            if not noted.go_on:
+            if noted.stop is not None:
                 return noted, place
         place = route.onward(place, reading, fresh)
         return await log_.reached(place), place
