@@ -90,7 +90,7 @@ class Source(_Strict):
     @field_validator("domains")
     @classmethod
     def _are_hosts(cls, names: list[str]) -> list[str]:
-        return [_refuse(lambda name=name: host_of(canonicalize_url(f"http://{name}/"))) for name in names]
+        return [_host(name) for name in names]
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -214,6 +214,12 @@ def _compiled(patterns: list[str]) -> list[str]:
 
 def _either(patterns: list[str]) -> Pattern | None:
     return in_any_case("|".join(f"(?:{pattern})" for pattern in patterns), "pattern") if patterns else None
+
+
+def _host(name: str) -> str:
+    if any(mark in name for mark in "/:?#"):
+        raise ValueError(f"{name!r} is not a host; write for example gazette.example")
+    return str(_refuse(lambda: host_of(canonicalize_url(f"http://{name}/"))))
 
 
 def _refuse(check: Any) -> Any:

@@ -30,9 +30,9 @@ class LinkPage:
     next_url: str | None
 
 
-def read_links(body: bytes, base_url: str, charset: str | None = None) -> LinkPage:
+def read_links(text: str, base_url: str) -> LinkPage:
     """Never raises: what is no HTML has no links."""
-    root = _parsed(body, charset)
+    root = _parsed(text)
     if root is None:
         return LinkPage((), None)
     base = _base(root, base_url)
@@ -57,16 +57,12 @@ def with_page(url: str, parameter: str, number: int) -> str:
     return urlunsplit(parts._replace(query=urlencode([*pairs, (parameter, str(number))]), fragment=""))
 
 
-def _parsed(body: bytes, charset: str | None) -> Any:
-    for encoding in (charset, None):
-        try:
-            parser = etree.HTMLParser(encoding=encoding, no_network=True, recover=True, huge_tree=False)
-            return etree.fromstring(body, parser)
-        except LookupError:  # a charset that nobody knows
-            continue
-        except (etree.XMLSyntaxError, ValueError):
-            return None
-    return None
+def _parsed(text: str) -> Any:
+    parser = etree.HTMLParser(encoding="utf-8", no_network=True, recover=True, huge_tree=False)
+    try:
+        return etree.fromstring(text.encode("utf-8", "replace"), parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
 
 
 def _base(root: Any, base_url: str) -> str:

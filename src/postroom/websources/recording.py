@@ -162,9 +162,10 @@ class RunLog:
         """The nearer of the two caps, and how far away it is."""
         most = min(run.max_urls_per_source, self.source.max_urls or run.max_urls_per_source)
         of_source = _Cap(
-            most - run.of_source(self.source.slug).discovered, f"source cap of {most:,} for {self.source.slug}"
+            most - run.of_source(self.source.slug).discovered,
+            f"reached the cap of {most:,} urls for {self.source.slug}",
         )
-        of_run = _Cap(run.max_urls - run.discovered_count, f"run cap of {run.max_urls:,}")
+        of_run = _Cap(run.max_urls - run.discovered_count, f"reached the run's cap of {run.max_urls:,} urls")
         nearer = min(of_run, of_source, key=lambda cap: cap.room)
         return replace(nearer, room=max(nearer.room, 0))
 

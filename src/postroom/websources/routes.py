@@ -154,7 +154,7 @@ class ArchiveRoute(Route):
         return self._pages[place.page - 1] if place.page <= len(self._pages) else None
 
     def read(self, place: Place, page: Fetched) -> Reading:
-        links = read_links(page.body, page.final_url, page.charset).links
+        links = read_links(page.text, page.final_url).links
         return Reading(self._items((url, None) for url in links)[0])
 
     def onward(self, place: Place, reading: Reading, fresh: int) -> Place:
@@ -181,7 +181,7 @@ class PaginationRoute(Route):
         return None if place.barren >= _BARREN_PAGES else super().page_url(place)
 
     def read(self, place: Place, page: Fetched) -> Reading:
-        links = read_links(page.body, page.final_url, page.charset)
+        links = read_links(page.text, page.final_url)
         found, _ = self._items((url, None) for url in links.links)
         following = self._next(place, links.next_url)
         return Reading(found, () if following is None else (following,))
