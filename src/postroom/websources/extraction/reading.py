@@ -16,6 +16,7 @@ from postroom.mail.charsets import decode_text
 from postroom.websources.extraction.model import LONGEST_TEXT, Document, Extracted
 
 MOST_PAGES = 2_000
+_LEAST_MAIN_TEXT = 100
 _TRAFILATURA = f"trafilatura {trafilatura.__version__}"
 _PYPDF = f"pypdf {pypdf.__version__}"
 _PLAIN = "plain 1"
@@ -57,18 +58,21 @@ def _read_html(document: Document) -> Extracted:
         include_comments=False,
         date_extraction_params={"original_date": True, "extensive_search": False},
     )
-    if found is None:  # too little for a main text: then all of it is
-        return Extracted(_TRAFILATURA, None, plain[:LONGEST_TEXT], None, language, problem or _cut(plain))
-    fields: dict[str, Any] = found if isinstance(found, dict) else found.as_dict()
-    text = fields.get("text") or plain
+    fields: dict[str, Any] = {} if found is None else found if isinstance(found, dict) else found.as_dict()
+    text = _main_text(fields.get("text") or "", plain)
     return Extracted(
         _TRAFILATURA,
         title=fields.get("title") or None,
         text=text[:LONGEST_TEXT],
         published_on=_day(fields.get("date")),
         language=_language(fields.get("language")) or language,
-        problem=problem or _cut(text),
+        problem=problem or _cut(text) or (None if text else "the page holds no text that can be read"),
     )
+
+
+def _main_text(found: str, plain: str) -> str:
+    """Next to nothing out of a lot was no main text: then all of the page is."""
+    return plain if len(found) < _LEAST_MAIN_TEXT and len(plain) > 5 * len(found) else found
 
 
 def _read_pdf(body: bytes) -> Extracted:
