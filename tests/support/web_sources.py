@@ -8,17 +8,16 @@ from typing import Any
 from sqlalchemy import Table, func, select
 
 from postroom import kill_switch
-from postroom.app.jobs import CATALOGUE
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items
 from postroom.domain.clock import Clock, SystemClock
-from postroom.queue import JobQueue
+from postroom.queue import Catalogue, JobQueue
 from postroom.settings import BackfillSettings, Settings, WebSettings
 from postroom.websources.config import Mode
 from postroom.websources.run_model import NewRun, Run
-from postroom.websources.service import WebSources
+from postroom.websources.service import JOB_TYPES, WebSources
 from tests.support.tiny_site import TinySite
 
 ME = Actor("dashboard", "cli me")
@@ -44,7 +43,7 @@ allow_private = true
 def make_web(database: Database, home: Path, clock: Clock | None = None, *, on: bool = True, **web: Any) -> WebSources:
     quick = {"min_delay_ms": 0, "max_delay_ms": 0, "max_concurrent": 8, **web}
     settings = Settings(home=home, backfill=BackfillSettings(enabled=on), web=WebSettings(**quick))
-    return WebSources(settings, JobQueue(database, CATALOGUE, clock or SystemClock()))
+    return WebSources(settings, JobQueue(database, Catalogue(JOB_TYPES), clock or SystemClock()))
 
 
 def write_sources(home: Path, text: str) -> None:

@@ -48,7 +48,7 @@ class _Outcome:
         if self.problems:
             return "; ".join(self.problems)
         if self.pages_left:
-            return f"{self.pages_left:,} pages could not be read; resume the run to try them again"
+            return f"pages that could not be read: {self.pages_left:,}; resume the run to try them again"
         return None
 
 

@@ -222,7 +222,7 @@ async def test_pages_that_could_not_be_had_are_tried_again_by_a_resume(
     site.pages["/a.xml"] = Page(b"overloaded", status=503)
     failed = await backfilled(web)
     assert (failed.status, failed.discovered_count, failed.error_count) == (Status.FAILED, 30, 1)
-    assert failed.status_reason == "1 pages could not be read; resume the run to try them again"
+    assert failed.status_reason == "pages that could not be read: 1; resume the run to try them again"
     assert site.times("/a.xml") == 3
 
     site.sitemap("/a.xml", numbered("a", 70))
