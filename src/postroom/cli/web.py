@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
@@ -12,11 +13,22 @@ from postroom.audit import Actor
 from postroom.cli.interrupt import stopped_by_signals
 from postroom.cli.output import DryRunOption, JsonOption, console, print_json, print_table
 from postroom.cli.session import me, with_app
-from postroom.cli.web_display import print_run, print_summary, progress_bar, run_row, run_told
+from postroom.cli.web_display import (
+    print_evidence,
+    print_hits,
+    print_run,
+    print_summary,
+    progress_bar,
+    run_row,
+    run_told,
+)
 from postroom.domain.errors import BadInput
+from postroom.domain.ids import parse_id
+from postroom.websources import evidence
 from postroom.websources.config import Mode
 from postroom.websources.overview import overview
 from postroom.websources.run_model import NewRun, Run, Status
+from postroom.websources.search import search
 from postroom.websources.sentinel import Look
 
 app = typer.Typer(no_args_is_help=True, help="Web sources: what they have, what is new, what they had before.")
@@ -150,6 +162,33 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
         print_table(["source", "endpoint", new, "known", "changed", "problems"], rows, empty="No source is watched.")
     if any(look.problems for look in looks):
         raise typer.Exit(1)
+
+
+@app.command("evidence")
+def evidence_(
+    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="As `postroom search` takes it; left out: all.")] = "",
+    show: Annotated[str | None, typer.Option("--show", metavar="ID", help="Show this one with its text.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="With --show: the bytes as they were fetched.")] = False,
+    limit: Annotated[int, typer.Option(help="At most so many, 1 to 1000.")] = 20,
+    json: JsonOption = False,
+) -> None:
+    """Search the pages that were kept, the latest day first, or show one of them."""
+    if raw and show is None:
+        raise BadInput("raw", "goes with --show ID")
+
+    chosen = None if show is None else parse_id(show, "show")
+
+    async def run(app: App) -> None:
+        if chosen is not None and raw:
+            sys.stdout.buffer.write(await app.database.read(lambda tx: evidence.raw_content(tx, chosen)))
+        elif chosen is not None:
+            kept, text = await app.database.read(lambda tx: evidence.read(tx, chosen))
+            print_json({"evidence": kept, "text": text}) if json else print_evidence(kept, text)
+        else:
+            hits = await app.database.read(lambda tx: search(tx, query, app.clock.now(), limit=limit))
+            print_json(hits) if json else print_hits(hits)
+
+    with_app(run)
 
 
 async def _drive(app: App, run: Run) -> Run:

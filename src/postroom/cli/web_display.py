@@ -10,7 +10,9 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from postroom.cli.output import console, errors, print_table, printable, shown
+from postroom.websources.evidence import Evidence, EvidenceText
 from postroom.websources.run_model import Run, Status
+from postroom.websources.search import EvidenceHit
 
 
 @contextmanager
@@ -58,6 +60,22 @@ def print_run(run: Run) -> None:
         console.print()
         rows = ([entry["at"][:19], entry["source"], entry["url"], entry["error"]] for entry in run.error_log)
         print_table(["at", "source", "url", "error"], rows, empty="")
+
+
+def print_hits(hits: list[EvidenceHit]) -> None:
+    rows = ([h.id, h.published_on or h.fetched_at.date(), h.source_slug, h.language, h.title or h.url] for h in hits)
+    print_table(["id", "day", "source", "language", "title"], rows, empty="No evidence that fits.")
+
+
+def print_evidence(kept: Evidence, text: EvidenceText | None) -> None:
+    for part in (kept, text):
+        for field in fields(part) if part is not None else ():
+            value = getattr(part, field.name)
+            if field.name not in ("id", "text", "validators") and value is not None:
+                console.print(f"{field.name:<18}{shown(value)}", markup=False, soft_wrap=True)
+    if text is not None:
+        console.print()
+        console.print(printable(text.text), markup=False, soft_wrap=True)
 
 
 def run_row(run: Run) -> list[object]:
