@@ -1,8 +1,8 @@
 """The one pipeline of both lanes: a discovered page is fetched, read, and kept as evidence, by the job `web.fetch`.
 
-`web.verify` looks at a page again: what has not changed is only marked as verified. What backfill found stands behind
-the kill switch and the lane's rate; what the sentinel found is live work. Whoever has no turn comes back later, and
-holds neither a worker's slot nor an attempt meanwhile.
+`web.verify` looks at a page again: what has not changed is only marked as verified. Fetching what backfill found stands
+behind the kill switch and the lane's rate; all else is live work. Whoever has no turn comes back later, and holds
+neither a worker's slot nor an attempt meanwhile.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from postroom.queue.outcome import storable
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.websources import evidence, instruments
 from postroom.websources.evidence import Evidence
-from postroom.websources.extraction.model import Document, Extracted
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.model import Document, Extracted, Reader
 from postroom.websources.fetching.errors import Disallowed, NotYet
 from postroom.websources.fetching.ports import DomainLimits, Fetched, Fetching, LimitsOf, Purpose, Validators
 from postroom.websources.fetching.targets import read_target
@@ -80,14 +79,14 @@ class PagePipeline:
         road: Fetching,
         pace: DatabasePace,
         limits_of: LimitsOf,
-        extractor: Extractor,
+        reader: Reader,
         settings: WebSettings,
         backfill: BackfillSettings,
     ) -> None:
         self._road = road
         self._pace = pace
         self._limits_of = limits_of
-        self._extractor = extractor
+        self._reader = reader
         self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
         self._backfill = backfill
 
@@ -111,11 +110,12 @@ class PagePipeline:
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
         """Raises Postponed unless the page may be asked for now."""
         limits = self._limits_of(_host(item))
-        if item.method == BACKFILL:
+        is_backfill = context.job.type == FETCH.name and item.method == BACKFILL
+        if is_backfill:
             await self._require_switch(context)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
             raise await self._later(context, limits, wait)
-        if item.method != BACKFILL:
+        if not is_backfill:
             return
         interval = self._interval.total_seconds()
         lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
@@ -152,7 +152,7 @@ class PagePipeline:
             await context.complete(partial(_verified, item=item, fetched=fetched))
             return None
         async with context.step("extract") as step:
-            extracted = await self._extractor.extract(_document(fetched))
+            extracted = await self._reader.extract(_document(fetched))
             step.result = {"extractor": extracted.extractor, "problem": extracted.problem}
         instruments.record(item.method, "fetched")
         await context.complete(partial(_kept, item=item, fetched=fetched, extracted=extracted, context=context))

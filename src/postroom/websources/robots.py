@@ -80,28 +80,43 @@ class Robots:
         return _delay(rules, self._agent)
 
     async def _current(self, target: Target, fetch: Fetcher, patience: timedelta | None) -> _Known:
-        known = await self._database.read(lambda tx: _read(tx, target.origin))
-        if known is not None and self._clock.now() < known.expires_at:
-            return known
-        fresh = await self._fetch(target, fetch, patience)
+        while True:
+            known = await self._remembered(target.origin)
+            if known is not None and self._is_fresh(known):
+                return known
+            answer = await self._ask(target.origin, fetch, patience)
+            if answer is not None:
+                return await self._remember(target, known, *answer)
+
+    async def _remembered(self, origin: str) -> _Known | None:
+        return await self._database.read(lambda tx: _read(tx, origin))
+
+    def _is_fresh(self, known: _Known) -> bool:
+        return self._clock.now() < known.expires_at
+
+    async def _remember(self, target: Target, known: _Known | None, status: int, body: str) -> _Known:
+        now = self._clock.now()
+        lasting = 200 <= status < 300 or 400 <= status < 500
+        fresh = _Known(status, body, now, now + (self._keep if lasting else ASK_AGAIN))
         if not (fresh.is_readable or fresh.allows_all) and known is not None and known.is_readable:
             log.warning("web.robots_stale", origin=target.origin, status=fresh.status)
             fresh = _Known(known.status, known.body, known.fetched_at, fresh.expires_at)
         await self._database.write(lambda tx: _write(tx, target.origin, fresh))
         return fresh
 
-    async def _fetch(self, target: Target, fetch: Fetcher, patience: timedelta | None) -> _Known:
-        status, body = await self._ask(target.origin, fetch, patience)
-        now = self._clock.now()
-        lasting = 200 <= status < 300 or (400 <= status < 500)
-        return _Known(status, body, now, now + (self._keep if lasting else ASK_AGAIN))
-
-    async def _ask(self, origin: str, fetch: Fetcher, patience: timedelta | None) -> tuple[int, str]:
-        """The status in force and the text. Waiting for a turn is no failure of the site's."""
+    async def _ask(self, origin: str, fetch: Fetcher, patience: timedelta | None) -> tuple[int, str] | None:
+        """The status in force and the text; None if somebody else found out while we waited for our turn."""
         target = read_target(f"{origin}/robots.txt")
+
+        async def needless() -> bool:
+            known = await self._remembered(origin)
+            return known is not None and self._is_fresh(known)
+
         try:
             for _ in range(_MOST_REDIRECTS + 1):
-                answer = await fetch.ask(target, largest=LARGEST, patience=patience)
+                answer = await fetch.ask(target, largest=LARGEST, patience=patience, needless=needless)
+                if answer is None:
+                    return None
                 if answer.status not in (301, 302, 303, 307, 308):
                     return _in_force(answer)
                 target, patience = redirected(target, answer.headers.get("location", "")), None

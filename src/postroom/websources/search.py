@@ -1,8 +1,8 @@
 """Searching evidence with the language of mail, and the same answer from both databases.
 
-Words are compared as `words.fold` writes them. `subject:` is a page's title, `from:` its address, `label:` and `in:` its
-source; dates are the day that the page names, or else the day on which it was fetched. What has no meaning for a page
-is refused.
+Words are compared as `words.fold` writes them. `subject:` is a page's title, `from:` its address, `label:` and `in:`
+its source; dates are the day that the page names, or else the day on which it was fetched. What has no meaning for a
+page is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import ColumnElement, Date, and_, cast, false, func, literal, not_, or_, select, true
 
-from postroom.db import Tx
+from postroom.db import Dialect, Tx
 from postroom.db.tables.web import evidence, evidence_texts
 from postroom.domain.errors import BadInput
 from postroom.mail.query import parse
@@ -35,9 +35,11 @@ from postroom.mail.query.nodes import (
 from postroom.websources.words import fold
 
 MOST_HITS = 1_000
+MOST_PARTS = 100
 _SNIPPET = 160
 _DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1)
+_LAST_MS = (date(9999, 12, 31) - _EPOCH).days * _DAY_MS
 
 Condition = ColumnElement[bool]
 
@@ -60,6 +62,7 @@ def search(tx: Tx, query: str, now: datetime, *, limit: int = 20, offset: int = 
     if not 1 <= limit <= MOST_HITS:
         raise BadInput("limit", f"{limit} is not within 1 to {MOST_HITS}")
     node = parse(query, int(now.timestamp() * 1000), strict=True)
+    _require_short(node)
     day = _day(tx)
     found = (
         select(
@@ -76,6 +79,22 @@ def search(tx: Tx, query: str, now: datetime, *, limit: int = 20, offset: int = 
     return [EvidenceHit(**row._mapping) for row in tx.execute(found)]
 
 
+def _require_short(node: Node) -> None:
+    """The databases refuse expressions of thousands of parts, each in its own words."""
+    if (size := _leaves(node)) > MOST_PARTS:
+        raise BadInput("query", f"asks for {size:,} things at once; the most is {MOST_PARTS}")
+
+
+def _leaves(node: Node) -> int:
+    match node:
+        case And(parts) | Or(parts):
+            return sum(_leaves(part) for part in parts)
+        case Not(part):
+            return _leaves(part)
+        case _:
+            return 1
+
+
 def _condition(tx: Tx, node: Node) -> Condition:
     match node:
         case And(parts):
@@ -85,7 +104,7 @@ def _condition(tx: Tx, node: Node) -> Condition:
         case Not(part):
             return not_(_condition(tx, part))
         case Text(field, words):
-            return _says(field, words)
+            return _says(tx, field, words)
         case Labelled(label):
             return func.lower(evidence.c.source_slug) == label.lower()
         case Received(start, end):
@@ -102,12 +121,13 @@ def _condition(tx: Tx, node: Node) -> Condition:
 _NAMES = {HasAttachment: "has:attachment", HasUserLabel: "has:userlabels", MessageId: "rfc822msgid:"}
 
 
-def _says(field: TextField, words: str) -> Condition:
+def _says(tx: Tx, field: TextField, words: str) -> Condition:
     """The words side by side, in one of the texts that the field stands for."""
     wanted = fold(words)
     if not wanted:
         return true()
-    return or_(*(column.contains(wanted, autoescape=True) for column in _columns(field)))
+    place = func.strpos if tx.dialect is Dialect.POSTGRESQL else func.instr
+    return or_(*(place(column, wanted) > 0 for column in _columns(field)))
 
 
 def _columns(field: TextField) -> Sequence[ColumnElement[str]]:
@@ -137,14 +157,14 @@ def _between(tx: Tx, start: int | None, end: int | None) -> Condition:
 
 
 def _date(milliseconds: int) -> date:
-    return min(_EPOCH + timedelta(milliseconds=milliseconds), date(9999, 12, 31))
+    return _EPOCH + timedelta(milliseconds=min(milliseconds, _LAST_MS))
 
 
 def _day(tx: Tx) -> ColumnElement[date]:
     """The day that the page names, or that of the first fetch, in UTC."""
     fetched = (
         cast(func.timezone("UTC", evidence.c.fetched_at), Date)
-        if tx.dialect == "postgresql"
+        if tx.dialect is Dialect.POSTGRESQL
         else func.substr(evidence.c.fetched_at, 1, 10, type_=Date)
     )
     return func.coalesce(evidence_texts.c.published_on, fetched, type_=Date)

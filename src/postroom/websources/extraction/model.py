@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Protocol
 
 LONGEST_TEXT = 2_000_000
 """Characters that are kept of a document."""
@@ -46,3 +47,8 @@ class Extracted:
         fields = json.loads(data)
         published = fields.pop("published_on")
         return cls(**fields, published_on=None if published is None else date.fromisoformat(published))
+
+
+class Reader(Protocol):
+    async def extract(self, document: Document) -> Extracted:
+        """What the document says; every document gets an answer, if only a note on why it cannot be read."""

@@ -13,6 +13,7 @@ from pypdf.errors import PyPdfError
 from w3lib.encoding import html_body_declared_encoding
 
 from postroom.mail.charsets import decode_text
+from postroom.mail.html_text import MAX_HTML_CHARS, html_to_text
 from postroom.websources.extraction.model import LONGEST_TEXT, Document, Extracted
 
 MOST_PAGES = 2_000
@@ -20,6 +21,7 @@ _LEAST_MAIN_TEXT = 100
 _TRAFILATURA = f"trafilatura {trafilatura.__version__}"
 _PYPDF = f"pypdf {pypdf.__version__}"
 _PLAIN = "plain 1"
+_STRIPPED = "stripped 1"
 _LANGUAGE = re.compile(r"\s*([a-zA-Z]{2})(?:[-_][a-zA-Z0-9-]*)?\s*")
 _MARKUP = re.compile(rb"\s*(?:<!--|<!doctype|<html|<head|<body|<\?xml)", re.IGNORECASE)
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/rss+xml", "application/atom+xml")
@@ -60,14 +62,25 @@ def _read_html(document: Document) -> Extracted:
     )
     fields: dict[str, Any] = {} if found is None else found if isinstance(found, dict) else found.as_dict()
     text = _main_text(fields.get("text") or "", plain)
+    if not text:
+        return _stripped(markup, problem)
     return Extracted(
         _TRAFILATURA,
         title=fields.get("title") or None,
         text=text[:LONGEST_TEXT],
         published_on=_day(fields.get("date")),
         language=_language(fields.get("language")) or language,
-        problem=problem or _cut(text) or (None if text else "the page holds no text that can be read"),
+        problem=problem or _cut(text),
     )
+
+
+def _stripped(markup: str, problem: str | None) -> Extracted:
+    """Where the parser gives up (lines of ten megabytes, thousands of levels) a simpler one still finds the words."""
+    text = html_to_text(markup)[:LONGEST_TEXT]
+    if not text:
+        return Extracted(_STRIPPED, problem="the page holds no text that can be read")
+    cut = f"only the first {MAX_HTML_CHARS:,} characters were read" if len(markup) > MAX_HTML_CHARS else None
+    return Extracted(_STRIPPED, text=text, problem=problem or cut)
 
 
 def _main_text(found: str, plain: str) -> str:

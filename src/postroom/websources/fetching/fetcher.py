@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from email.message import Message
 from typing import Protocol
@@ -11,7 +11,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.gmail.retry_after import retry_after
 from postroom.websources.fetching.errors import BadAnswer, Missing, Refused, Throttled, Unavailable
-from postroom.websources.fetching.ports import Fetched, FetchLimits, LimitsOf, Pace, Purpose, Validators
+from postroom.websources.fetching.ports import DomainLimits, Fetched, FetchLimits, LimitsOf, Pace, Purpose, Validators
 from postroom.websources.fetching.targets import Target, read_target, redirected
 from postroom.websources.fetching.wire import Answer, Wire
 
@@ -58,9 +58,14 @@ class Fetcher:
             # What was waited for is not thrown away: once under way, a chain of redirects is followed to its end.
             patience = None
 
-    async def ask(self, target: Target, *, largest: int, patience: timedelta | None = None) -> Answer:
-        """One polite exchange and its bare answer, whatever the status: for robots.txt."""
-        return await self._exchange(target, {}, 0.0, patience, largest=largest)
+    async def ask(
+        self, target: Target, *, largest: int, patience: timedelta | None, needless: Callable[[], Awaitable[bool]]
+    ) -> Answer | None:
+        """One polite exchange and its bare answer, whatever the status: for robots.txt. None where the question has
+        become needless by the time that it is our turn: others were waiting for the same."""
+        limits = self._limits_of(target.host)
+        async with self._pace.turn(limits, patience=patience):
+            return None if await needless() else await self._answer(limits, target, {}, largest)
 
     async def _hop(
         self, target: Target, headers: Mapping[str, str], purpose: Purpose, patience: timedelta | None
@@ -68,22 +73,16 @@ class Fetcher:
         delay = 0.0
         if purpose is not Purpose.ROBOTS:
             delay = await self._robots.crawl_delay(target, self, patience)
-        return await self._exchange(target, headers, delay, patience)
-
-    async def _exchange(
-        self,
-        target: Target,
-        headers: Mapping[str, str],
-        delay: float,
-        patience: timedelta | None,
-        *,
-        largest: int | None = None,
-    ) -> Answer:
         limits = self._limits_of(target.host)
         async with self._pace.turn(limits, crawl_delay_s=delay, patience=patience):
-            answer = await self._wire.exchange(target, headers, largest=largest)
-            if answer.status in _OVERLOADED and (wait := self._asked_wait(answer)):
-                await self._pace.hold(limits.domain, wait)
+            return await self._answer(limits, target, headers, None)
+
+    async def _answer(
+        self, limits: DomainLimits, target: Target, headers: Mapping[str, str], largest: int | None
+    ) -> Answer:
+        answer = await self._wire.exchange(target, headers, largest=largest)
+        if answer.status in _OVERLOADED and (wait := self._asked_wait(answer)):
+            await self._pace.hold(limits.domain, wait)
         return answer
 
     def _asked_wait(self, answer: Answer) -> timedelta | None:

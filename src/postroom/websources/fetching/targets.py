@@ -78,7 +78,7 @@ def _of(url: httpx2.URL) -> Target:
     if url.userinfo:
         raise ForbiddenAddress("A url with a user name or password in it is not fetched: it hides where it leads.")
     host = url.raw_host.decode("ascii").lower()
-    port = url.port or _PORTS[url.scheme]
+    port = _PORTS[url.scheme] if url.port is None else url.port
     if not 0 < port < 65_536:
         raise BadInput("url", f"there is no port {port}")
     address = _address_in(host)

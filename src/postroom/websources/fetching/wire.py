@@ -37,13 +37,20 @@ class Answer:
 
 class Wire:
     def __init__(
-        self, guard: AddressGuard, limits: FetchLimits, user_agent: str, tls: ssl.SSLContext | None = None
+        self,
+        guard: AddressGuard,
+        limits: FetchLimits,
+        user_agent: str,
+        tls: ssl.SSLContext | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._guard = guard
         self._limits = limits
         self._user_agent = user_agent
         connections = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        self._transport = httpx2.AsyncHTTPTransport(verify=tls or True, trust_env=False, limits=connections)
+        self._transport = transport or httpx2.AsyncHTTPTransport(
+            verify=tls or True, trust_env=False, limits=connections
+        )
 
     async def close(self) -> None:
         await self._transport.aclose()

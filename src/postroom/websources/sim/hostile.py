@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import cache
 
 from postroom.domain.clock import Clock
+from postroom.websources.sim.pdf import assemble
 from postroom.websources.sim.reply import XML, Reply, html
 
 _MB = 1024 * 1024
@@ -108,14 +109,18 @@ def _hungry_pdf() -> Reply:
 @cache
 def _packed_pdf() -> bytes:
     """A few kilobytes whose page a reader must unpack to millions of operations."""
-    content = zlib.compress(b"BT " + b"(porez) Tj " * 3_000_000)
-    head = (
-        b"%%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"
-        b"2 0 obj\n<< /Type /Pages /Kids [3 0 R] /Count 1 >>\nendobj\n"
-        b"3 0 obj\n<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>\nendobj\n"
-        b"4 0 obj\n<< /Filter /FlateDecode /Length %d >>\nstream\n" % len(content)
+    content = zlib.compress(b"BT /F1 9 Tf " + b"(porez) Tj " * 3_000_000 + b"ET")
+    return assemble(
+        [
+            b"<< /Type /Catalog /Pages 2 0 R >>",
+            b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R "
+            b"/Resources << /Font << /F1 6 0 R >> >> >>",
+            b"<< /Title (Hungry) >>",
+            b"<< /Filter /FlateDecode /Length %d >>\nstream\n%b\nendstream" % (len(content), content),
+            b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+        ]
     )
-    return head + content + b"\nendstream\nendobj\ntrailer\n<< /Root 1 0 R >>\n%%EOF\n"
 
 
 HOSTILE: dict[str, Callable[[], Reply]] = {

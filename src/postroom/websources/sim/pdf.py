@@ -27,7 +27,7 @@ def write_pdf(title: str, paragraphs: Sequence[str]) -> bytes:
             + f"/Contents {6 + 2 * number} 0 R >>".encode()
         )
         objects.append(f"<< /Length {len(content)} >>\nstream\n".encode() + content + b"\nendstream")
-    return _file(objects)
+    return assemble(objects)
 
 
 def _wrapped(paragraph: str) -> list[str]:
@@ -45,7 +45,8 @@ def _escaped(text: str) -> bytes:
     return plain.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
 
 
-def _file(objects: Sequence[bytes]) -> bytes:
+def assemble(objects: Sequence[bytes]) -> bytes:
+    """A file of these objects; the first is its catalogue, the fourth its title."""
     data, offsets = b"%PDF-1.4\n", []
     for number, content in enumerate(objects, 1):
         offsets.append(len(data))
