@@ -6,13 +6,13 @@ import re
 import unicodedata
 
 _BETWEEN = re.compile(r"[\W_]+")
+_MARKS = re.compile(f"[{''.join(chr(code) for code in range(0x300, 0x20F0) if unicodedata.combining(chr(code)))}]")
 # Letters that stand for themselves to Unicode, and that people write without their stroke all the same.
 _STROKES = str.maketrans({"đ": "d", "ø": "o", "ł": "l", "ħ": "h", "ŧ": "t"})
 
 
 def fold(text: str) -> str:
     """` zakon o porezu `; empty where there is no word at all. No quotes and no wildcards can be in it."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    bare = "".join(character for character in decomposed if not unicodedata.combining(character))
+    bare = text.casefold() if text.isascii() else _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold()))
     words = _BETWEEN.sub(" ", bare.translate(_STROKES)).strip()
     return f" {words} " if words else ""
