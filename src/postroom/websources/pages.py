@@ -42,6 +42,7 @@ WHILE_SWITCHED_OFF = timedelta(minutes=1)
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
 _WAITING = ("queued", "running")
+_SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
 
 
 def fetch_job(item_id: str, key: str, method: str) -> NewJob:
@@ -98,7 +99,8 @@ class PagePipeline:
         try:
             return await self._bring(context, item)
         except NotYet as error:
-            raise await self._later(context, self._limits_of(_host(item)), error.retry_after or _NO_PATIENCE) from error
+            limits = self._limits_of(_host(item))
+            raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
         except Disallowed as error:
             return await self._skip(context, item, error)
         except PostroomError as error:
@@ -114,7 +116,7 @@ class PagePipeline:
         if is_backfill:
             await self._require_switch(context)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
-            raise await self._later(context, limits, wait)
+            raise await self._later(context, item, limits, wait)
         if not is_backfill:
             return
         interval = self._interval.total_seconds()
@@ -123,20 +125,22 @@ class PagePipeline:
             async with self._pace.turn(lane, patience=_NO_PATIENCE):
                 return
         except NotYet as error:
-            raise await self._later(context, lane, error.retry_after or self._interval) from error
+            raise await self._later(context, item, lane, error.retry_after or self._interval) from error
 
     async def _require_switch(self, context: JobContext) -> None:
         state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
         if not state.in_force:
             raise Postponed(WHILE_SWITCHED_OFF, f"Backfill is off: {state.reason}")
 
-    async def _later(self, context: JobContext, limits: DomainLimits, wait: timedelta) -> Postponed:
-        queue = context.queue
+    async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
+        """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""
+        line = f"{item.method.lower()}:{limits.domain}"
         interval = timedelta(seconds=(limits.min_delay_s + limits.max_delay_s) / 2)
-        at = await queue.database.write(
-            lambda tx: place_in_line(tx, f"retry:{limits.domain}", wait, interval, queue.clock.now())
-        )
-        return Postponed(at, f"It is not the turn of {limits.domain} yet")
+
+        def place(tx: Tx) -> timedelta:
+            return place_in_line(tx, line, wait, interval, context.queue.clock.now(), longest=_pending(tx))
+
+        return Postponed(await context.queue.database.write(place), f"It is not the turn of {limits.domain} yet")
 
     async def _bring(self, context: JobContext, item: _Item) -> Json:
         async with context.step("fetch") as step:
@@ -185,6 +189,13 @@ def _read(tx: Tx, item_id: str) -> _Item:
     if known is not None and known.validators == Validators():
         known = None
     return _Item(row.id, row.url, row.fetch_url, row.status, row.discovery_method, row.source_slug, known)
+
+
+def _pending(tx: Tx) -> int:
+    """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
+    some = select(discovered_items.c.id).where(discovered_items.c.status == "PENDING").limit(_LONGEST_LINE)
+    waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+    return max(int(waiting_items), _SHORTEST_LINE)
 
 
 def _verified(tx: Tx, item: _Item, fetched: Fetched) -> Json:

@@ -112,14 +112,15 @@ class DatabasePace:
         return timedelta(seconds=max(jittered, min(crawl_delay_s, LONGEST_HOLD.total_seconds())))
 
 
-def place_in_line(tx: Tx, lane: str, wait: timedelta, interval: timedelta, now: datetime) -> timedelta:
+def place_in_line(tx: Tx, line: str, wait: timedelta, interval: timedelta, now: datetime, *, longest: int) -> timedelta:
     """When to come back for what cannot be had for another `wait`: everyone who asks is sent to a moment of their own,
-    an interval apart, so that they do not all return at once for the one turn there is."""
-    tx.insert_missing(web_lanes, {"name": lane, "next_at": None})
-    row = tx.execute(tx.locking(select(web_lanes.c.next_at).where(web_lanes.c.name == lane))).one()
+    an interval apart, so that they do not all return at once for the one turn there is. No line is longer than those
+    who can stand in it: what was cancelled leaves its place to others."""
+    tx.insert_missing(web_lanes, {"name": line, "next_at": None})
+    end = tx.execute(tx.locking(select(web_lanes.c.next_at).where(web_lanes.c.name == line))).scalar_one()
     earliest = now + wait
-    at = earliest if row.next_at is None else max(earliest, min(row.next_at, now + LONGEST_HOLD))
-    tx.execute(update(web_lanes).where(web_lanes.c.name == lane).values(next_at=at + interval))
+    at = earliest if end is None else min(max(earliest, end), earliest + longest * interval)
+    tx.execute(update(web_lanes).where(web_lanes.c.name == line).values(next_at=at + interval))
     return at - now
 
 

@@ -252,6 +252,25 @@ async def test_a_page_without_a_turn_comes_back_and_spends_no_attempt(
         assert {job.attempts for job in await _jobs(database)} == {1}
 
 
+@pytest.mark.req("WB-1")
+async def test_the_sentinel_does_not_wait_behind_a_backfill_of_the_same_domain(
+    sim: SiteSim, database: Database, clock: ManualClock
+) -> None:
+    def slow(host: str) -> DomainLimits:
+        return DomainLimits(host, 10.0, 10.0, 1)
+
+    async with pages_on(database, clock, slow) as pages:
+        for number in range(1, 20):
+            await pages.discover(f"{sim.url}/about/{number}", BACKFILL)
+        await _work(pages)
+        live = await pages.discover(f"{sim.url}/about/live", SENTINEL)
+        await _work(pages)
+        for _ in range(8):
+            clock.advance(5)
+            await _work(pages)
+        assert (await _item(database, live)).status == "FETCHED"
+
+
 @pytest.mark.req("WB-10")
 async def test_backfill_begins_two_pages_a_minute_and_the_sentinel_is_not_held_up(
     sim: SiteSim, database: Database, clock: ManualClock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -129,10 +130,20 @@ async def test_a_clock_that_was_set_back_stops_nobody_for_ever(database: Databas
         pass
 
 
-async def test_those_who_must_come_back_come_one_after_the_other(database: Database, clock: ManualClock) -> None:
+async def _place(database: Database, clock: ManualClock, longest: int = 1_000) -> float:
     wait, interval = timedelta(seconds=10), timedelta(seconds=30)
     now = clock.now()
-    waits = [await database.write(lambda tx: place_in_line(tx, "x", wait, interval, now)) for _ in range(4)]
-    assert [each.total_seconds() for each in waits] == [10, 40, 70, 100]
+    place = partial(place_in_line, line="x", wait=wait, interval=interval, now=now, longest=longest)
+    return (await database.write(place)).total_seconds()
+
+
+async def test_those_who_must_come_back_come_one_after_the_other(database: Database, clock: ManualClock) -> None:
+    assert [await _place(database, clock) for _ in range(4)] == [10, 40, 70, 100]
     clock.advance(1_000)
-    assert await database.write(lambda tx: place_in_line(tx, "x", wait, interval, clock.now())) == wait
+    assert await _place(database, clock) == 10
+
+
+async def test_a_line_whose_people_went_home_is_not_stood_in(database: Database, clock: ManualClock) -> None:
+    for _ in range(50):
+        await _place(database, clock)
+    assert await _place(database, clock, longest=2) == 70
