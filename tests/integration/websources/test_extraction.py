@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import struct
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -60,6 +63,16 @@ async def test_a_document_that_takes_too_much_memory_is_given_up() -> None:
     assert extracted.problem.startswith("given up")
     await _still_reads(extractor)
     await extractor.close()
+
+
+async def test_a_child_whose_parent_is_gone_does_not_run_on() -> None:
+    """Nobody reads its answer or kills it: the system ends it."""
+    arguments = ("-I", "-m", "postroom.websources.extraction.child", str(1 << 30), "1")
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe)
+    header = HUNGRY.header()
+    await child.communicate(struct.pack(">II", len(header), len(HUNGRY.body)) + header + HUNGRY.body)
+    assert child.returncode == -signal.SIGXCPU
 
 
 async def test_a_child_that_dies_is_replaced(extractor: Extractor) -> None:

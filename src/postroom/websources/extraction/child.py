@@ -1,7 +1,7 @@
 """The reader's process: documents in on standard input, what they say out on standard output, within hard limits.
 
-It may use so much memory and no more, write no file and start no process. How long it may take is its parent's
-business, who kills it.
+It may use so much memory and no more, write no file and start no process. Its parent kills it when a document takes too
+long; should the parent be gone by then, the system does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import resource
 import struct
 import sys
+from contextlib import suppress
 from typing import BinaryIO
 
 from postroom.websources.extraction.model import Document, Extracted
@@ -20,12 +21,13 @@ _SIZES = struct.Struct(">II")
 _SIZE = struct.Struct(">I")
 
 
-def main(memory_bytes: int) -> None:
+def main(memory_bytes: int, seconds: int) -> None:
     logging.disable(logging.CRITICAL)
     _limit(memory_bytes)
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
     _send(outgoing, READY)
     while (document := _receive(incoming)) is not None:
+        _limit_time(seconds)
         try:
             extracted = read_document(document)
         except MemoryError:
@@ -45,7 +47,15 @@ def _limit(memory_bytes: int) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
-        resource.setrlimit(what, (most, most))
+        with suppress(ValueError, OSError):  # not every system knows every limit; the time limit holds everywhere
+            resource.setrlimit(what, (most, most))
+
+
+def _limit_time(seconds: int) -> None:
+    """So much processor time from now on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
 
 
 def _given_up(why: str) -> bytes:
@@ -66,4 +76,4 @@ def _send(outgoing: BinaryIO, answer: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

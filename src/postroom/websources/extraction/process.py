@@ -6,6 +6,7 @@ Every document gets an answer: what it says, or a note on why that could not be 
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -67,8 +68,9 @@ class Extractor:
         if self._child is not None and self._child.returncode is None and self._left > 0:
             return self._child
         await self._end()
+        limits = (str(self._limits.memory_bytes), str(math.ceil(self._limits.seconds)))
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-m", _MODULE, str(self._limits.memory_bytes)),
+            *(sys.executable, "-I", "-m", _MODULE, *limits),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
