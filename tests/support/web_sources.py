@@ -53,8 +53,7 @@ def write_sources(home: Path, text: str) -> None:
 
 async def backfilled(web: WebSources, *slugs: str, mode: Mode = Mode.SITEMAP, **new: Any) -> Run:
     """A run from its creation to its end."""
-    created = await web.create(ME, NewRun(sources=list(slugs or ["tiny"]), mode=mode, **new))
-    return await web.drive(await web.start(ME, created.id))
+    return await web.drive(await web.begin(ME, NewRun(sources=list(slugs or ["tiny"]), mode=mode, **new)))
 
 
 async def turn(web: WebSources, on: bool) -> None:

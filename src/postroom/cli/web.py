@@ -35,7 +35,8 @@ app = typer.Typer(no_args_is_help=True, help="Web sources: what they have, what 
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `web runs` shows it.")]
 SourceOption = Annotated[
-    list[str] | None, typer.Option("--source", metavar="SLUG", help="A source of sources.toml; may be repeated.")
+    list[str] | None,
+    typer.Option("--source", metavar="SLUG", help="A source of sources.toml; may be repeated; default: all."),
 ]
 _SAYING = "Stopping; the run can be resumed. Press Ctrl-C again to leave at once."
 
@@ -77,13 +78,14 @@ def backfill(
     json: JsonOption = False,
 ) -> None:
     """Find what a source published before, and queue what is new. Needs BACKFILL_ENABLED=true."""
+    chosen = _mode(mode)
     if queue and dry_run:
         raise BadInput("queue", "a dry run is for you to watch")
 
     async def run(app: App) -> Run:
         new = NewRun(
-            sources=source or [each.slug for each in app.web.sources()],
-            mode=_mode(mode),
+            sources=source or [each.slug for each in app.web.sources() if each.endpoints(chosen)],
+            mode=chosen,
             max_urls=max_urls,
             max_urls_per_source=max_urls_per_source,
             concurrency=concurrency,
@@ -91,11 +93,9 @@ def backfill(
             date_to=_end_of("to", last),
             dry_run=dry_run,
         )
-        created = await app.web.create(_me(), new)
         if queue:
-            await app.web.hand_over(created)
-            return created
-        return await _drive(app, await app.web.start(_me(), created.id))
+            return await app.web.hand_over(_me(), new)
+        return await _drive(app, await app.web.begin(_me(), new))
 
     _show_end(with_app(run), json)
 

@@ -15,6 +15,7 @@ from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.queue import JobQueue
+from postroom.queue.outcome import describe
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry import logs
 from postroom.websources import runs
@@ -71,8 +72,11 @@ class RunDriver:
         except RunLost as error:
             log.warning("backfill.lost", run=run.id, reason=error.message)
             return await self._current(run)
-        except BaseException as error:
-            await self._give_up(run, f"stopped by {type(error).__name__}: {error}".removesuffix(": "))
+        except asyncio.CancelledError:
+            await self._give_up(run, "interrupted: its process was told to stop")
+            raise
+        except Exception as error:
+            await self._give_up(run, describe(error))
             raise
         finally:
             for task in (work, pulse):

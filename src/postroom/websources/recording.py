@@ -92,9 +92,9 @@ class RunLog:
         await self._write(lambda tx, run, now: with_counters(run, self.key, Counters(), place))
         return Noted(0)
 
-    async def trouble(self, place: Place, url: str, problem: str) -> None:
+    async def trouble(self, place: Place, url: str, problem: str, times: int = 1) -> None:
         log.warning("web.trouble", run=self.run.id, source=self.source.slug, url=url, problem=problem)
-        await self._write(lambda tx, run, now: with_error(run, self.key, url, problem, now))
+        await self._write(lambda tx, run, now: with_error(run, self.key, url, problem, now, times))
 
     async def ended(self, place: Place) -> None:
         """Nothing more to do; a resumed run passes this walk over, but for pages that could not be had."""

@@ -18,7 +18,7 @@ from postroom.websources.config import Endpoint, ItemFilter, Mode, Source
 from postroom.websources.fetching.ports import Fetched
 from postroom.websources.pagination import read_links, with_page
 from postroom.websources.sitemap import Modified, Window, read_sitemap
-from postroom.websources.urls import canonicalize_url, host_of, url_hash
+from postroom.websources.urls import canonicalize_url, host_of, tidy, url_hash
 
 _BARREN_PAGES = 3
 """So many pages of a list without anything new, one after the other, are its end: some lists have no other."""
@@ -105,7 +105,7 @@ class Route(ABC):
                 problems.append(error.message)
                 continue
             if canonical not in found and self._wanted.wants(canonical):
-                found[canonical] = Found(canonical, address.strip(), None if modified is None else modified.earliest)
+                found[canonical] = Found(canonical, tidy(address), None if modified is None else modified.earliest)
         return tuple(found.values()), tuple(problems)
 
 
@@ -129,9 +129,24 @@ class SitemapRoute(Route):
         pages = ((entry.url, entry.modified) for entry in sitemap.pages if self._window.has(entry.modified))
         found, problems = self._items(pages)
         children = [entry.url for entry in sitemap.children if self._window.reaches(entry.modified)]
-        own = tuple(url for url in children if self.source.has_host(_host(url)))
-        noted = (*problems, *((f"{page.url} {sitemap.problem}",) if sitemap.problem else ()))
-        return Reading(found, own, noted)
+        own, strange = self._own(children)
+        noted = (f"{page.url} {sitemap.problem}",) if sitemap.problem else ()
+        return Reading(found, own, (*problems, *strange, *noted))
+
+    def _own(self, urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those that may be followed, and what is wrong with the others."""
+        own, strange = [], []
+        for url in urls:
+            try:
+                canonical = canonicalize_url(url)
+            except BadInput as error:
+                strange.append(error.message)
+                continue
+            if self.source.has_host(host_of(canonical)):
+                own.append(tidy(url))
+            else:
+                strange.append(f"{url[:200]!r} lies outside of the source's domains")
+        return tuple(own), tuple(strange)
 
 
 class ArchiveRoute(Route):
@@ -189,7 +204,7 @@ class PaginationRoute(Route):
     def _next(self, place: Place, next_url: str | None) -> str | None:
         if (parameter := self.endpoint.page_parameter) is not None:
             return with_page(self.endpoint.url, parameter, self.endpoint.first_page + place.page)
-        return next_url if next_url is not None and self.source.has_host(_host(next_url)) else None
+        return tidy(next_url) if next_url is not None and self.source.has_host(_host(next_url)) else None
 
 
 def route_of(source: Source, endpoint: Endpoint, window: Window, today: date, largest: int) -> Route:
@@ -214,17 +229,15 @@ def _days(endpoint: Endpoint, window: Window, today: date) -> tuple[date, date]:
 
 
 def _host(url: str) -> str:
+    """Of an address that may be anything; no source has the empty host."""
     try:
-        return host_of(url)
-    except ValueError:
+        return host_of(canonicalize_url(url))
+    except BadInput:
         return ""
 
 
 def _short(url: str) -> str:
-    try:
-        return url_hash(canonicalize_url(url))[:_SHORT_HASH]
-    except BadInput:
-        return url[:200]
+    return url_hash(canonicalize_url(url))[:_SHORT_HASH]
 
 
 def _distinct(urls: Iterable[str]) -> list[str]:

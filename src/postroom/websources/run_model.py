@@ -124,11 +124,11 @@ def walk_key(source: Source, endpoint: Endpoint) -> str:
     return f"{source.slug}/{endpoint.name}"
 
 
-def with_error(run: Run, key: str, url: str, problem: str, now: datetime) -> Run:
+def with_error(run: Run, key: str, url: str, problem: str, now: datetime, times: int = 1) -> Run:
     """Counted always; kept in words while there is room, so that a hostile site cannot fill the row."""
     entry = {"at": now.isoformat(), "source": run.walks[key].source, "url": url[:_LONGEST_PROBLEM]}
     kept = [*run.error_log, {**entry, "error": problem[:_LONGEST_PROBLEM]}][:MOST_ERRORS_KEPT]
-    return with_counters(replace(run, error_log=kept), key, Counters(errors=1))
+    return with_counters(replace(run, error_log=kept), key, Counters(errors=times))
 
 
 def with_counters(run: Run, key: str, more: Counters, place: Place | None = None, *, done: bool = False) -> Run:

@@ -85,7 +85,7 @@ def create(
         "sources": slugs,
         "mode": new.mode,
         "date_from": new.date_from,
-        "date_to": new.date_to or now,
+        "date_to": new.date_to,
         "max_urls": _within("max-urls", new.max_urls, web.max_urls_per_run),
         "max_urls_per_source": _within("max-urls-per-source", new.max_urls_per_source, web.max_urls_per_source),
         "concurrency": _within("concurrency", new.concurrency, web.concurrency),

@@ -92,7 +92,7 @@ class _SentinelLog:
     async def reached(self, place: Place) -> Noted:
         return Noted(0)
 
-    async def trouble(self, place: Place, url: str, problem: str) -> None:
+    async def trouble(self, place: Place, url: str, problem: str, times: int = 1) -> None:
         log.warning("sentinel.trouble", source=self._source.slug, endpoint=self._endpoint.name, problem=problem)
         self._look.trouble(problem)
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.queue import Handler, JobContext, JobQueue, JobType, KeyUse, NewJob, QueueName, RetryPolicy, Schedule
@@ -54,19 +53,31 @@ class WebSources:
             yield road
 
     async def create(self, who: Actor, new: NewRun) -> Run:
-        """A run that waits for `drive`, here or in a worker."""
+        """A run that waits to be started."""
         sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
         return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
 
-    async def hand_over(self, run: Run) -> None:
-        """Let a worker drive it."""
+    async def begin(self, who: Actor, new: NewRun) -> Run:
+        """A run that is started in the same breath, for `drive`: one that nobody drives cannot be left behind."""
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
 
-        def add(tx: Tx, now: datetime) -> None:
-            kill_switch.require_on(tx, self.settings.backfill)
+        def create_and_start(tx: Tx, now: datetime) -> Run:
+            created = runs.create(tx, sources, web, backfill, new, who, now)
+            return runs.start(tx, backfill, created.id, who, now)
+
+        return await self._write(create_and_start)
+
+    async def hand_over(self, who: Actor, new: NewRun) -> Run:
+        """A run that a worker will drive; run and job are made together."""
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+
+        def create_and_queue(tx: Tx, now: datetime) -> Run:
+            run = runs.create(tx, sources, web, backfill, new, who, now)
             job = NewJob(BACKFILL.name, {"run": run.id}, queue=QueueName.HISTORY, key=f"web.backfill:{run.id}")
             self.queue.add(tx, job)
+            return run
 
-        await self._write(add)
+        return await self._write(create_and_queue)
 
     async def start(self, who: Actor, run_id: str) -> Run:
         return await self._write(lambda tx, now: runs.start(tx, self.settings.backfill, run_id, who, now))

@@ -56,8 +56,13 @@ def host_of(canonical_url: str) -> str:
     return urlsplit(canonical_url).hostname or ""
 
 
+def tidy(url: str) -> str:
+    """The address as a browser reads it out of a page: without what only the layout of the page put there."""
+    return re.sub(r"[\t\r\n]", "", url.strip(" \t\r\n\f\v"))
+
+
 def _split(url: str) -> SplitResult:
-    text = re.sub(r"[\t\r\n]", "", url.strip(" \t\r\n\f\v"))
+    text = tidy(url)
     if len(text) > LONGEST_URL * 4:
         raise _refused(url, f"is longer than {LONGEST_URL} characters")
     if _CONTROL.search(text):

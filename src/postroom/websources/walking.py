@@ -22,6 +22,7 @@ log = logs.get(__name__)
 BATCH = 50
 """Items that are written down together; the progress in the database is never further behind than this."""
 
+_MOST_TOLD = 10
 _ATTEMPTS = 3
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(minutes=10)
@@ -52,8 +53,8 @@ class Log(Protocol):
     async def reached(self, place: Place) -> Noted:
         """All pages before this place are done."""
 
-    async def trouble(self, place: Place, url: str, problem: str) -> None:
-        """This went wrong, and the walk goes on from the place."""
+    async def trouble(self, place: Place, url: str, problem: str, times: int = 1) -> None:
+        """This went wrong, so many times, and the walk goes on from the place."""
 
 
 class Broken(Retryable):
@@ -119,9 +120,15 @@ class Walker:
                 await self.clock.sleep(pause.total_seconds())
         raise AssertionError("the last attempt either returned or raised")
 
+    async def _tell(self, problems: tuple[str, ...], place: Place, url: str, log_: Log) -> None:
+        """A page can be wrong in fifty thousand places: the first are told one by one, the rest are counted."""
+        for problem in problems[:_MOST_TOLD]:
+            await log_.trouble(place, url, problem)
+        if (rest := len(problems) - _MOST_TOLD) > 0:
+            await log_.trouble(place, url, f"{rest:,} more like these", rest)
+
     async def _take(self, route: Route, place: Place, reading: Reading, log_: Log) -> tuple[Noted, Place]:
-        for problem in reading.problems:
-            await log_.trouble(place, route.page_url(place) or "", problem)
+        await self._tell(reading.problems, place, route.page_url(place) or "", log_)
         fresh = 0
         for batch in _batches(_after(reading.found, place.url)):
             place = replace(place, url=batch[-1].url)

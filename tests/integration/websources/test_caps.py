@@ -38,7 +38,7 @@ async def test_three_processes_at_once_take_exactly_what_the_caps_allow(
     database = await connect(database_url)
     web = make_web(database, tmp_path)
     new = NewRun(list(SLUGS), Mode.SITEMAP, max_urls=max_urls, max_urls_per_source=per_source)
-    run = await web.start(ME, (await web.create(ME, new)).id)
+    run = await web.begin(ME, new)
 
     processes = await asyncio.gather(*(start(database_url, tmp_path, run.id, slug) for slug in SLUGS))
     answers = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))

@@ -189,7 +189,7 @@ async def test_inv_6_the_kill_switch_stops_all_backfill_and_not_the_sentinel(
     with pytest.raises(SwitchedOff):
         await web.start(ME, created.id)
     with pytest.raises(SwitchedOff):
-        await web.hand_over(created)
+        await web.hand_over(ME, NewRun(["tiny"], Mode.SITEMAP))
     with pytest.raises(SwitchedOff):
         await web.create(ME, NewRun(["tiny"], Mode.SITEMAP, dry_run=True))
     assert site.asked == []

@@ -54,8 +54,8 @@ def nested(site: TinySite) -> None:
     site.gated = frozenset({"/b.xml"})
 
 
-async def begun(web: WebSources, new: NewRun = NEW) -> Run:
-    return await web.start(ME, (await web.create(ME, new)).id)
+async def begun(web: WebSources) -> Run:
+    return await web.begin(ME, NEW)
 
 
 @pytest.mark.req("WB-6", "WB-8", "WB-11")
@@ -331,6 +331,28 @@ async def test_a_resume_goes_on_at_the_page_and_the_address_where_a_list_broke_o
     site.list_page("/list/2", ["/item/3"])
     ended = await web.drive(await web.resume(ME, failed.id))
     assert (ended.status, ended.discovered_count, site.times("/list")) == (Status.COMPLETED, 3, 1)
+
+
+@pytest.mark.req("WB-8")
+async def test_a_sitemap_that_is_wrong_in_many_places_is_counted_in_full_and_told_in_part(
+    web: WebSources, site: TinySite
+) -> None:
+    entries = "".join(f"<url><loc>ftp://x/{n}</loc></url>" for n in range(500)) + f"<url><loc>{site.url}/ok</loc></url>"
+    site.pages["/tiny.xml"] = Page(f"<urlset>{entries}</urlset>".encode(), "application/xml")
+    run = await backfilled(web)
+    assert (run.status, run.discovered_count, run.error_count, len(run.error_log)) == (Status.COMPLETED, 1, 500, 11)
+
+
+@pytest.mark.req("WB-9")
+async def test_children_of_a_sitemap_on_other_hosts_are_not_followed_and_that_is_told(
+    web: WebSources, site: TinySite
+) -> None:
+    children = f"<sitemap><loc>http://localhost:1/x.xml</loc></sitemap><sitemap><loc>{site.url}/a.xml</loc></sitemap>"
+    body = f"<sitemapindex>{children}<sitemap><loc>file:///etc/passwd</loc></sitemap></sitemapindex>"
+    site.pages["/tiny.xml"] = Page(body.encode(), "application/xml")
+    site.sitemap("/a.xml", ["/x"], {"/x": "2999-01-01"})
+    run = await backfilled(web)
+    assert (run.status, run.discovered_count, run.error_count) == (Status.COMPLETED, 1, 2)
 
 
 @on_sqlite
