@@ -13,6 +13,12 @@ _STROKES = str.maketrans({"đ": "d", "ø": "o", "ł": "l", "ħ": "h", "ŧ": "t"}
 
 def fold(text: str) -> str:
     """` zakon o porezu `; empty where there is no word at all. No quotes and no wildcards can be in it."""
-    bare = text.casefold() if text.isascii() else _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+    bare = text.casefold() if text.isascii() else _bare(text)
     words = _BETWEEN.sub(" ", bare.translate(_STROKES)).strip()
     return f" {words} " if words else ""
+
+
+def _bare(text: str) -> str:
+    """Taken apart before and after its letters are made small: each of the two brings work for the other."""
+    small = unicodedata.normalize("NFKD", text).casefold()
+    return _MARKS.sub("", unicodedata.normalize("NFKD", small).casefold())

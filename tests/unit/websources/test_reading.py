@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from postroom.websources.extraction.model import LONGEST_TEXT, Document, Extracted
@@ -103,6 +103,8 @@ def test_any_bytes_are_read_without_nul_or_surrogates(body: bytes, content_type:
     extracted.text.encode()
 
 
+@example("\U0001d400")
+@example("ẞ İ ŉ ǅ ﬃ")
 @given(st.text(max_size=200))
 def test_folding_is_stable_and_leaves_only_words(text: str) -> None:
     folded = fold(text)
