@@ -13,6 +13,7 @@ from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.sync.jobs import ARCHIVE, BAD_RETRY, SYNC
 from postroom.triage.jobs import CLASSIFY
+from postroom.websources import service as web
 
 _TEN_MINUTES = timedelta(minutes=10)
 _ONCE_MORE = RetryPolicy(max_attempts=2)
@@ -37,6 +38,7 @@ CATALOGUE = Catalogue(
         BAD_RETRY,
         ARCHIVE,
         *PASSES,
+        *web.JOB_TYPES,
     ]
 )
 
@@ -52,4 +54,6 @@ def schedules(settings: Settings) -> list[Schedule]:
         BACKFILL: recurring.backfill if settings.backfill.enabled else OFF,
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
-    return [PRUNE_DAILY, retention.PRUNE_DAILY, UPKEEP_EVERY_MINUTE, contacts.EXPORT_SCHEDULE, *of_accounts]
+    of_web = [] if recurring.sentinel == OFF else [web.sentinel_schedule(recurring.sentinel)]
+    upkeep = [PRUNE_DAILY, retention.PRUNE_DAILY, UPKEEP_EVERY_MINUTE, web.UPKEEP_EVERY_MINUTE]
+    return [*upkeep, contacts.EXPORT_SCHEDULE, *of_accounts, *of_web]

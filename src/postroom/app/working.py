@@ -31,6 +31,8 @@ from postroom.sync import jobs as sync_jobs
 from postroom.triage.classify import Classifier
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.websources import service as web
+from postroom.websources.extraction.process import Extractor
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -41,6 +43,8 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
     """A worker for every job type, with the recurring schedules declared."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        extractor = Extractor()
+        stack.push_async_callback(extractor.close)
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
@@ -57,6 +61,7 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             CLASSIFY.name: Classifier(model, spending),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
+            **web.handlers(app.web, extractor),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()

@@ -31,6 +31,7 @@ _COMMANDS = {
     "sync": "sync",
     "archive": "archive",
     "backfill": "backfill",
+    "web": "web",
     "contacts": "contacts",
     "policy": "policy",
     "rules": "rules",
