@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from sqlalchemy import select
 
-from postroom.accounts.labels import KnownLabel
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.actions import desk, snoozes, store, undo
 from postroom.actions.executing import ActionHandler
@@ -104,7 +103,7 @@ class _OneMailbox:
         return self.client
 
 
-def no_rules(tx: Tx, account_id: str, label: KnownLabel, reason: str, now: datetime) -> Sequence[str]:
+def no_rules(tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
     return []
 
 

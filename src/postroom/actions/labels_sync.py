@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from postroom.accounts.jobs import account_of
-from postroom.accounts.labels import KnownLabel, take_listing
+from postroom.accounts.labels import take_listing
 from postroom.actions.changes import INBOX
 from postroom.actions.mailbox import Mailboxes
 from postroom.db import Tx
@@ -25,8 +25,8 @@ log = logs.get(__name__)
 
 
 class DisableRules(Protocol):
-    def __call__(self, tx: Tx, account_id: str, label: KnownLabel, reason: str, now: datetime) -> Sequence[str]:
-        """Disable every rule that uses this label, in a condition or an action; the names of those that were."""
+    def __call__(self, tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
+        """The label was deleted: disable every rule that looks at it or sets it. The names of those that were."""
 
 
 class LabelsSyncHandler:
@@ -50,7 +50,7 @@ class LabelsSyncHandler:
         disabled = [
             name
             for label in effect.deleted
-            for name in self._disable_rules(tx, account_id, label, f"Label '{label.name}' was deleted from Gmail", now)
+            for name in self._disable_rules(tx, account_id, label.label_id, label.name, now)
         ]
         if effect.deleted:
             log.info("labels.deleted", account=account_id, labels=len(effect.deleted), rules_disabled=len(disabled))

@@ -40,6 +40,7 @@ from postroom.sync import jobs as sync_jobs
 from postroom.triage.classify import Classifier
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.triage.rules.store import disable_rules_using
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
