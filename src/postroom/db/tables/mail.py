@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
 
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
@@ -27,6 +27,8 @@ messages = Table(
     Column("headers", Json, comment="those that triage needs"),
     Column("labels", Json),
     Column("attachments", Json, comment="names, types and sizes"),
+    Column("has_attachment", Boolean, comment="as the archive found; null: it does not have the message"),
+    Column("size_bytes", BigInteger, comment="of the raw message; null: not known"),
     Column("ingestion_tier", Text, nullable=False),
     Column("policy_tier", Text, nullable=False),
     Column("assignment_rule", Text),
@@ -39,6 +41,7 @@ messages = Table(
     Column("observed_at", Instant, nullable=False, comment="when the connector saw it"),
     Column("received_at", Instant, nullable=False, comment="when the mailbox received it"),
     Column("accepted_at", Instant, nullable=False, comment="when the Switchboard took it in"),
+    Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it"),
     CheckConstraint("direction IN ('inbound', 'outbound')", name="direction"),
     CheckConstraint("ingestion_tier IN ('full', 'metadata')", name="ingestion_tier"),
     CheckConstraint("policy_tier IN ('high_priority', 'interactive', 'default')", name="policy_tier"),

@@ -17,6 +17,14 @@ def upgrade() -> None:
         "decisions",
         sa.Column("reasons", Json, nullable=False, server_default="[]", comment="why what it wants needs approval"),
     )
+    op.add_column(
+        "messages",
+        sa.Column("has_attachment", sa.Boolean, comment="as the archive found; null: it does not have the message"),
+    )
+    op.add_column("messages", sa.Column("size_bytes", sa.BigInteger, comment="of the raw message; null: not known"))
+    op.add_column(
+        "messages", sa.Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it")
+    )
     _actions()
 
 
