@@ -177,10 +177,9 @@ class Outbox:
 
     async def die_at(self, point: int) -> bool:
         """A worker takes the job and dies at this point; False if it lived."""
-        reaper = Reaper()
-        while not (claimed := await claim(self.queue())):
+        reaper = Reaper(strike_at=point)
+        while not (claimed := await claim(self.queue(), worker=new_id())):
             self.clock.advance(600)
-        reaper.strike_at = point
         try:
             await self.sender(reaper)(JobContext(self.queue(reaper), claimed[0]))
         except Killed:
