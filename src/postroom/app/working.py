@@ -62,6 +62,7 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
         passes = _Passes(app, roads, stack)
         settings = app.settings
         spending = JobSpending(settings.backfill, app.clock)
+        mailboxes = AccountClients(app.gmail, Lane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             retention.PRUNE.name: retention.prune_handler(
@@ -73,8 +74,8 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
             CLASSIFY.name: Classifier(model, spending),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
-            **_speaking_handlers(app, await stack.enter_async_context(open_channel(settings.discord))),
-            **_action_handlers(app, AccountClients(app.gmail, Lane.USER_ACTION, stack)),
+            **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
+            **_action_handlers(app, mailboxes),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
@@ -94,10 +95,10 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
     }
 
 
-def _speaking_handlers(app: App, channel: DiscordChannel | None) -> dict[str, Handler]:
+def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """What leaves the house: mail in the owner's name, and questions to the owner."""
     return {
-        SEND.name: Sender(app.gmail, Originals(app.archive.root)),
+        SEND.name: Sender(mailboxes, Originals(app.archive.root)),
         NOTIFY.name: ApprovalNotifier(channel),
         EXPIRE.name: approvals.expire,
     }
