@@ -17,6 +17,7 @@ from postroom.gmail.sim import scopes
 from tests.support.action_scene import Scene, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.gmail_client import FixedToken, client_of
+from tests.support.jobs import record_of
 
 REVERSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("archive", {}),
@@ -131,6 +132,9 @@ async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Sce
 async def test_an_action_is_undone_once(scene: Scene) -> None:
     _, action = await scene.do("star", "INBOX")
     undone = await scene.undo(action.id)
+    job = await record_of(scene.queue, undone.job_id or "")
+    assert job.key == f"undo.action:{scene.account.id}:{action.id}"
+    assert job.payload == {"account_id": scene.account.id, "original_action_id": action.id}
     [link] = await rows_of(scene.database, action_links)
     assert (link.cause_action_id, link.effect_action_id, link.relation_type) == (undone.id, action.id, "undo_of")
     with pytest.raises(BadInput, match="undone already"):

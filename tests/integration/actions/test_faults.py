@@ -258,6 +258,21 @@ async def test_no_action_is_at_work_for_ever(scene: Scene) -> None:
     assert ended.error
 
 
+@pytest.mark.req("JB-13")
+async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
+    scene.fail("*", LOGIN)
+    scene.clock.advance(3_600)
+    await scene.work()
+    assert (await record_of(scene.queue, (await scene.snooze(action.id)).job_id)).state == "failed"
+    scene.sim.control.clear_faults()
+    scene.clock.advance(3_600)
+    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
+
+
 @on_sqlite
 async def test_an_action_whose_turn_was_missed_is_called(scene: Scene) -> None:
     gmail_id, _ = await scene.message("INBOX")
