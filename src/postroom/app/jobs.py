@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.actions.approvals import EXPIRE, EXPIRE_HOURLY
+from postroom.actions.discord.notify import NOTIFY
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.outbound.prepare import SEND
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import UPKEEP_SCHEDULE as ACTIONS_UPKEEP_SCHEDULE
 from postroom.queue import Catalogue, JobType, KeyUse, RetryPolicy, Schedule
@@ -45,6 +48,9 @@ CATALOGUE = Catalogue(
         UNDO,
         LABELS_SYNC,
         ACTIONS_UPKEEP,
+        SEND,
+        NOTIFY,
+        EXPIRE,
         *PASSES,
     ]
 )
@@ -62,5 +68,5 @@ def schedules(settings: Settings) -> list[Schedule]:
         LABELS_SYNC: recurring.labels,
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
-    upkeep = [UPKEEP_EVERY_MINUTE, ACTIONS_UPKEEP_SCHEDULE]
+    upkeep = [UPKEEP_EVERY_MINUTE, ACTIONS_UPKEEP_SCHEDULE, EXPIRE_HOURLY]
     return [PRUNE_DAILY, retention.PRUNE_DAILY, *upkeep, contacts.EXPORT_SCHEDULE, *of_accounts]

@@ -10,10 +10,17 @@ from pathlib import Path
 from postroom.accounts.access import AccountClients
 from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.actions import approvals
+from postroom.actions.approvals import EXPIRE
+from postroom.actions.discord.client import DiscordChannel, open_channel
+from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
 from postroom.actions.executing import ActionHandler
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.actions.labels_sync import LabelsSyncHandler
 from postroom.actions.mailbox import LabelFinder
+from postroom.actions.outbound.originals import Originals
+from postroom.actions.outbound.prepare import SEND
+from postroom.actions.outbound.sending import Sender
 from postroom.actions.undo import UndoHandler
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import upkeep
@@ -66,6 +73,7 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
             CLASSIFY.name: Classifier(model, spending),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            **_speaking_handlers(app, await stack.enter_async_context(open_channel(settings.discord))),
             **_action_handlers(app, AccountClients(app.gmail, Lane.USER_ACTION, stack)),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},
@@ -83,6 +91,15 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
         UNDO.name: UndoHandler(mailboxes),
         LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
         ACTIONS_UPKEEP.name: upkeep,
+    }
+
+
+def _speaking_handlers(app: App, channel: DiscordChannel | None) -> dict[str, Handler]:
+    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    return {
+        SEND.name: Sender(app.gmail, Originals(app.archive.root)),
+        NOTIFY.name: ApprovalNotifier(channel),
+        EXPIRE.name: approvals.expire,
     }
 
 

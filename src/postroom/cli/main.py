@@ -35,6 +35,7 @@ _COMMANDS = {
     "policy": "policy",
     "rules": "rules",
     "actions": "actions",
+    "approvals": "approvals",
     "jobs": "jobs",
     "token": "token",
     "audit": "audit",

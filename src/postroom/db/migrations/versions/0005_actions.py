@@ -200,6 +200,17 @@ def _actions() -> None:
         sa.ForeignKeyConstraint(["action_id"], ["actions.id"], name="outbound_action_id_fkey", ondelete="CASCADE"),
     )
     op.create_table(
+        "auto_replies",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("address", sa.Text, nullable=False, comment="in its compared form, without a tag"),
+        sa.Column("action_id", Id, nullable=False),
+        sa.Column("replied_at", Instant, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "address", name="auto_replies_pkey"),
+        sa.ForeignKeyConstraint(
+            ["account_id"], ["accounts.id"], name="auto_replies_account_id_fkey", ondelete="CASCADE"
+        ),
+    )
+    op.create_table(
         "approval_notices",
         sa.Column("action_id", Id, nullable=False),
         sa.Column("channel", sa.Text, nullable=False),
