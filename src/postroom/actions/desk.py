@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Row, or_, select, update
+from sqlalchemy import Row, and_, select, update
 
 from postroom import audit
 from postroom.actions import line, links, store
@@ -10,6 +10,7 @@ from postroom.actions.intake import enqueue_action
 from postroom.actions.store import Action, NewAction
 from postroom.audit import Actor
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus as S
@@ -21,14 +22,22 @@ from postroom.queue import JobQueue
 
 def message_named(tx: Tx, text: str) -> Row[*tuple[object, ...]]:
     """A message that can be acted on, by its id here or in the mailbox."""
-    condition = messages.c.external_event_id == text
     if is_id(text):
-        condition = or_(condition, messages.c.id == text)
+        condition = messages.c.id == text
+    else:
+        ours = select(accounts.c.email)
+        condition = and_(
+            messages.c.provider == "gmail",
+            messages.c.endpoint_identity.in_(ours),
+            messages.c.external_event_id == text,
+        )
     found = tx.execute(select(messages).where(condition, messages.c.account_id.is_not(None)).limit(2)).all()
     if not found:
         raise NotFound("message", f"no message {text[:60]!r} of a mailbox is known here")
     if len(found) > 1:
         raise BadInput("message", f"{text[:60]!r} is a message in two mailboxes; give its id of Postroom")
+    if found[0].deleted_at_source is not None:
+        raise BadInput("message", "it was deleted from the mailbox")
     if found[0].direction == "outbound":
         raise BadInput("message", "it was sent by you; only mail that you received is acted on")
     return found[0]
@@ -54,9 +63,7 @@ def want(tx: Tx, queue: JobQueue, message: Row[*tuple[object, ...]], wanted: Wan
 
 def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
     """Try a failed action again."""
-    action = store.get(tx, action_id, lock=True)
-    if action.status is not S.FAILED:
-        raise BadInput("action", f"{action.id} is {action.status}; only what failed can be tried again")
+    action = require_failed(tx, action_id, lock=True)
     now = queue.clock.now()
     store.move(tx, action.id, S.FAILED, S.QUEUED, now, error=None)
     if action.type is ActionType.SNOOZE and action.origin is not Origin.UNDO:
@@ -68,9 +75,7 @@ def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
 
 def cancel(tx: Tx, queue: JobQueue, action_id: str, who: Actor, why: str = "called off") -> None:
     """Call off what has not begun."""
-    action = store.get(tx, action_id, lock=True)
-    if action.status not in (S.QUEUED, S.APPROVED_PENDING):
-        raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
+    action = require_not_begun(tx, action_id, lock=True)
     call_off(tx, queue, action, why)
     now = queue.clock.now()
     before = {"status": str(action.status)}
@@ -85,3 +90,17 @@ def call_off(tx: Tx, queue: JobQueue, action: Action, why: str) -> None:
     if action.origin is Origin.UNDO:
         links.unlink(tx, action.id)
     line.call_next(tx, queue, action, now)
+
+
+def require_failed(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
+    action = store.get(tx, action_id, lock=lock)
+    if action.status is not S.FAILED:
+        raise BadInput("action", f"{action.id} is {action.status}; only what failed can be tried again")
+    return action
+
+
+def require_not_begun(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
+    action = store.get(tx, action_id, lock=lock)
+    if action.status not in (S.QUEUED, S.APPROVED_PENDING):
+        raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
+    return action

@@ -1,4 +1,4 @@
-"""What an action would do, in words that let a person decide. Pure."""
+"""Actions in words for people: what one would do, how it stands, how to take it back. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 from postroom.actions.store import Action
 from postroom.domain.actions import (
+    ActionStatus,
     ActionType,
     ForwardParameters,
     LabelParameters,
+    Origin,
     Parameters,
     ReplyParameters,
     SnoozeParameters,
@@ -34,6 +36,35 @@ def deed(action: Action) -> str:
     except BadInput as error:
         return f"{action.type}, but its parameters cannot be read ({error.message})"
     return _PLAIN.get(action.type) or _WITH_PARAMETERS[action.type](parameters)
+
+
+def title(action: Action) -> str:
+    """The same in a list that also holds undos."""
+    return f"undo: {deed(action)}" if action.origin is Origin.UNDO else deed(action)
+
+
+def standing(action: Action) -> str:
+    """How it stands, with the reason where there is one."""
+    match action.status:
+        case ActionStatus.APPROVED_PENDING:
+            return f"waits for approval: {'; '.join(action.reasons)}"
+        case ActionStatus.FAILED | ActionStatus.CANCELED:
+            return f"{action.status}: {action.error}" if action.error else str(action.status)
+        case ActionStatus.COMPLETED if (action.undo_hint or {}).get("nothing_changed"):
+            return "completed; nothing had to be changed"
+        case _:
+            return str(action.status).replace("_", " ")
+
+
+def way_back(action: Action, obstacle: str | None) -> str:
+    """How to take it back, or why that cannot be."""
+    if action.status is ActionStatus.FAILED:
+        return f"It can be tried again with `postroom actions retry {action.id}`."
+    if action.status in (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING):
+        return f"It can be called off with `postroom actions cancel {action.id}`."
+    if obstacle is None:
+        return f"It can be undone with `postroom actions undo {action.id}`."
+    return f"It cannot be undone: {obstacle}."
 
 
 def outgoing_text(action: Action) -> str | None:

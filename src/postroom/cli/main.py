@@ -35,6 +35,7 @@ _COMMANDS = {
     "contacts": "contacts",
     "policy": "policy",
     "rules": "rules",
+    "actions": "actions",
     "approvals": "approvals",
     "jobs": "jobs",
     "token": "token",
