@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from postroom.db import Tx
+from postroom.domain.actions import Order
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.metering import MOST_CALLS
@@ -31,6 +32,13 @@ class Spending(Protocol):
 
     def settle(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> None:
         """So much in all was spent on the message; what was set aside beyond it is free again."""
+
+
+class ActionDesk(Protocol):
+    """Takes orders for what is to be done with mail, within the transaction that decides it."""
+
+    def accept(self, tx: Tx, order: Order) -> list[str]:
+        """Write down an action for each proposal, with the job that does it or asks a person; the actions' ids."""
 
 
 class _NoRoom(Exception):

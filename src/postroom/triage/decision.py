@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from postroom.domain.actions import Proposal
 from postroom.triage.model import Answer, Tool, one_line
 
 TOOL_NAME = "decide"
@@ -52,6 +53,14 @@ class Decision:
     confidence: float | None = None
     needs_review: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
+    actions: tuple[Proposal, ...] = ()
+    rule_id: str | None = None
+    rule_name: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why what it wants needs approval: each reason once, in order."""
+        return tuple(dict.fromkeys(reason for proposal in self.actions for reason in proposal.reasons))
 
 
 def left_alone(reason: str) -> Decision:
