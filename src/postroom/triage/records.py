@@ -18,7 +18,7 @@ from postroom.db.upsert import insert
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.triage.decision import Decision
-from postroom.triage.model import Answer, CallFailed
+from postroom.triage.asking import Answer, CallFailed
 from postroom.triage.prompt import MailToJudge
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
@@ -30,7 +30,10 @@ class Message:
     id: str
     account_id: str | None
     backfill_job_id: str | None
+    gmail_id: str
+    thread_id: str | None
     is_metadata_only: bool
+    is_outbound: bool
     mail: MailToJudge
 
 
@@ -48,15 +51,26 @@ def load_message(tx: Tx, message_id: str) -> Message | None:
         labels=tuple(row.labels or ()),
         attachments=tuple(str(part.get("filename") or "") for part in row.attachments or ()),
     )
-    return Message(row.id, row.account_id, row.backfill_job_id, row.ingestion_tier == "metadata", mail)
+    return Message(
+        id=row.id,
+        account_id=row.account_id,
+        backfill_job_id=row.backfill_job_id,
+        gmail_id=row.external_event_id,
+        thread_id=row.external_thread_id,
+        is_metadata_only=row.ingestion_tier == "metadata",
+        is_outbound=row.direction == "outbound",
+        mail=mail,
+    )
 
 
 def is_decided(tx: Tx, message_id: str) -> bool:
     return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
 
 
-def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime) -> str:
-    """Note a call that is about to be made, and those before it whose end nobody saw."""
+def begin_call(
+    tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
+) -> str:
+    """Note a call that is about to be made, and those before it whose end nobody saw. `prompt` where it is kept."""
     open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
     lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
     tx.execute(update(model_calls).where(open_before).values(**lost))
@@ -74,6 +88,7 @@ def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros
             latency_ms=0,
             outcome=STARTED,
             simulated=False,
+            prompt=prompt,
             created_at=now,
         )
     )
@@ -114,8 +129,8 @@ def spent_on(tx: Tx, message_id: str) -> Micros:
     return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
 
 
-def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> bool:
-    """Write the decision; False if there is one already, which then stands."""
+def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> str | None:
+    """Write the decision, and give its id; None if there is one already, which then stands."""
     row = {
         "id": new_id(),
         "message_id": message.id,
@@ -126,7 +141,11 @@ def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime)
         "confidence": decision.confidence,
         "reason": decision.reason,
         "needs_review": decision.needs_review,
+        "rule_id": decision.rule_id,
+        "rule_name": decision.rule_name,
+        "reasons": list(decision.reasons),
         "created_at": now,
     }
     written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])
-    return tx.execute(written.returning(decisions.c.id)).first() is not None
+    found = tx.execute(written.returning(decisions.c.id)).first()
+    return None if found is None else str(found.id)
