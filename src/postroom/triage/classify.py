@@ -29,11 +29,19 @@ from postroom.triage.model import ModelClient
 from postroom.triage.prompt import Briefing, question_about
 from postroom.triage.reading import Choice, UnusableAnswer, read_answer
 from postroom.triage.records import Message
-from postroom.triage.rules.book import RuleBook
+from postroom.triage.rules.engine import Match
+from postroom.triage.rules.facts import MailFacts
 
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
 _NO_ROOM = "No rule decides it, and the day's budget of its backfill job has no room for the model."
 _NOT_OURS = "its mailbox is no account of this installation, so nothing is done there"
+
+
+class Rules(Protocol):
+    """The owner's rules, as they stand now."""
+
+    async def match(self, facts: MailFacts) -> Match | None:
+        """The first that matches; one that fails matches nothing and harms no other."""
 
 
 class Spending(Protocol):
@@ -67,7 +75,7 @@ class _NoRoom(Exception):
 
 class Classifier:
     def __init__(
-        self, rules: RuleBook, model: ModelClient | None, spending: Spending, desk: ActionDesk, ways: Ways
+        self, rules: Rules, model: ModelClient | None, spending: Spending, desk: ActionDesk, ways: Ways
     ) -> None:
         self._rules = rules
         self._model = model
@@ -80,7 +88,7 @@ class Classifier:
         message = await context.queue.database.read(lambda tx: records.load_message(tx, message_id))
         if message is None:
             return {"outcome": "gone"}
-        if await context.queue.database.read(lambda tx: records.is_decided(tx, message_id)):
+        if message.is_decided:
             return {"outcome": "decided before"}
         decision = await self._decide(context, message)
         if decision.actions and message.account_id is None:
@@ -92,7 +100,7 @@ class Classifier:
     async def _decide(self, context: JobContext, message: Message) -> Decision:
         if message.is_outbound:
             return left_alone("You sent it yourself.")
-        if (match := await self._rules.match(records.facts_of(message))) is not None:
+        if (match := await self._rules.match(message.facts)) is not None:
             return decided_by_rule(match.rule, self._ways.safety)
         if message.is_metadata_only:
             return left_alone("No rule decides it, and only its envelope was taken in.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.domain.actions import ForwardParameters, Proposal, Wanted
-from postroom.domain.actions import ActionType as Do
+from postroom.domain.actions import ActionType, ForwardParameters, Proposal, Wanted
 from postroom.mail.addresses import parse_addresses
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Decision, Source
@@ -44,7 +43,7 @@ def _strangers(wanted: Wanted, mail: MailToJudge, briefing: Briefing) -> tuple[s
     """Whom the action would reach though nobody but the mail names them."""
     if isinstance(wanted.parameters, ForwardParameters):
         return tuple(address for address in wanted.parameters.to if address not in briefing.offer.forward_to)
-    if wanted.type is Do.AUTO_REPLY:
+    if wanted.type is ActionType.AUTO_REPLY:
         reply_to = parse_addresses(str(mail.headers.get("reply-to") or ""))
         return tuple(each.canonical for each in reply_to if each.canonical not in _senders(mail))
     return ()

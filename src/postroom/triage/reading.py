@@ -68,8 +68,7 @@ def read_answer(answer: Answer, offer: Offer) -> Choice:
     reason = one_line(common.reason, LONGEST_REASON)
     if not reason:
         raise UnusableAnswer("reason: holds nothing that can be read")
-    wanted = _nothing(rest) if call.name == NOTHING else _wanted(ActionType(call.name), rest, offer)
-    return Choice(wanted, common.confidence, reason, common.needs_approval)
+    return Choice(_wanted(call.name, rest, offer), common.confidence, reason, common.needs_approval)
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -103,12 +102,12 @@ def _common(given: dict[str, Any]) -> _Common:
         raise UnusableAnswer(_problem(error, COMMON)) from None
 
 
-def _nothing(rest: dict[str, Any]) -> None:
-    if rest:
-        raise UnusableAnswer(f"arguments: `{NOTHING}` takes {_NAMED} and nothing else")
-
-
-def _wanted(action: ActionType, rest: dict[str, Any], offer: Offer) -> Wanted:
+def _wanted(name: str, rest: dict[str, Any], offer: Offer) -> Wanted | None:
+    if name == NOTHING:
+        if rest:
+            raise UnusableAnswer(f"arguments: `{NOTHING}` takes {_NAMED} and nothing else")
+        return None
+    action = ActionType(name)
     kind = parameters_of(action)
     if not rest.keys() <= kind.model_fields.keys():
         raise UnusableAnswer("arguments: one of them does not belong there")

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Row, func, select, update
 
+from postroom.accounts.labels import labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.db.upsert import insert
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
-from postroom.triage.decision import Decision
 from postroom.triage.asking import Answer, CallFailed
+from postroom.triage.decision import Decision
 from postroom.triage.prompt import MailToJudge
+from postroom.triage.rules.facts import MailFacts, label_key, stored_facts
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
 _LONGEST_ERROR = 500
@@ -34,14 +37,48 @@ class Message:
     thread_id: str | None
     is_metadata_only: bool
     is_outbound: bool
+    is_decided: bool
+    facts: MailFacts
+    """What rules look at."""
     mail: MailToJudge
+    """What the model is shown."""
 
 
 def load_message(tx: Tx, message_id: str) -> Message | None:
     row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
     if row is None:
         return None
-    mail = MailToJudge(
+    return Message(
+        id=row.id,
+        account_id=row.account_id,
+        backfill_job_id=row.backfill_job_id,
+        gmail_id=row.external_event_id,
+        thread_id=row.external_thread_id,
+        is_metadata_only=row.ingestion_tier == "metadata",
+        is_outbound=row.direction == "outbound",
+        is_decided=_is_decided(tx, row.id),
+        facts=_facts(tx, row),
+        mail=_mail(row),
+    )
+
+
+def _facts(tx: Tx, row: Row[Any]) -> MailFacts:
+    known = [] if row.account_id is None else labels_of(tx, row.account_id)
+    return stored_facts(
+        account_id=row.account_id,
+        sender=row.sender_identity,
+        subject=row.subject,
+        headers=row.headers,
+        labels=row.labels,
+        has_attachment=bool(row.attachments),
+        size_bytes=None,
+        received_at=row.received_at,
+        label_ids={label_key(label.name): label.label_id for label in known},
+    )
+
+
+def _mail(row: Row[Any]) -> MailToJudge:
+    return MailToJudge(
         sender=row.sender_identity,
         sender_name=row.sender_name,
         subject=row.subject,
@@ -51,19 +88,9 @@ def load_message(tx: Tx, message_id: str) -> Message | None:
         labels=tuple(row.labels or ()),
         attachments=tuple(str(part.get("filename") or "") for part in row.attachments or ()),
     )
-    return Message(
-        id=row.id,
-        account_id=row.account_id,
-        backfill_job_id=row.backfill_job_id,
-        gmail_id=row.external_event_id,
-        thread_id=row.external_thread_id,
-        is_metadata_only=row.ingestion_tier == "metadata",
-        is_outbound=row.direction == "outbound",
-        mail=mail,
-    )
 
 
-def is_decided(tx: Tx, message_id: str) -> bool:
+def _is_decided(tx: Tx, message_id: str) -> bool:
     return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
 
 
