@@ -152,6 +152,13 @@ def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:
     tx.execute(update(actions).where(actions.c.id == action_id).values(job_id=job_id, updated_at=now))
 
 
+def save_pre_image(tx: Tx, action: Action, image: Mapping[str, Any], now: datetime) -> Action:
+    """Once and for all: a second look after a crash would see what the first run did."""
+    mine = (actions.c.id == action.id) & (actions.c.job_id == action.job_id) & actions.c.pre_image.is_(None)
+    tx.execute(update(actions).where(mine).values(pre_image=dict(image), updated_at=now))
+    return get(tx, action.id)
+
+
 def from_row(row: Row[*tuple[Any, ...]]) -> Action:
     values = dict(row._mapping)
     typed = {
