@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.actions.intake import Intake
 from postroom.app.installation import App
 from postroom.app.jobs import OF_ACCOUNTS, PASSES
 from postroom.app.roads import Roads
@@ -28,9 +30,11 @@ from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.switchboard.spending import JobSpending
 from postroom.sync import jobs as sync_jobs
-from postroom.triage.classify import Classifier
+from postroom.triage.classify import Classifier, Ways
+from postroom.triage.forgetting import forgetting
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.triage.rules.book import RuleBook
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -51,10 +55,17 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.root),
                 spending,
+                forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             UPKEEP.name: upkeep_handler(app.backfill),
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
-            CLASSIFY.name: Classifier(model, spending),
+            CLASSIFY.name: Classifier(
+                RuleBook(app.database, app.clock),
+                model,
+                spending,
+                Intake(app.queue, settings.safety),
+                Ways(settings.model, settings.safety),
+            ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},

@@ -31,9 +31,8 @@ def _chosen(prompt: str, names: list[str], dice: random.Random) -> str:
     """What somebody might do with such mail: newsletters leave the inbox, bills are labelled, most mail stays."""
     if "none" not in names:
         return names[0]
-    likely = (
-        ["archive", "mark_read"] if _BULK.search(prompt) else ["apply_label", "star"] if _BILL.search(prompt) else []
-    )
+    mail = prompt.rpartition("<mail>")[2]
+    likely = ("archive", "mark_read") if _BULK.search(mail) else ("apply_label", "star") if _BILL.search(mail) else ()
     fitting = [name for name in likely if name in names]
     return dice.choice(fitting) if fitting and dice.random() < 0.8 else "none"
 
