@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, update
 
-from postroom.accounts.labels import labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions, model_calls
@@ -22,7 +21,8 @@ from postroom.domain.money import Micros
 from postroom.triage.asking import Answer, CallFailed
 from postroom.triage.decision import Decision
 from postroom.triage.prompt import MailToJudge
-from postroom.triage.rules.facts import MailFacts, label_key, stored_facts
+from postroom.triage.rules.facts import MailFacts
+from postroom.triage.rules.messages import facts_of_message
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
 _LONGEST_ERROR = 500
@@ -46,7 +46,8 @@ class Message:
 
 def load_message(tx: Tx, message_id: str) -> Message | None:
     row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
-    if row is None:
+    facts = facts_of_message(tx, message_id)
+    if row is None or facts is None:
         return None
     return Message(
         id=row.id,
@@ -57,23 +58,8 @@ def load_message(tx: Tx, message_id: str) -> Message | None:
         is_metadata_only=row.ingestion_tier == "metadata",
         is_outbound=row.direction == "outbound",
         is_decided=_is_decided(tx, row.id),
-        facts=_facts(tx, row),
+        facts=facts,
         mail=_mail(row),
-    )
-
-
-def _facts(tx: Tx, row: Row[Any]) -> MailFacts:
-    known = [] if row.account_id is None else labels_of(tx, row.account_id)
-    return stored_facts(
-        account_id=row.account_id,
-        sender=row.sender_identity,
-        subject=row.subject,
-        headers=row.headers,
-        labels=row.labels,
-        has_attachment=bool(row.attachments),
-        size_bytes=None,
-        received_at=row.received_at,
-        label_ids={label_key(label.name): label.label_id for label in known},
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from postroom.domain.actions import ActionType, LabelParameters, Wanted, parse_action
 from postroom.domain.errors import BadInput
 from postroom.triage.rules.facts import label_key
+from postroom.triage.rules.values import is_storable
 
 MOST_ACTIONS = 10
 _SHORT_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -33,6 +34,9 @@ def parse_actions(data: object, where: str = "actions") -> tuple[Wanted, ...]:
         raise BadInput(where, f"is a list of 1 to {MOST_ACTIONS} actions, such as [archive]")
     wanted = tuple(_action(each, f"{where}[{number}]") for number, each in enumerate(data))
     _refuse_contradictions(wanted, where)
+    for number, each in enumerate(wanted):
+        if not all(map(is_storable, _texts(each.parameters_json()))):
+            raise BadInput(f"{where}[{number}]", "holds a character that cannot be stored")
     return wanted
 
 
@@ -100,6 +104,18 @@ def _refuse_contradictions(wanted: Sequence[Wanted], where: str) -> None:
         for label in _touched(each):
             if (other := by_label.setdefault(label_key(label), number)) != number:
                 raise BadInput(place, f"{each.type} and {wanted[other].type} at [{other}] both touch the label {label}")
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for each in value.values():
+                yield from _texts(each)
+        case list():
+            for each in value:
+                yield from _texts(each)
 
 
 def _touched(wanted: Wanted) -> tuple[str, ...]:

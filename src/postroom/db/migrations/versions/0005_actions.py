@@ -20,6 +20,11 @@ def upgrade() -> None:
     op.add_column(
         "messages", sa.Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it")
     )
+    op.add_column(
+        "messages",
+        sa.Column("has_attachment", sa.Boolean, comment="as the archive found; null: it does not have the message"),
+    )
+    op.add_column("messages", sa.Column("size_bytes", sa.BigInteger, comment="of the raw message; null: not known"))
     op.create_index("messages_thread_idx", "messages", ["account_id", "external_thread_id", "received_at"])
     kept = sa.text("prompt IS NOT NULL")
     op.create_index("model_calls_prompt_idx", "model_calls", ["created_at"], postgresql_where=kept, sqlite_where=kept)
