@@ -111,7 +111,8 @@ async def test_at_eight_the_doctors_confirmation_is_decided_first(
 
 
 async def decided(database: Database) -> list[str]:
-    """Subjects in the order of their decisions."""
+    """Subjects of mail that was taken in full, in the order of their decisions."""
     query = select(messages.c.subject).join(decisions, decisions.c.message_id == messages.c.id).order_by(decisions.c.id)
+    query = query.where(messages.c.ingestion_tier == "full")
     found: list[Any] = await database.read(lambda tx: list(tx.execute(query)))
     return [row.subject for row in found]

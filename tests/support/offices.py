@@ -125,14 +125,22 @@ class Office:
         await self.database.write(lambda tx: tx.execute(BACKFILL_JOBS[tx.dialect].insert().values(row)))
         return job_id
 
-    async def take_in(self, *, job_id: str | None = None, tier: str = "full", text: str = "Hello", **more: Any) -> str:
+    async def take_in(
+        self,
+        *,
+        job_id: str | None = None,
+        tier: str = "full",
+        text: str = "Hello",
+        reserved: Micros = RESERVED,
+        **more: Any,
+    ) -> str:
         """A message that waits to be judged."""
         message_id = await self.store(backfill_job_id=job_id, ingestion_tier=tier, normalized_text=text, **more)
 
         def run(tx: Tx) -> None:
             if job_id is not None:
                 now = self.clock.now()
-                ledger.reserve(tx, find(tx, job_id, lock=True), message_id, RESERVED, now.date(), now)
+                ledger.reserve(tx, find(tx, job_id, lock=True), message_id, reserved, now.date(), now)
             key = f"classify:{ME}:{message_id}"
             self.queue.add(tx, NewJob("classify", {"message_id": message_id}, QueueName.HISTORY, key=key))
 

@@ -59,13 +59,13 @@ class Injection:
         )
 
     def row(self) -> dict[str, Any]:
-        """The columns of a message that come from the mail itself."""
+        """What a message has of the mail itself, once it was taken in."""
         mail = self.mail()
         return {
             "sender_identity": mail.sender,
             "sender_name": mail.sender_name,
             "subject": mail.subject,
-            "normalized_text": mail.text,
+            "text": mail.text,
             "headers": mail.headers,
             "labels": list(mail.labels),
             "attachments": [{"filename": name} for name in mail.attachments],
