@@ -8,9 +8,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from postroom.accounts.access import AccountClients
 from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.actions import approvals
+from postroom.actions.approvals import EXPIRE
+from postroom.actions.discord.client import DiscordChannel, open_channel
+from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
+from postroom.actions.executing import ActionHandler
 from postroom.actions.intake import Intake
+from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.labels_sync import LabelsSyncHandler
+from postroom.actions.mailbox import LabelFinder
+from postroom.actions.outbound.originals import Originals
+from postroom.actions.outbound.prepare import SEND
+from postroom.actions.outbound.sending import Sender
+from postroom.actions.undo import UndoHandler
+from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
+from postroom.actions.upkeep import upkeep
+from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.app.installation import App
 from postroom.app.jobs import OF_ACCOUNTS, PASSES
 from postroom.app.roads import Roads
@@ -35,6 +51,7 @@ from postroom.triage.forgetting import forgetting
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
 from postroom.triage.rules.book import RuleBook
+from postroom.triage.rules.store import disable_rules_using
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -67,11 +84,34 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
                 Ways(settings.model, settings.safety),
             ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            **_speaking_handlers(app, await stack.enter_async_context(open_channel(settings.discord))),
+            **_action_handlers(app, AccountClients(app.gmail, Lane.USER_ACTION, stack)),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()
         yield Worker(app.queue, handlers, settings.worker, settings.queue, until_idle=until_idle)
+
+
+def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
+    labels, settings = LabelFinder(app.database, app.clock), app.settings.gmail
+    return {
+        ACTION.name: ActionHandler(mailboxes, labels, settings),
+        UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
+        SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
+        UNDO.name: UndoHandler(mailboxes),
+        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
+        ACTIONS_UPKEEP.name: upkeep,
+    }
+
+
+def _speaking_handlers(app: App, channel: DiscordChannel | None) -> dict[str, Handler]:
+    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    return {
+        SEND.name: Sender(app.gmail, Originals(app.archive.root)),
+        NOTIFY.name: ApprovalNotifier(channel),
+        EXPIRE.name: approvals.expire,
+    }
 
 
 class _Passes:

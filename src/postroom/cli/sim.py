@@ -44,3 +44,14 @@ def model(
     from postroom.triage.sim.server import serve
 
     eventloop.run(serve(port=port, seed=seed))
+
+
+@app.command()
+def discord(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
+) -> None:
+    """Serve a channel as Discord would, and print one line of JSON when ready."""
+    from postroom import eventloop  # a web server: other commands start faster without it
+    from postroom.actions.discord.sim.server import serve
+
+    eventloop.run(serve(port=port))

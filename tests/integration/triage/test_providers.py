@@ -87,7 +87,7 @@ class Provider:
 @asynccontextmanager
 async def provider(answer: dict[str, Any]) -> AsyncIterator[tuple[Provider, str]]:
     made, listener = Provider(answer), listening(HOST, 0)
-    async with serving(made, listener):
+    async with serving(made, listener, before_stop=lambda: None):
         yield made, f"http://{HOST}:{listener.getsockname()[1]}"
 
 

@@ -1,0 +1,82 @@
+"""What an action would do, in words that let a person decide. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from postroom.actions.store import Action
+from postroom.domain.actions import (
+    ActionType,
+    ForwardParameters,
+    LabelParameters,
+    Parameters,
+    ReplyParameters,
+    SnoozeParameters,
+)
+from postroom.domain.errors import BadInput
+
+_PLAIN: Mapping[ActionType, str] = {
+    ActionType.ARCHIVE: "archive the message",
+    ActionType.MARK_READ: "mark the message as read",
+    ActionType.MARK_UNREAD: "mark the message as unread",
+    ActionType.STAR: "star the message",
+    ActionType.UNSTAR: "take the star away",
+    ActionType.TRASH: "move the message to the trash",
+    ActionType.RESTORE: "take the message out of the trash",
+    ActionType.DELETE: "delete the message for ever",
+}
+
+
+def deed(action: Action) -> str:
+    """One line, without the text of mail that would be sent."""
+    try:
+        parameters = action.wanted.parameters
+    except BadInput as error:
+        return f"{action.type}, but its parameters cannot be read ({error.message})"
+    return _PLAIN.get(action.type) or _WITH_PARAMETERS[action.type](parameters)
+
+
+def outgoing_text(action: Action) -> str | None:
+    """The text that would be sent in the owner's name, if any."""
+    try:
+        parameters = action.wanted.parameters
+    except BadInput:
+        return None
+    match parameters:
+        case ReplyParameters():
+            return parameters.body
+        case ForwardParameters():
+            return parameters.note
+        case _:
+            return None
+
+
+def _label(parameters: Parameters) -> str:
+    return parameters.label if isinstance(parameters, LabelParameters) else "?"
+
+
+def _snooze(parameters: Parameters) -> str:
+    if not isinstance(parameters, SnoozeParameters):
+        return "snooze the message"
+    if parameters.until is not None:
+        return f"snooze the message until {parameters.until:%Y-%m-%d %H:%M %Z}"
+    return f"snooze the message for {parameters.amount} {parameters.units}"
+
+
+def _forward(parameters: Parameters) -> str:
+    to = ", ".join(parameters.to) if isinstance(parameters, ForwardParameters) else "?"
+    return f"forward the message to {to}"
+
+
+def _reply(parameters: Parameters) -> str:
+    length = len(parameters.body) if isinstance(parameters, ReplyParameters) else 0
+    return f"answer the sender with a text of {length} characters"
+
+
+_WITH_PARAMETERS: Mapping[ActionType, Callable[[Parameters], str]] = {
+    ActionType.APPLY_LABEL: lambda parameters: f"give the message the label {_label(parameters)}",
+    ActionType.REMOVE_LABEL: lambda parameters: f"take the label {_label(parameters)} away",
+    ActionType.SNOOZE: _snooze,
+    ActionType.FORWARD: _forward,
+    ActionType.AUTO_REPLY: _reply,
+}
