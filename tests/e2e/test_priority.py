@@ -17,10 +17,11 @@ from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
 from postroom.queue import JobContext, Worker
 from postroom.settings import QueueSettings, WorkerSettings
+from postroom.triage.sim.script import Script
 from tests.support.connectors import source_of, staged
 from tests.support.envelopes import envelope, inline
 from tests.support.models import simulated_model
-from tests.support.offices import classifier
+from tests.support.offices import call, classifier
 from tests.support.switchboards import Bench, open_bench
 
 ONE_AT_A_TIME = WorkerSettings(concurrency=1, poll_s=30)
@@ -101,6 +102,7 @@ async def test_at_eight_the_doctors_confirmation_is_decided_first(
             stage.deliver(subject, headers=headers, sender="Clinic <office@clinic.example>")
         tally = await stage.passes.live()
         assert (tally.stored, tally.ingested) == (31, 31)
+        sim.desk.stage.add_script(Script(pattern=".", answer=call("none")))
         classify = classifier(stage.bench.queue, model)
         await Worker(stage.bench.queue, {"classify": classify}, ONE_AT_A_TIME, random=Random(0), until_idle=True).run()
         subjects = await decided(database)

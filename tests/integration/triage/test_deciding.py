@@ -131,7 +131,7 @@ async def test_two_workers_that_decide_at_once_order_once(office: Office) -> Non
         await office.database.write(lambda tx: rival._finish(tx, context, found, other))
         return decision
 
-    office.classify._decide = overtaken  # type: ignore[method-assign]
+    office.classify._decide = overtaken  # type: ignore[method-assign,assignment]
     await office.work()
     assert ((await office.only(decisions)).source, (await office.only(actions)).type) == ("deterministic", "star")
     assert await office.job_states() == [JobState.COMPLETED]

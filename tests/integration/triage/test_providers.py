@@ -96,7 +96,7 @@ async def ask(kind: str, name: str, answer: dict[str, Any], folder: Path) -> tup
         base = url if kind == "anthropic" else f"{url}/v1"
         key = SecretStr("sk-nobody-knows-this-key")
         prices = {"input_price": 1, "output_price": 1}
-        settings = ModelSettings(provider=kind, name=name, base_url=base, api_key=key, **prices)  # type: ignore[arg-type]
+        settings = ModelSettings(provider=kind, name=name, base_url=base, api_key=key, **prices)
         async with open_model(settings, Vault(folder), SystemClock()) as model:
             assert model is not None
             found = await model.ask(QUESTION)
