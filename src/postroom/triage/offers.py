@@ -1,7 +1,7 @@
 """What the model may choose for one message: a tool for each action, with what it needs to know; and `none`.
 
-Nothing is offered that cannot be taken back by a person: `delete` never is. Labels are those that the owner has and
-lets it use; mail is forwarded only to whom the owner named.
+`delete` is never offered. Labels are those that the owner has and lets it use; mail is forwarded only to whom the owner
+named; what makes no sense for the message as it stands is left out.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Offer:
                 properties["body"] |= {"maxLength": LONGEST_LETTER}
             case ActionType.SNOOZE:
                 del properties["until"]  # a model is bad at calendars
-                properties["amount"] |= {"maximum": int(LONGEST_SNOOZE.total_seconds() // 60)}
+                properties["amount"] |= {"maximum": LONGEST_SNOOZE.days}
+                properties["units"] = {"type": "string", "enum": ["hours", "days"]}
         return _schema(properties)
 
 

@@ -68,6 +68,7 @@ async def failure_of(tmp_path: Path, fault: Fault, **changes: Any) -> CallFailed
     return failed
 
 
+@pytest.mark.req("JB-7")
 @pytest.mark.parametrize(
     ("fault", "kind", "may_have_cost"),
     [
