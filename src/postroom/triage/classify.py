@@ -100,6 +100,8 @@ class Classifier:
     async def _decide(self, context: JobContext, message: Message) -> Decision:
         if message.is_outbound:
             return left_alone("You sent it yourself.")
+        if message.is_gone:
+            return left_alone("It is no longer in the mailbox.")
         if (match := await self._rules.match(message.facts)) is not None:
             return decided_by_rule(match.rule, self._ways.safety)
         if message.is_metadata_only:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import String, func, literal, or_, select
 
-from postroom.accounts.labels import KnownLabel, for_classifier
+from postroom.accounts.labels import KnownLabel, labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import contacts, messages
 from postroom.mail.addresses import canonical_address
@@ -25,15 +25,17 @@ _TEXT_READ = 20_000
 
 def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
     guidance = guidance_for(tx, message.account_id, message.mail.sender)
-    known = [] if message.account_id is None else for_classifier(tx, message.account_id)
+    known = [] if message.account_id is None else labels_of(tx, message.account_id)
+    usable = [label for label in known if label.available_to_classifier and not label.is_system]
     told = [*guidance.directions, *(rule.text for rule in guidance.rules)]
     return Briefing(
         directions=guidance.directions,
         rules=_worded(guidance),
-        labels=tuple((label.name, label.description or "") for label in known),
+        labels=tuple((label.name, label.description or "") for label in usable),
+        kept_back=_kept_back(known),
         thread=_thread(tx, message, thread_messages),
         offer=Offer(
-            labels=bounded([label.name for label in known]),
+            labels=bounded([label.name for label in usable]),
             on_message=_on_message(message, known),
             forward_to=bounded(named_addresses(tx, told)),
         ),
@@ -42,6 +44,12 @@ def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
 
 def _worded(guidance: Guidance) -> tuple[str, ...]:
     return tuple(f"{rule.name}: {rule.text}" for rule in guidance.rules)
+
+
+def _kept_back(known: Sequence[KnownLabel]) -> frozenset[str]:
+    """What the model may not use it is not told of either, by name or by id."""
+    private = [label for label in known if not label.available_to_classifier]
+    return frozenset(text for label in private for text in (label.name, label.label_id))
 
 
 def _on_message(message: Message, known: Sequence[KnownLabel]) -> frozenset[str]:

@@ -5,7 +5,7 @@ it can neither end its fence nor give orders that look like ours; every part has
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -76,6 +76,8 @@ class Briefing:
     rules: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     """Names, with what the owner says about each."""
+    kept_back: frozenset[str] = frozenset()
+    """Labels of which the model is told nothing."""
     thread: tuple[EarlierMail, ...] = ()
     """The newest last."""
     offer: Offer = field(default_factory=Offer)
@@ -83,6 +85,7 @@ class Briefing:
 
 def question_about(mail: MailToJudge, briefing: Briefing, problem: str | None = None) -> Question:
     """`problem` says what was wrong with the answer before, when it is asked again."""
+    mail = replace(mail, labels=tuple(label for label in mail.labels if label not in briefing.kept_back))
     data = as_data(_headers(mail))[:-1] + ',"text":' + as_data(cut(mail.text, MOST_TEXT_BYTES)) + "}"
     content = f"{_thread(briefing.thread)}<mail>\n{data}\n</mail>"
     if problem is not None:

@@ -37,6 +37,8 @@ class Message:
     thread_id: str | None
     is_metadata_only: bool
     is_outbound: bool
+    is_gone: bool
+    """The mailbox no longer has it."""
     is_decided: bool
     facts: MailFacts
     """What rules look at."""
@@ -57,6 +59,7 @@ def load_message(tx: Tx, message_id: str) -> Message | None:
         thread_id=row.external_thread_id,
         is_metadata_only=row.ingestion_tier == "metadata",
         is_outbound=row.direction == "outbound",
+        is_gone=row.deleted_at_source is not None,
         is_decided=_is_decided(tx, row.id),
         facts=facts,
         mail=_mail(row),

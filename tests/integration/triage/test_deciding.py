@@ -160,12 +160,13 @@ async def test_where_the_action_cannot_be_written_neither_is_the_decision(office
 
 
 @pytest.mark.req("JB-8")
-async def test_mail_that_the_owner_sent_is_left_alone(office: Office) -> None:
+async def test_mail_that_the_owner_sent_or_deleted_is_left_alone(office: Office) -> None:
     office.use(rule("Anna", FROM_ANNA, {"type": "trash"}, unattended=True))
     await office.take_in(direction="outbound")
+    await office.take_in(deleted_at_source=office.clock.now())
     await office.work()
-    decision = await office.only(decisions)
-    assert (decision.source, decision.action, decision.needs_review, office.asked) == ("none", "none", False, 0)
+    for decision in await office.rows(decisions):
+        assert (decision.source, decision.action, decision.needs_review, office.asked) == ("none", "none", False, 0)
     assert await office.rows(actions) == []
 
 
@@ -218,7 +219,9 @@ async def test_the_model_is_told_directions_rules_labels_and_what_was_said_befor
         await office.store(external_thread_id="t", normalized_text=text, direction=way, received_at=at)
     await office.store(external_thread_id="t", ingestion_tier="metadata", subject="only an envelope")
     await office.store(external_thread_id="other", normalized_text="Of another thread.")
-    await office.take_in(external_thread_id="t", sender_identity="Anna@Example.org", text="Third.")
+    await office.take_in(
+        external_thread_id="t", sender_identity="Anna@Example.org", text="Third.", labels=["INBOX", "Private"]
+    )
     office.use(thread_messages=2)
     office.answer(call("apply_label", label="Receipts"))
     await office.work()
@@ -291,10 +294,10 @@ async def test_when_the_budget_runs_out_within_a_batch_the_rest_is_left_for_revi
     """Of five cents, three messages have 1.65 each. The first loses its answer on the way, the others use theirs up, so
     that nothing is left to ask about the first again."""
     job_id = await office.backfill_job(cap_cents=5)
-    office.sim.desk.stage.add_fault(Fault(kind="drop", pattern="first", times=1))
+    office.sim.desk.stage.add_fault(Fault(kind="drop", pattern="unlucky", times=1))
     dear = call("archive").model_copy(update={"input_tokens": 54_000, "output_tokens": 1})
     office.answer(dear, dear)
-    first = await office.take_in(job_id=job_id, text="first", reserved=Micros(16_500))
+    first = await office.take_in(job_id=job_id, text="unlucky", reserved=Micros(16_500))
     for _ in range(2):
         await office.take_in(job_id=job_id, reserved=Micros(16_500))
     await office.work()
