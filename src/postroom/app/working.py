@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.access import AccountClients
@@ -15,6 +16,7 @@ from postroom.actions.approvals import EXPIRE
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
 from postroom.actions.executing import ActionHandler
+from postroom.actions.intake import Intake
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.actions.labels_sync import LabelsSyncHandler
 from postroom.actions.mailbox import LabelFinder
@@ -44,9 +46,11 @@ from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.switchboard.spending import JobSpending
 from postroom.sync import jobs as sync_jobs
-from postroom.triage.classify import Classifier
+from postroom.triage.classify import Classifier, Ways
+from postroom.triage.forgetting import forgetting
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
 from postroom.websources import service as web
 from postroom.websources.extraction.process import Extractor
@@ -73,10 +77,17 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.root),
                 spending,
+                forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             UPKEEP.name: upkeep_handler(app.backfill),
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
-            CLASSIFY.name: Classifier(model, spending),
+            CLASSIFY.name: Classifier(
+                RuleBook(app.database, app.clock),
+                model,
+                spending,
+                Intake(app.queue, settings.safety),
+                Ways(settings.model, settings.safety),
+            ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
             **_action_handlers(app, mailboxes),

@@ -250,7 +250,7 @@ class SafetySettings(Group):
     hiding_confidence: float = Field(
         0.8, ge=0, le=1, description="the same for what hides mail: archive, snooze, mark read, take a label away"
     )
-    destroying_confidence: float = Field(0.95, ge=0, le=1, description="the same for trash and delete")
+    destroying_confidence: float = Field(0.95, ge=0, le=1, description="the same for trash, delete and what is sent")
     dangerous_actions: str = Field(
         "delete, trash, forward, auto_reply",
         description="actions that need approval whoever wants them, but for rules marked `unattended`",
