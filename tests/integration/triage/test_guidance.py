@@ -11,8 +11,9 @@ from postroom.db.tables.triage import model_rules
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
+from postroom.domain.metering import MOST_GUIDANCE_BYTES
 from postroom.triage import guidance_store as store
-from postroom.triage.guidance import MOST_GUIDANCE_BYTES, MOST_MODEL_RULES, guidance_for
+from postroom.triage.guidance import MOST_MODEL_RULES, guidance_for
 from postroom.triage.rules.model import parse_scope
 
 ME = Actor("dashboard", "a test")
