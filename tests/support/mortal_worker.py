@@ -63,7 +63,7 @@ class Steps:
             return response
 
         Database.write = watched_write  # type: ignore[method-assign, assignment]
-        httpx2.AsyncClient.send = watched_send  # type: ignore[method-assign]
+        httpx2.AsyncClient.send = watched_send  # type: ignore[method-assign, assignment]
 
 
 async def work(ahead_s: float, steps: Steps) -> None:
@@ -72,7 +72,7 @@ async def work(ahead_s: float, steps: Steps) -> None:
     async def nothing(app: App) -> None:
         return None
 
-    App.declare_schedules = nothing  # type: ignore[method-assign]
+    App.declare_schedules = nothing  # type: ignore[method-assign, assignment]
     async with open_app(load(), AheadClock(timedelta(seconds=ahead_s))) as app:
         steps.watch()
         async with open_worker(app, until_idle=True) as worker:
