@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
+import pydantic_ai.models.openai
+import pydantic_ai.providers.openai_compatible  # noqa: F401 (imported when first needed, which is in every life)
 
 from postroom.app import App, open_app
 from postroom.app.working import open_worker
