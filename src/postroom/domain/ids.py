@@ -36,3 +36,10 @@ def parse_id(text: str, field: str) -> str:
         return str(uuid.UUID(text))
     except ValueError:
         raise BadInput(field, f"{text!r} is not an id; ids look like 0199a1c2-7e5b-7abc-8def-0123456789ab") from None
+
+
+def is_id(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False

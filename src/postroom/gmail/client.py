@@ -179,6 +179,11 @@ class GmailClient:
         call = self._calls.bring(Method.DRAFTS_CREATE, "drafts", raw, _fields((), thread_id))
         return await self._send(call, resources.draft)
 
+    async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[Draft, ...]:
+        """One page of drafts by their ids, newest first as a rule."""
+        pairs = calls.listing(query, (), False, page_size, None)
+        return await self._send(self._calls.read(Method.DRAFTS_LIST, "drafts", pairs), resources.drafts)
+
     async def get_draft(self, draft_id: str, format: Format = Format.MINIMAL) -> Draft:
         path = f"drafts/{segment(draft_id, 'draft_id')}"
         call = self._calls.read(Method.DRAFTS_GET, path, [("format", format)], f"draft {draft_id}")

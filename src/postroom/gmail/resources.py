@@ -228,6 +228,10 @@ def draft(value: Json) -> Draft:
     return Draft(_id(value), message(value["message"]))
 
 
+def drafts(value: Json) -> tuple[Draft, ...]:
+    return tuple(draft(each) for each in value.get("drafts", ()))
+
+
 def history_page(value: Json) -> HistoryPage:
     records = tuple(_record(each) for each in value.get("history", ()))
     return HistoryPage(records, value.get("nextPageToken") or None, str(value["historyId"]))

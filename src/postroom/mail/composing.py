@@ -15,10 +15,20 @@ from datetime import datetime
 from email import policy
 from email.message import EmailMessage
 from email.utils import format_datetime
+from html import escape
 
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address, canonical_set
+from postroom.mail.enclosures import (
+    OutgoingAttachment,
+    as_enclosure,
+    attach,
+    carried_over,
+    check_attachment,
+    travels_whole,
+    with_whole_messages,
+)
 from postroom.mail.header_writing import (
     MESSAGE_ID,
     address_problem,
@@ -34,16 +44,9 @@ from postroom.mail.parsing import ParsedMail
 
 MAX_REFERENCES = 50
 _EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")
-_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+_AUTO_SUBMITTED = frozenset({"auto-replied", "auto-generated"})
 _REPLY_MARK = re.compile(r"(?i)^\s*(re|aw|sv|antw)(\[\d+\])?\s*:")
 _FORWARD_MARK = re.compile(r"(?i)^\s*(fwd?|wg|tr)\s*:")
-
-
-@dataclass(frozen=True)
-class OutgoingAttachment:
-    filename: str
-    content_type: str
-    content: bytes
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class OutgoingMail:
     extra_headers: tuple[tuple[str, str], ...] = ()
     message_id: str | None = None
     date: datetime | None = None
+    auto_submitted: str | None = None
+    """`auto-replied` for what no person wrote, so that no other machine answers it (RFC 3834)."""
 
     def __post_init__(self) -> None:
         if not (self.to or self.cc or self.bcc):
@@ -79,8 +84,9 @@ class OutgoingMail:
         for value in self.references:
             check_message_id("references", value)
         _check_extra(self.extra_headers)
+        _check_auto_submitted(self.auto_submitted)
         for attachment in self.attachments:
-            _check_attachment(attachment)
+            check_attachment(attachment)
         for field_name, body in (("text", self.text), ("html", self.html)):
             check_encodable(field_name, body or "")
 
@@ -90,7 +96,8 @@ class OutgoingMail:
     def to_bytes(self) -> bytes:
         """The message with CRLF line ends, ready for `messages.send` or a draft."""
         head = "".join(f"{line}\r\n" for line in self._header_lines())
-        return head.encode("ascii") + self._body().as_bytes(policy=policy.SMTP)
+        body = self._body().as_bytes(policy=policy.SMTP)
+        return head.encode("ascii") + with_whole_messages(body, self.attachments)
 
     def to_base64url(self) -> str:
         """The form in which Gmail takes a message (`raw`)."""
@@ -113,6 +120,8 @@ class OutgoingMail:
             words = [value for value in ids if value]
             if words:
                 lines.append(folded(name, words))
+        if self.auto_submitted is not None:
+            lines.append(f"Auto-Submitted: {self.auto_submitted}")
         return lines + [folded(name, text_words(value, len(name) + 2)) for name, value in self.extra_headers]
 
     def _body(self) -> EmailMessage:
@@ -126,8 +135,7 @@ class OutgoingMail:
             else:
                 message.add_alternative(html, subtype="html", cte=cte)
         for attachment in self.attachments:
-            maintype, _, subtype = attachment.content_type.partition("/")
-            message.add_attachment(attachment.content, maintype=maintype, subtype=subtype, filename=attachment.filename)
+            attach(message, attachment)
         self._name_boundaries(message)
         return message
 
@@ -150,6 +158,7 @@ def reply_to(
     reply_all: bool = False,
     attachments: tuple[OutgoingAttachment, ...] = (),
     extra_headers: tuple[tuple[str, str], ...] = (),
+    auto_submitted: str | None = None,
 ) -> OutgoingMail:
     """An answer in the same conversation, to whom the original asks (Reply-To, else From; one's own mail: its To)."""
     own = from_.canonical
@@ -169,6 +178,7 @@ def reply_to(
         references=_chain(original),
         attachments=attachments,
         extra_headers=extra_headers,
+        auto_submitted=auto_submitted,
     )
 
 
@@ -178,19 +188,30 @@ def forward_of(
     from_: Address,
     to: tuple[Address, ...],
     text: str = "",
+    html: str | None = None,
     cc: tuple[Address, ...] = (),
     with_attachments: bool = True,
     attachments: tuple[OutgoingAttachment, ...] = (),
     extra_headers: tuple[tuple[str, str], ...] = (),
+    raw: bytes | None = None,
 ) -> OutgoingMail:
-    """The original passed on as a new conversation: a note, who wrote what and when, its text and its attachments."""
-    carried = tuple(_carried(original)) if with_attachments else ()
+    """The original passed on as a new conversation: a note, who wrote what and when, its text and its attachments.
+
+    With its `raw` bytes given, a message that taking it apart would spoil travels whole instead.
+    """
+    if raw is not None and travels_whole(original):
+        carried: tuple[OutgoingAttachment, ...] = (as_enclosure(raw),)
+        quoted = _introduction(original)
+    else:
+        carried = tuple(carried_over(original)) if with_attachments else ()
+        quoted = f"{_introduction(original)}\n\n{original.best_text}"
     return OutgoingMail(
         from_=from_,
         to=to,
         cc=cc,
         subject=_marked("Fwd:", original.subject, _FORWARD_MARK),
-        text=f"{text}\n\n{_introduction(original)}\n\n{original.best_text}".lstrip("\n"),
+        text=f"{text}\n\n{quoted}".lstrip("\n"),
+        html=None if html is None else f"{html}\n<hr>\n<pre>{escape(quoted)}</pre>\n",
         attachments=(*carried, *attachments),
         extra_headers=extra_headers,
     )
@@ -227,13 +248,6 @@ def _marked(mark: str, subject: str, present: re.Pattern[str]) -> str:
     return subject if present.match(subject) else f"{mark} {subject}".strip()
 
 
-def _carried(original: ParsedMail) -> Iterable[OutgoingAttachment]:
-    for number, attachment in enumerate(original.attachments, 1):
-        known = _MEDIA_TYPE.fullmatch(attachment.content_type) and not attachment.content_type.startswith("message/")
-        content_type = attachment.content_type if known else "application/octet-stream"
-        yield OutgoingAttachment(attachment.filename or f"attachment-{number}", content_type, attachment.content())
-
-
 def _introduction(original: ParsedMail) -> str:
     lines = ["---------- Forwarded message ---------", f"From: {_listed(original.from_)}"]
     if original.date is not None:
@@ -265,13 +279,6 @@ def _check_extra(extra_headers: tuple[tuple[str, str], ...]) -> None:
         check_line("extra_headers", value)
 
 
-def _check_attachment(attachment: OutgoingAttachment) -> None:
-    check_line("attachments", attachment.filename)
-    if not attachment.filename:
-        raise BadInput("attachments", "an attachment needs a file name")
-    if not _MEDIA_TYPE.fullmatch(attachment.content_type) or attachment.content_type.lower().startswith(
-        ("multipart/", "message/")
-    ):
-        raise BadInput(
-            "attachments", f"{attachment.content_type[:100]!r} is not a type of content that can be attached"
-        )
+def _check_auto_submitted(value: str | None) -> None:
+    if value is not None and value not in _AUTO_SUBMITTED:
+        raise BadInput("auto_submitted", f"{value[:40]!r} is not one of {', '.join(sorted(_AUTO_SUBMITTED))}")

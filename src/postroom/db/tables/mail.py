@@ -39,6 +39,7 @@ messages = Table(
     Column("observed_at", Instant, nullable=False, comment="when the connector saw it"),
     Column("received_at", Instant, nullable=False, comment="when the mailbox received it"),
     Column("accepted_at", Instant, nullable=False, comment="when the Switchboard took it in"),
+    Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it"),
     CheckConstraint("direction IN ('inbound', 'outbound')", name="direction"),
     CheckConstraint("ingestion_tier IN ('full', 'metadata')", name="ingestion_tier"),
     CheckConstraint("policy_tier IN ('high_priority', 'interactive', 'default')", name="policy_tier"),

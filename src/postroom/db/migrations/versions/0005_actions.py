@@ -17,6 +17,9 @@ def upgrade() -> None:
         "decisions",
         sa.Column("reasons", Json, nullable=False, server_default="[]", comment="why what it wants needs approval"),
     )
+    op.add_column(
+        "messages", sa.Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it")
+    )
     _actions()
 
 

@@ -1,0 +1,109 @@
+"""The labels of a mailbox as the control database knows them: by id and by name, with the owner's words about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, func, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.triage import labels
+from postroom.db.upsert import insert
+from postroom.gmail.resources import Label as GmailLabel
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLabel:
+    label_id: str
+    name: str
+    is_system: bool
+    description: str | None
+    """The owner's words for the model."""
+    available_to_classifier: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListingEffect:
+    """What a listing of the mailbox's labels changed here."""
+
+    added: int
+    renamed: tuple[tuple[str, str], ...]
+    """From, to."""
+    deleted: tuple[KnownLabel, ...]
+
+
+def labels_of(tx: Tx, account_id: str) -> list[KnownLabel]:
+    query = select(labels).where(labels.c.account_id == account_id).order_by(labels.c.name, labels.c.label_id)
+    return [_known(row) for row in tx.execute(query)]
+
+
+def for_classifier(tx: Tx, account_id: str) -> list[KnownLabel]:
+    """Those of the owner's own labels that a model may use."""
+    return [label for label in labels_of(tx, account_id) if label.available_to_classifier and not label.is_system]
+
+
+def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:
+    """By its id, else by its name: a mailbox has no two labels whose names differ in case alone."""
+    mine = select(labels).where(labels.c.account_id == account_id)
+    for condition in (
+        labels.c.label_id == text,
+        labels.c.name == text,
+        func.lower(labels.c.name) == text.lower(),
+    ):
+        if (row := tx.execute(mine.where(condition).limit(1)).first()) is not None:
+            return _known(row)
+    return None
+
+
+def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: datetime) -> None:
+    """Add or rename; what the owner wrote about a label stays as it is."""
+    rows = [_values(account_id, label, now) for label in found]
+    if not rows:
+        return
+    statement = insert(tx, labels)
+    written = statement.on_conflict_do_update(
+        index_elements=["account_id", "label_id"],
+        set_={name: statement.excluded[name] for name in ("name", "type", "updated_at")},
+    )
+    tx.execute(written, rows)
+
+
+def take_listing(tx: Tx, account_id: str, listed: Sequence[GmailLabel], now: datetime) -> ListingEffect:
+    """These are the mailbox's labels, all of them: what else is on record is gone from it."""
+    known = {label.label_id: label for label in labels_of(tx, account_id)}
+    current = {label.id for label in listed}
+    deleted = tuple(label for label_id, label in known.items() if label_id not in current)
+    renamed = tuple(
+        (known[label.id].name, label.name)
+        for label in listed
+        if label.id in known and known[label.id].name != label.name
+    )
+    for label in deleted:
+        forget_label(tx, account_id, label.label_id)
+    remember_labels(tx, account_id, listed, now)
+    return ListingEffect(len(current - known.keys()), renamed, deleted)
+
+
+def forget_label(tx: Tx, account_id: str, label_id: str) -> None:
+    tx.execute(delete(labels).where(labels.c.account_id == account_id, labels.c.label_id == label_id))
+
+
+def describe_label(
+    tx: Tx, account_id: str, label_id: str, now: datetime, *, description: str | None, available: bool
+) -> bool:
+    """The owner's own columns; False if there is no such label."""
+    mine = (labels.c.account_id == account_id) & (labels.c.label_id == label_id)
+    values = {"description": description, "available_to_classifier": available, "updated_at": now}
+    return tx.execute(update(labels).where(mine).values(**values)).rowcount == 1
+
+
+def _values(account_id: str, label: GmailLabel, now: datetime) -> dict[str, Any]:
+    kind = "system" if label.is_system else "user"
+    return {"account_id": account_id, "label_id": label.id, "name": label.name, "type": kind, "updated_at": now}
+
+
+def _known(row: Row[*tuple[Any, ...]]) -> KnownLabel:
+    return KnownLabel(row.label_id, row.name, row.type == "system", row.description, row.available_to_classifier)

@@ -1,0 +1,126 @@
+"""Looking at actions: lists by what a person asks for, newest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, func, or_, select
+
+from postroom.actions import store
+from postroom.actions.store import Action
+from postroom.db import Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.mail import messages
+from postroom.domain.actions import ActionStatus, ActionType, Origin
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import is_id, parse_id
+
+MOST_LISTED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFilter:
+    status: ActionStatus | None = None
+    type: ActionType | None = None
+    rule: str | None = None
+    """Its id or its name."""
+    account_id: str | None = None
+    message_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """Not included."""
+    before_id: str | None = None
+    """Only actions older than this one: the last id of the page before."""
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= MOST_LISTED:
+            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_LISTED}")
+        for name in ("since", "until"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, require_utc(value, name))
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise BadInput("since", "does not lie before until")
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        found: list[ColumnElement[bool]] = []
+        for name in ("status", "type", "account_id", "message_id"):
+            if (value := getattr(self, name)) is not None:
+                found.append(actions.c[name] == value)
+        if self.rule is not None:
+            found.append(of_rule(self.rule))
+        if self.since is not None:
+            found.append(moment() >= self.since)
+        if self.until is not None:
+            found.append(moment() < self.until)
+        if self.before_id is not None:
+            found.append(actions.c.id < parse_id(self.before_id, "before_id"))
+        return found
+
+
+def of_rule(rule: str) -> ColumnElement[bool]:
+    by_name = actions.c.rule_name == rule
+    return or_(actions.c.rule_id == rule, by_name) if is_id(rule) else by_name
+
+
+def moment() -> ColumnElement[datetime]:
+    """When it was done, or wanted where it is not done yet."""
+    return func.coalesce(actions.c.finished_at, actions.c.created_at, type_=actions.c.created_at.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An action with what a person recognises its message by."""
+
+    action: Action
+    subject: str | None
+    sender: str | None
+
+
+def list_actions(tx: Tx, which: ActionFilter) -> list[Listed]:
+    query = (
+        select(actions, messages.c.subject.label("its_subject"), messages.c.sender_identity.label("its_sender"))
+        .join(messages, messages.c.id == actions.c.message_id, isouter=True)
+        .where(*which.conditions())
+        .order_by(actions.c.id.desc())
+        .limit(which.limit)
+    )
+    return [Listed(store.from_row(row), row.its_subject, row.its_sender) for row in tx.execute(query)]
+
+
+def show(tx: Tx, action_id: str) -> Listed:
+    action = store.get(tx, action_id)
+    row = tx.execute(select(messages).where(messages.c.id == action.message_id)).one_or_none()
+    return Listed(action, row and row.subject, row and row.sender_identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Completed actions of a rule, of a stretch of time, or of both: never everything by accident."""
+
+    rule: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    account_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule is None and (self.since is None or self.until is None):
+            raise BadInput("since", "name an action, a rule, or a time window with both its ends")
+
+
+def completed_in(tx: Tx, window: Window) -> list[Action]:
+    """Newest first, so that the last change is taken back before the one beneath it; never more than MOST_LISTED."""
+    which = ActionFilter(
+        status=ActionStatus.COMPLETED,
+        rule=window.rule,
+        since=window.since,
+        until=window.until,
+        account_id=window.account_id,
+    )
+    query = select(actions).where(*which.conditions(), actions.c.origin != Origin.UNDO)
+    rows = tx.execute(query.order_by(actions.c.finished_at.desc(), actions.c.id.desc()).limit(MOST_LISTED + 1)).all()
+    if len(rows) > MOST_LISTED:
+        raise BadInput("since", f"these are more than {MOST_LISTED} actions; choose a shorter time")
+    return [store.from_row(row) for row in rows]

@@ -1,0 +1,90 @@
+"""What a person does about actions: want one, try a failed one again, call one off. Each deed is audited."""
+
+from __future__ import annotations
+
+from sqlalchemy import Row, or_, select, update
+
+from postroom import audit
+from postroom.actions import line, links, snoozes, store
+from postroom.actions.intake import enqueue_action
+from postroom.actions.snoozes import SnoozeState
+from postroom.actions.store import Action, NewAction
+from postroom.audit import Actor
+from postroom.db import Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.mail import messages
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import ActionType, Origin, Wanted
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import is_id
+from postroom.queue import JobQueue
+
+
+def message_named(tx: Tx, text: str) -> Row[*tuple[object, ...]]:
+    """A message that can be acted on, by its id here or in the mailbox."""
+    condition = messages.c.external_event_id == text
+    if is_id(text):
+        condition = or_(condition, messages.c.id == text)
+    found = tx.execute(select(messages).where(condition, messages.c.account_id.is_not(None)).limit(2)).all()
+    if not found:
+        raise NotFound("message", f"no message {text[:60]!r} of a mailbox is known here")
+    if len(found) > 1:
+        raise BadInput("message", f"{text[:60]!r} is a message in two mailboxes; give its id of Postroom")
+    if found[0].direction == "outbound":
+        raise BadInput("message", "it was sent by you; only mail that you received is acted on")
+    return found[0]
+
+
+def want(tx: Tx, queue: JobQueue, message: Row[*tuple[object, ...]], wanted: Wanted, who: Actor) -> str:
+    """A person's own action needs nobody's approval; its id."""
+    now = queue.clock.now()
+    new = NewAction(
+        account_id=message.account_id,
+        gmail_id=message.external_event_id,
+        wanted=wanted,
+        origin=Origin.PERSON,
+        wanted_by=f"{who.role} {who.name}",
+        message_id=message.id,
+        thread_id=message.external_thread_id,
+    )
+    action_id = store.insert(tx, new, now)
+    enqueue_action(tx, queue, new.account_id, action_id, now)
+    audit.record(tx, who, "action.want", ("action", action_id), now, after=wanted.to_json())
+    return action_id
+
+
+def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
+    """Try a failed action again."""
+    action = store.get(tx, action_id, lock=True)
+    if action.status is not S.FAILED:
+        raise BadInput("action", f"{action.id} is {action.status}; only what failed can be tried again")
+    now = queue.clock.now()
+    store.move(tx, action.id, S.FAILED, S.QUEUED, now, error=None)
+    if action.type is ActionType.SNOOZE and action.origin is not Origin.UNDO:
+        # Its wake-up may be over by now: it is arranged anew before the mail is hidden.
+        tx.execute(update(actions).where(actions.c.id == action.id).values(pre_image=None))
+    line.enqueue(tx, queue, action, now)
+    audit.record(tx, who, "action.retry", ("action", action.id), now, before={"status": "failed"})
+
+
+def cancel(tx: Tx, queue: JobQueue, action_id: str, who: Actor, why: str = "called off") -> None:
+    """Call off what has not begun."""
+    action = store.get(tx, action_id, lock=True)
+    if action.status not in (S.QUEUED, S.APPROVED_PENDING):
+        raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
+    call_off(tx, queue, action, why)
+    now = queue.clock.now()
+    before = {"status": str(action.status)}
+    audit.record(tx, who, "action.cancel", ("action", action.id), now, before=before, after={"status": "canceled"})
+
+
+def call_off(tx: Tx, queue: JobQueue, action: Action, why: str) -> None:
+    now = queue.clock.now()
+    store.move(tx, action.id, action.status, S.CANCELED, now, error=why)
+    if action.job_id is not None:
+        queue.cancel_within(tx, action.job_id)
+    if action.origin is Origin.UNDO:
+        links.unlink(tx, action.id)
+    if action.type is ActionType.SNOOZE:
+        snoozes.end(tx, action.id, SnoozeState.CANCELED, now)
+    line.call_next(tx, queue, action, now)
