@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
 from postroom.domain.ids import new_id
 from postroom.gmail.grants import GrantStore, StaticGrant
+from postroom.gmail.sim.mime import headers_of
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import JobQueue, JobState, NewJob
 from postroom.settings import Settings
@@ -48,8 +49,7 @@ class Scene:
     gmail_id: str
     message_id: str
     variables: dict[str, str]
-    notes: dict[str, Any] = field(default_factory=dict)
-    """What a scenario wants to remember."""
+    worker: MortalWorker
 
     @property
     def queue(self) -> JobQueue:
@@ -61,6 +61,19 @@ class Scene:
 
     def mails(self) -> list[dict[str, Any]]:
         return list(self.sim.control.truth(hashes=False))
+
+    def letters_of(self, action_id: str) -> list[set[str]]:
+        """The labels of every message in the mailbox that says it was written for this action."""
+        wanted = ("x-postroom-action", action_id)
+        return [
+            set(mail["label_ids"])
+            for mail in self.mails()
+            if wanted in {(name.lower(), value) for name, value in headers_of(self.sim.control.raw(mail["id"]))}
+        ]
+
+    async def work(self) -> None:
+        """Let the worker do what there is to do, in peace."""
+        await self.worker.live(self.variables)
 
     async def enqueue(self, *new: NewJob) -> None:
         await self.queue.enqueue(*new)
@@ -108,7 +121,9 @@ class MortalWorld:
         try:
             gmail_id = self.sim.control.deliver(scenario.mail())
             account, message_id = await database.write(lambda tx: self._take_in(tx, gmail_id))
-            scene = Scene(self.sim, self.model, database, account, gmail_id, message_id, self._variables(url))
+            scene = Scene(
+                self.sim, self.model, database, account, gmail_id, message_id, self._variables(url), self.worker
+            )
             await scenario.begin(scene)
             yield scene
         finally:

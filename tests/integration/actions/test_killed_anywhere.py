@@ -1,4 +1,7 @@
-"""SIGKILL between every two steps of every handler: nothing is lost, nothing is done twice."""
+"""SIGKILL between every two steps of every handler: nothing is lost, nothing is done twice.
+
+`make test` lets the worker die at some of the steps, on SQLite; `make chaos` at each, on both databases.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from postroom.db.tables.triage import decisions
-from postroom.domain import jobs
-from postroom.queue import NewJob
-from tests.support.databases import DatabaseFactory
-from tests.support.mortal_world import MortalWorld, Scenario, Scene, mortal_world
+from postroom.domain.actions import ActionType
+from tests.support.databases import DatabaseFactory, on_sqlite
+from tests.support.mortal_scenarios import (
+    LABELS_AFTER,
+    done,
+    hidden_means_waiting,
+    judge,
+    never_sent_twice,
+    no_action_without_a_decision,
+    one_decision,
+    sent_once,
+    undone,
+    want,
+)
+from tests.support.mortal_world import MortalWorld, Scenario, mortal_world
 from tests.support.mortality import MortalWorker, mortal_worker
+
+A = ActionType
+ACTIONS = [
+    Scenario(action, want(action), done(action), hidden_means_waiting if action is A.SNOOZE else None)
+    for action in (*LABELS_AFTER, A.APPLY_LABEL)
+]
+UNDOS = [undone(action) for action in (A.ARCHIVE, A.APPLY_LABEL, A.TRASH, A.SNOOZE)]
+SENDING = [Scenario(action, want(action), sent_once, never_sent_twice) for action in (A.FORWARD, A.AUTO_REPLY)]
+JUDGING = [Scenario("classify", judge, one_decision, no_action_without_a_decision)]
+ALL = [*ACTIONS, *UNDOS, *SENDING, *JUDGING]
+
+
+def name_of(scenario: Scenario) -> str:
+    return scenario.name
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +54,15 @@ async def world(tmp_path: Path, worker: MortalWorker, database_factory: Database
         yield world
 
 
-async def _judge(scene: Scene) -> None:
-    payload = {"account_id": scene.account.id, "message_id": scene.message_id}
-    key = f"classify:{scene.account.id}:{scene.message_id}"
-    await scene.enqueue(NewJob(jobs.CLASSIFY, payload, key=key))
+@pytest.mark.req("JB-8", "JB-12", "JB-13", "JB-14", "JB-15")
+@on_sqlite
+@pytest.mark.parametrize("scenario", ALL, ids=name_of)
+async def test_killed_at_some_steps_it_ends_as_if_nothing_had_happened(world: MortalWorld, scenario: Scenario) -> None:
+    assert await world.sweep(scenario, first=2, every=3) > 0
 
 
-async def _one_decision(scene: Scene) -> None:
-    assert len(await scene.rows(decisions)) == 1
-
-
-SCENARIOS = [Scenario("classify", _judge, _one_decision)]
-
-
-@pytest.mark.req("JB-8")
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_a_worker_killed_at_any_step_leaves_nothing_half_done(world: MortalWorld, scenario: Scenario) -> None:
+@pytest.mark.chaos
+@pytest.mark.req("JB-8", "JB-12", "JB-13", "JB-14", "JB-15")
+@pytest.mark.parametrize("scenario", ALL, ids=name_of)
+async def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(world: MortalWorld, scenario: Scenario) -> None:
     assert await world.sweep(scenario) > 3
