@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
 
 from sqlalchemy import select
 
 from postroom.accounts.store import Account, NewAccount, add_account
-from postroom.actions import store
+from postroom.actions import desk, snoozes, store, undo
+from postroom.actions.executing import ActionHandler
+from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.labels_sync import DisableRules, LabelsSyncHandler
+from postroom.actions.mailbox import LabelFinder
+from postroom.actions.snoozes import Snooze
 from postroom.actions.store import Action
-from postroom.db import Database
+from postroom.actions.undo import UndoHandler
+from postroom.actions.upkeep import UPKEEP, upkeep
+from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
+from postroom.audit import Actor
+from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
+from postroom.domain.actions import parse_action
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
+from postroom.gmail.client import GmailClient
+from postroom.gmail.sim.faults import Fault, Rule
+from postroom.gmail.sim.server import Sim, running_sim
+from postroom.queue import Catalogue, Handler, JobQueue, JobType, KeyUse
+from postroom.settings import GmailSettings
+from tests.support.gmail_client import client_of
+from tests.support.jobs import count_jobs
+from tests.support.sim_mail import letter, mailbox
+from tests.support.workers import run_until_idle
 
 
 async def make_account(database: Database, clock: ManualClock, email: str, api_base: str) -> Account:
@@ -67,3 +91,120 @@ async def action(database: Database, action_id: str) -> Action:
 
 async def rows_of(database: Database, table: Any) -> list[Any]:
     return list(await database.read(lambda tx: tx.execute(select(table)).all()))
+
+
+class _OneMailbox:
+    """Implements `Mailboxes` for tests: the account's one client."""
+
+    def __init__(self, client: GmailClient) -> None:
+        self.client = client
+
+    async def of(self, account: Account) -> GmailClient:
+        return self.client
+
+
+def no_rules(tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
+    return []
+
+
+@dataclass
+class Scene:
+    """An account at the stand-in with all handlers of actions; time stands still until it is moved."""
+
+    database: Database
+    clock: ManualClock
+    sim: Sim
+    client: GmailClient
+    account: Account
+    disable_rules: DisableRules = no_rules
+
+    def __post_init__(self) -> None:
+        sending = JobType("outbound.send", KeyUse.REPEATABLE)
+        asking = JobType("approval.notify", KeyUse.REPEATABLE)
+        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
+        self.queue = JobQueue(self.database, catalogue, self.clock)
+        self.settings = GmailSettings()
+
+    def handlers(self) -> dict[str, Handler]:
+        mailboxes, labels = _OneMailbox(self.client), LabelFinder(self.database, self.clock)
+        return {
+            ACTION.name: ActionHandler(mailboxes, labels, self.settings),
+            UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
+            SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
+            UNDO.name: UndoHandler(mailboxes),
+            LABELS_SYNC.name: LabelsSyncHandler(mailboxes, lambda *given: self.disable_rules(*given)),
+            UPKEEP.name: upkeep,
+        }
+
+    async def work(self) -> None:
+        await run_until_idle(self.queue, self.handlers())
+
+    async def work_through(self, hours: int = 12) -> None:
+        """Until every retry is over."""
+        for _ in range(hours * 4):
+            await self.work()
+            if not await count_jobs(self.database, state="queued"):
+                return
+            self.clock.advance(900)
+
+    def deliver(self, *labels: str) -> str:
+        return self.sim.control.deliver(letter(), frozenset(labels))
+
+    def labels(self, gmail_id: str) -> AbstractSet[str] | None:
+        """As they truly are; None if the message is gone."""
+        found = {str(each["id"]): each["label_ids"] for each in self.sim.control.truth(hashes=False)}
+        labels = found.get(gmail_id)
+        return None if labels is None else frozenset(cast("list[str]", labels))
+
+    async def message(self, *labels: str) -> tuple[str, str]:
+        """New mail in the mailbox and here: Gmail's id and ours."""
+        gmail_id = self.deliver(*labels)
+        return gmail_id, await make_message(self.database, self.clock, self.account, gmail_id)
+
+    async def want(self, gmail_id: str, name: str, **parameters: Any) -> str:
+        """A person wants this done; the id of the action."""
+        wanted = parse_action(name, parameters)
+
+        def run(tx: Tx) -> str:
+            return desk.want(tx, self.queue, desk.message_named(tx, gmail_id), wanted, ME)
+
+        return await self.database.write(run)
+
+    async def do(self, name: str, *labels: str, **parameters: Any) -> tuple[str, Action]:
+        """The whole of one action on new mail with these labels."""
+        gmail_id, _ = await self.message(*labels)
+        action_id = await self.want(gmail_id, name, **parameters)
+        await self.work()
+        return gmail_id, await self.action(action_id)
+
+    async def undo(self, action_id: str) -> Action:
+        undo_id = await self.ask_to_undo(action_id)
+        await self.work()
+        return await self.action(undo_id)
+
+    async def ask_to_undo(self, action_id: str) -> str:
+        return await self.database.write(lambda tx: undo.request(tx, self.queue, action_id, ME))
+
+    async def retry(self, action_id: str) -> None:
+        await self.database.write(lambda tx: desk.retry(tx, self.queue, action_id, ME))
+
+    async def action(self, action_id: str) -> Action:
+        return await action(self.database, action_id)
+
+    async def snooze(self, action_id: str) -> Snooze:
+        found = await self.database.read(lambda tx: snoozes.find(tx, action_id))
+        assert found is not None
+        return found
+
+    def fail(self, method: str, fault: Fault, *, times: int | None = None) -> int:
+        return self.sim.control.add_fault(Rule(fault=fault, method=method, times=times))
+
+
+ME = Actor("dashboard", "a test")
+
+
+@asynccontextmanager
+async def scene_of(database: Database, clock: ManualClock, **labels: str) -> AsyncIterator[Scene]:
+    async with running_sim(mailbox(0, **labels)) as sim, client_of(sim) as client:
+        account = await make_account(database, clock, sim.email, sim.url)
+        yield Scene(database, clock, sim, client, account)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from postroom.accounts.budget import DatabaseBudget
 from postroom.accounts.store import Account
@@ -53,6 +54,24 @@ class GmailAccess:
             tuning = tuner_limits_for(profile, self._tuning)
             self._limiters[account.id] = limiter_for(profile, self._clock, budget=budget, tuning=tuning)
         return self._limiters[account.id]
+
+
+class AccountClients:
+    """Clients that stay connected until the stack is closed: one for each account, made when it is first needed."""
+
+    def __init__(self, access: GmailAccess, lane: Lane, stack: AsyncExitStack) -> None:
+        self._access = access
+        self._lane = lane
+        self._stack = stack
+        self._made: dict[str, GmailClient] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def of(self, account: Account) -> GmailClient:
+        async with self._one_at_a_time:
+            if account.id not in self._made:
+                client = await self._stack.enter_async_context(self._access.client(account, self._lane))
+                self._made[account.id] = client
+            return self._made[account.id]
 
 
 def _profile(account: Account) -> QuotaProfile | None:

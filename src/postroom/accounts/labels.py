@@ -71,11 +71,18 @@ def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: d
     tx.execute(written, rows)
 
 
-def take_listing(tx: Tx, account_id: str, listed: Sequence[GmailLabel], now: datetime) -> ListingEffect:
-    """These are the mailbox's labels, all of them: what else is on record is gone from it."""
+def take_listing(
+    tx: Tx, account_id: str, listed: Sequence[GmailLabel], asked_at: datetime, now: datetime
+) -> ListingEffect:
+    """These were the mailbox's labels, all of them: what else was on record when it was asked is gone from it.
+
+    What was put on record since then was made since then, and stays.
+    """
     known = {label.label_id: label for label in labels_of(tx, account_id)}
     current = {label.id for label in listed}
-    deleted = tuple(label for label_id, label in known.items() if label_id not in current)
+    older = (labels.c.account_id == account_id) & (labels.c.updated_at <= asked_at)
+    candidates = set(tx.execute(select(labels.c.label_id).where(older)).scalars()) - current
+    deleted = tuple(label for label_id, label in known.items() if label_id in candidates)
     renamed = tuple(
         (known[label.id].name, label.name)
         for label in listed

@@ -92,8 +92,9 @@ def list_actions(tx: Tx, which: ActionFilter) -> list[Listed]:
 
 def show(tx: Tx, action_id: str) -> Listed:
     action = store.get(tx, action_id)
-    row = tx.execute(select(messages).where(messages.c.id == action.message_id)).one_or_none()
-    return Listed(action, row and row.subject, row and row.sender_identity)
+    query = select(messages.c.subject, messages.c.sender_identity).where(messages.c.id == action.message_id)
+    subject, sender = tx.execute(query).one_or_none() or (None, None)
+    return Listed(action, subject, sender)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Row, or_, select, update
 
 from postroom import audit
-from postroom.actions import line, links, snoozes, store
+from postroom.actions import line, links, store
 from postroom.actions.intake import enqueue_action
-from postroom.actions.snoozes import SnoozeState
 from postroom.actions.store import Action, NewAction
 from postroom.audit import Actor
 from postroom.db import Tx
@@ -85,6 +84,4 @@ def call_off(tx: Tx, queue: JobQueue, action: Action, why: str) -> None:
         queue.cancel_within(tx, action.job_id)
     if action.origin is Origin.UNDO:
         links.unlink(tx, action.id)
-    if action.type is ActionType.SNOOZE:
-        snoozes.end(tx, action.id, SnoozeState.CANCELED, now)
     line.call_next(tx, queue, action, now)

@@ -67,8 +67,8 @@ async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | 
         match found:
             case Action():
                 return found
-            case NotOurs(why):
-                await context.complete(lambda tx, why=why: {"outcome": why})  # type: ignore[misc]
+            case NotOurs():
+                await _end(context, found)
                 return None
             case Waits():
                 try:
@@ -76,6 +76,10 @@ async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | 
                 except _NobodyBefore:
                     continue
                 return None
+
+
+async def _end(context: JobContext, found: NotOurs) -> None:
+    await context.complete(lambda tx: {"outcome": found.why})
 
 
 def _step_back(found: Taken) -> Json:

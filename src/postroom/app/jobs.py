@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
+from postroom.actions.upkeep import UPKEEP_SCHEDULE as ACTIONS_UPKEEP_SCHEDULE
 from postroom.queue import Catalogue, JobType, KeyUse, RetryPolicy, Schedule
 from postroom.queue.retention import PRUNE, PRUNE_DAILY
 from postroom.settings import OFF, Settings
@@ -22,7 +25,7 @@ HISTORY_SYNC = JobType("history.sync.gmail", KeyUse.REPEATABLE, _ONCE_MORE, time
 INGEST = JobType("ingest.gmail", time_limit=_TEN_MINUTES)
 BACKFILL = JobType("backfill.gmail", KeyUse.REPEATABLE, _ONCE_MORE, _TEN_MINUTES, keep_completed=100)
 PASSES = (HISTORY_SYNC, INGEST, BACKFILL, ON_DEMAND)
-OF_ACCOUNTS = (SYNC, BAD_RETRY, ARCHIVE, HISTORY_SYNC, BACKFILL)
+OF_ACCOUNTS = (SYNC, BAD_RETRY, ARCHIVE, HISTORY_SYNC, BACKFILL, LABELS_SYNC)
 """Those that a schedule may start for each account."""
 
 CATALOGUE = Catalogue(
@@ -36,6 +39,12 @@ CATALOGUE = Catalogue(
         SYNC,
         BAD_RETRY,
         ARCHIVE,
+        ACTION,
+        UNSNOOZE,
+        SNOOZE_CHECK,
+        UNDO,
+        LABELS_SYNC,
+        ACTIONS_UPKEEP,
         *PASSES,
     ]
 )
@@ -50,6 +59,8 @@ def schedules(settings: Settings) -> list[Schedule]:
         ARCHIVE: recurring.archiver if settings.archiver.enabled else OFF,
         HISTORY_SYNC: recurring.live,
         BACKFILL: recurring.backfill if settings.backfill.enabled else OFF,
+        LABELS_SYNC: recurring.labels,
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
-    return [PRUNE_DAILY, retention.PRUNE_DAILY, UPKEEP_EVERY_MINUTE, contacts.EXPORT_SCHEDULE, *of_accounts]
+    upkeep = [UPKEEP_EVERY_MINUTE, ACTIONS_UPKEEP_SCHEDULE]
+    return [PRUNE_DAILY, retention.PRUNE_DAILY, *upkeep, contacts.EXPORT_SCHEDULE, *of_accounts]

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from postroom.actions.source import SourceWatch
 from postroom.app.installation import App
 from postroom.archive.ownership import OwnedElsewhere
 from postroom.archive.search import Search
@@ -44,6 +45,7 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             meter_for(app.settings.model),
             estimator=app.estimator(),
             on_demand=OnDemandSearch(app.queue, search),
+            watch=SourceWatch(app.queue),
         )
     )
 

@@ -7,8 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from postroom.accounts.access import AccountClients
 from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.actions.executing import ActionHandler
+from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.labels_sync import LabelsSyncHandler
+from postroom.actions.mailbox import LabelFinder
+from postroom.actions.undo import UndoHandler
+from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
+from postroom.actions.upkeep import upkeep
+from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.app.installation import App
 from postroom.app.jobs import OF_ACCOUNTS, PASSES
 from postroom.app.roads import Roads
@@ -31,6 +40,7 @@ from postroom.sync import jobs as sync_jobs
 from postroom.triage.classify import Classifier
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.triage.rules.store import disable_rules_using
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -56,11 +66,24 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
             CLASSIFY.name: Classifier(model, spending),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            **_action_handlers(app, AccountClients(app.gmail, Lane.USER_ACTION, stack)),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()
         yield Worker(app.queue, handlers, settings.worker, settings.queue, until_idle=until_idle)
+
+
+def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
+    labels, settings = LabelFinder(app.database, app.clock), app.settings.gmail
+    return {
+        ACTION.name: ActionHandler(mailboxes, labels, settings),
+        UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
+        SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
+        UNDO.name: UndoHandler(mailboxes),
+        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
+        ACTIONS_UPKEEP.name: upkeep,
+    }
 
 
 class _Passes:

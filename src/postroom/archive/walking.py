@@ -83,6 +83,24 @@ def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[
             last = found[-1].row_id
 
 
+def newest_first(archive: ArchiveReader, emails: Sequence[str] | None = None) -> Iterator[Step]:
+    """All messages of these accounts, or of all, from the newest; a few hundred of each shard are held at a time."""
+    accounts = None if emails is None else {account_name(email) for email in emails}
+    names = [name for name in shards_on_disk(archive.root) if accounts is None or name.account in accounts]
+    by_year = sorted(names, key=lambda name: name.year, reverse=True)
+    for _, group in groupby(by_year, key=lambda name: name.year):
+        walks = [_backwards(archive.shard(name), name.part) for name in group]
+        yield from merge(*walks, key=lambda step: step.place, reverse=True)
+
+
+def _backwards(shard: ShardReader, part: int) -> Iterator[Step]:
+    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id < ? ORDER BY id DESC LIMIT {PORTION}"
+    last = (1 << 63) - 1
+    while rows := shard.query(sql, (last,)):
+        yield from (Step(shard.read_row(row), shard, (row[0], part)) for row in rows)
+        last = rows[-1][0]
+
+
 def _portion(reader: ShardReader, after: int, bound: int | None) -> list[ArchivedMessage]:
     sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id > ? AND (? IS NULL OR id < ?) ORDER BY id LIMIT {PORTION}"
     try:

@@ -33,6 +33,7 @@ _COMMANDS = {
     "backfill": "backfill",
     "contacts": "contacts",
     "policy": "policy",
+    "rules": "rules",
     "jobs": "jobs",
     "token": "token",
     "audit": "audit",

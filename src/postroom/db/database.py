@@ -54,6 +54,11 @@ class Tx:
         """The query with its rows locked until the transaction ends (on SQLite a writer has the whole database)."""
         return query.with_for_update(skip_locked=skip_locked) if self.dialect is Dialect.POSTGRESQL else query
 
+    def lock_table(self, table: Table) -> None:
+        """Nobody else writes to this table until the transaction ends (on SQLite a writer has the whole database)."""
+        if self.dialect is Dialect.POSTGRESQL:
+            self.connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+
     def insert_missing(self, table: Table, *rows: Mapping[str, Any]) -> None:
         """Insert rows, but for those whose key is there already, also where another transaction is just adding it."""
         insert = postgresql.insert if self.dialect is Dialect.POSTGRESQL else sqlite.insert

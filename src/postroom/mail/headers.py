@@ -53,7 +53,7 @@ class Headers:
     def text(self, name: str) -> str | None:
         """The first value as one line for people: encoded words read, control characters and extra space gone."""
         value = self.get(name)
-        return None if value is None else " ".join(_CONTROL.sub(" ", decode_words(value)).split())
+        return None if value is None else one_line(decode_words(value))
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
@@ -63,6 +63,11 @@ class Headers:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+
+def one_line(text: str) -> str:
+    """Without control characters and extra space."""
+    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:

@@ -12,6 +12,7 @@ from postroom.domain.errors import BadInput
 
 LONGEST_TEXT = 2_000
 _MOST_MEMORY = 8 << 20
+_MOST_MEMORY_OF_A_SET = 32 << 20
 
 
 class Pattern:
@@ -24,7 +25,37 @@ class Pattern:
 
     def found_in(self, text: str) -> bool:
         # Half a character, which JSON can carry, is no UTF-8.
-        return self._regexp.search(text.encode("utf-8", "replace")) is not None
+        return self.found_in_bytes(text.encode("utf-8", "replace"))
+
+    def found_in_bytes(self, text: bytes) -> bool:
+        """For a text that many patterns are looked for in: it is encoded once."""
+        return self._regexp.search(text) is not None
+
+    @property
+    def size(self) -> int:
+        """How many instructions it became."""
+        return int(self._regexp.programsize)
+
+
+class PatternSet:
+    """Many patterns, looked for in one pass over a text; says which of them are there."""
+
+    __slots__ = ("_patterns", "_set")
+
+    def __init__(self, patterns: Sequence[str], place: str, *, are_literal: bool = False) -> None:
+        """Either patterns in any case, or literal texts, for texts that were folded as they were."""
+        written = [re2.escape(pattern) if are_literal else pattern for pattern in patterns]
+        self._patterns = [Pattern(_compiled(each, place, case_sensitive=are_literal)) for each in written]
+        self._set = re2.Set.SearchSet(_options(case_sensitive=are_literal, most_memory=_MOST_MEMORY_OF_A_SET))
+        for each in ["", *written]:  # the first is found in every text: an answer without it is none
+            self._set.Add(each.encode("utf-8", "replace"))
+        self._set.Compile()
+
+    def found_in(self, text: bytes) -> list[int]:
+        found = self._set.Match(text)
+        if not found or 0 not in found:  # it ran out of memory
+            return [number for number, each in enumerate(self._patterns) if each.found_in_bytes(text)]
+        return [number - 1 for number in found if number]
 
 
 def fold(text: str) -> str:
@@ -60,15 +91,19 @@ def _either(patterns: Sequence[str], place: str) -> str:
 
 
 def _compiled(pattern: str, place: str, *, case_sensitive: bool = True) -> Any:
+    try:
+        return re2.compile(pattern.encode("utf-8", "replace"), _options(case_sensitive=case_sensitive))
+    except re2.error as error:
+        raise BadInput(place, f"is not a pattern that RE2 understands: {_reason(error)}") from None
+
+
+def _options(*, case_sensitive: bool, most_memory: int = _MOST_MEMORY) -> Any:
     options = re2.Options()
     options.case_sensitive = case_sensitive
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = _MOST_MEMORY
-    try:
-        return re2.compile(pattern.encode("utf-8", "replace"), options)
-    except re2.error as error:
-        raise BadInput(place, f"is not a pattern that RE2 understands: {_reason(error)}") from None
+    options.max_mem = most_memory
+    return options
 
 
 def _folded(pattern: str) -> str:

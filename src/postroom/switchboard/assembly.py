@@ -13,7 +13,7 @@ from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.backfill.service import Backfill
 from postroom.switchboard.ingest import Ingest, Meter
-from postroom.switchboard.mailroom import Mailroom
+from postroom.switchboard.mailroom import Mailroom, NobodyWatches, SourceWatch
 from postroom.switchboard.toolbox import Answer, Tool, Toolbox
 from postroom.switchboard.tools.backfilling import BackfillTools, Estimator
 from postroom.switchboard.tools.mail_in import MailTools
@@ -31,6 +31,7 @@ class Services:
     meter: Meter
     estimator: Estimator | None = None
     on_demand: OnDemand | None = None
+    watch: SourceWatch = NobodyWatches()  # noqa: RUF009 - holds nothing
 
 
 def build_toolbox(services: Services) -> Toolbox:
@@ -38,7 +39,7 @@ def build_toolbox(services: Services) -> Toolbox:
     database, clock = queue.database, queue.clock
     ingest = Ingest(database, archive, queue, services.backfill.settings, services.meter)
     tools = chain(
-        MailTools(ingest, Mailroom(database, archive, clock)).tools(),
+        MailTools(ingest, Mailroom(database, archive, clock, services.watch)).tools(),
         PresenceTools(database, clock).tools(),
         BackfillTools(services.backfill, database, services.estimator).tools(),
         ReadingTools(database, archive, services.search).tools(),

@@ -18,23 +18,10 @@ from postroom.archive.walking import body_of, find_many
 from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
 from postroom.domain.errors import BadInput
 from postroom.mail.categories import MailFacts, facts_of, shipped
-from postroom.mail.headers import Headers
 from postroom.mail.parsing import parse_headers
+from postroom.mail.triage_headers import triage_headers
 
 GMAIL = "gmail"
-TRIAGE_HEADERS = (
-    "to",
-    "cc",
-    "reply-to",
-    "message-id",
-    "in-reply-to",
-    "list-id",
-    "list-unsubscribe",
-    "precedence",
-    "auto-submitted",
-    "authentication-results",
-)
-_LONGEST_HEADER = 2_000
 _FOR_EVER = 1_000
 
 
@@ -138,21 +125,16 @@ def _judge(
     raw = envelope.payload.raw
     if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
         return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-    if raw is None:
-        return Evidence(message, {}, "")
     headers = parse_headers(shard.raw(message.row_id)).headers
+    if raw is None:
+        return Evidence(message, triage_headers(headers), "")
     return Evidence(
         message=message,
-        headers=_needed(headers),
+        headers=triage_headers(headers),
         text=envelope.payload.normalized_text or body_of(shard, message.row_id)[:LONGEST_TEXT],
         category=_category(facts_of(headers, is_known=is_known)),
         brought_by_ingest=is_fresh,
     )
-
-
-def _needed(headers: Headers) -> dict[str, str]:
-    found = {name: headers.text(name) for name in TRIAGE_HEADERS}
-    return {name: value[:_LONGEST_HEADER] for name, value in found.items() if value}
 
 
 def _category(facts: MailFacts) -> str | None:

@@ -22,7 +22,16 @@ from postroom.domain.roles import Caller
 from postroom.mail.addresses import canonical_address
 from postroom.switchboard.evidence import Evidence
 
-_OF_THE_ARCHIVE = ("category", "headers", "labels", "archive_key", "archive_shard", "archive_sha256")
+_OF_THE_ARCHIVE = (
+    "category",
+    "headers",
+    "labels",
+    "has_attachment",
+    "size_bytes",
+    "archive_key",
+    "archive_shard",
+    "archive_sha256",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,8 @@ def _archived(evidence: Evidence) -> dict[str, Any]:
         "category": evidence.category,
         "headers": dict(evidence.headers),
         "labels": list(message.labels),
+        "has_attachment": message.has_attachment,
+        "size_bytes": message.size,
         "direction": "outbound" if "SENT" in message.labels else "inbound",
         "archive_key": message.key,
         "archive_shard": message.shard,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import select
 
 from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, release_reader, renew_reader
+from postroom.accounts.mailstate import record_deleted, record_labels
 from postroom.accounts.store import find_account, get_account
 from postroom.archive.layout import account_name
 from postroom.archive.model import IncomingMail
@@ -38,11 +39,33 @@ def decoded_raw(text: str, field: str) -> bytes:
     return raw
 
 
+class SourceWatch(Protocol):
+    """Whoever has to know what changed in a mailbox; told in the transaction that records it."""
+
+    def changed(
+        self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]
+    ) -> None: ...
+
+
+class NobodyWatches:
+    def changed(
+        self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]
+    ) -> None:
+        """Nobody has to know."""
+
+
 class Mailroom:
-    def __init__(self, database: Database, archive: ArchiveService, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        archive: ArchiveService,
+        clock: Clock,
+        watch: SourceWatch = NobodyWatches(),  # noqa: B008 - holds nothing
+    ) -> None:
         self._database = database
         self._archive = archive
         self._clock = clock
+        self._watch = watch
 
     async def store(self, identity: str, mails: Sequence[IncomingMail]) -> list[dict[str, Any]]:
         """Each is on disk when this returns."""
@@ -69,12 +92,23 @@ class Mailroom:
     async def change(
         self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Record what changed at the source; answers with the ids that the archive does not have."""
-        store = self._archive.of(_mailbox(identity))
+        """Record what changed at the source; answers with the ids that the archive does not have.
+
+        First in the archive, then in the control database: a call that is cut off is made again, and repeats both.
+        """
+        mailbox = _mailbox(identity)
+        store = self._archive.of(mailbox)
         unknown = await store.set_labels(labels) if labels else set()
         if deleted:
             unknown |= await store.mark_deleted(deleted, self._clock.now())
+        await self._database.write(lambda tx: self._record(tx, mailbox, labels, deleted))
         return {"unknown": sorted(unknown)}
+
+    def _record(self, tx: Tx, mailbox: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]) -> None:
+        record_labels(tx, mailbox, labels)
+        record_deleted(tx, mailbox, deleted, self._clock.now())
+        if (account := find_account(tx, mailbox)) is not None:
+            self._watch.changed(tx, account.id, labels, deleted)
 
     async def claim_history(self, identity: str, instance: str) -> dict[str, Any]:
         """Become the one reader of this account's changes."""

@@ -94,6 +94,16 @@ outbound = Table(
     CheckConstraint("state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"),
 )
 
+# Whom a mailbox answered by itself, and when: nobody is answered twice within a day.
+auto_replies = Table(
+    "auto_replies",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("address", Text, primary_key=True, comment="in its compared form, without a tag"),
+    Column("action_id", Id, nullable=False),
+    Column("replied_at", Instant, nullable=False),
+)
+
 # Where a person was asked.
 approval_notices = Table(
     "approval_notices",

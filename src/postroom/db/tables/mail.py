@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
 
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
@@ -27,6 +27,8 @@ messages = Table(
     Column("headers", Json, comment="those that triage needs"),
     Column("labels", Json),
     Column("attachments", Json, comment="names, types and sizes"),
+    Column("has_attachment", Boolean, comment="as the archive found; null: it does not have the message"),
+    Column("size_bytes", BigInteger, comment="of the raw message; null: not known"),
     Column("ingestion_tier", Text, nullable=False),
     Column("policy_tier", Text, nullable=False),
     Column("assignment_rule", Text),

@@ -18,6 +18,11 @@ def upgrade() -> None:
         sa.Column("reasons", Json, nullable=False, server_default="[]", comment="why what it wants needs approval"),
     )
     op.add_column(
+        "messages",
+        sa.Column("has_attachment", sa.Boolean, comment="as the archive found; null: it does not have the message"),
+    )
+    op.add_column("messages", sa.Column("size_bytes", sa.BigInteger, comment="of the raw message; null: not known"))
+    op.add_column(
         "messages", sa.Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it")
     )
     _actions()
@@ -193,6 +198,17 @@ def _actions() -> None:
         sa.PrimaryKeyConstraint("action_id", name="outbound_pkey"),
         sa.CheckConstraint("state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"),
         sa.ForeignKeyConstraint(["action_id"], ["actions.id"], name="outbound_action_id_fkey", ondelete="CASCADE"),
+    )
+    op.create_table(
+        "auto_replies",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("address", sa.Text, nullable=False, comment="in its compared form, without a tag"),
+        sa.Column("action_id", Id, nullable=False),
+        sa.Column("replied_at", Instant, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "address", name="auto_replies_pkey"),
+        sa.ForeignKeyConstraint(
+            ["account_id"], ["accounts.id"], name="auto_replies_account_id_fkey", ondelete="CASCADE"
+        ),
     )
     op.create_table(
         "approval_notices",

@@ -1,0 +1,119 @@
+"""From what an action wants and the message it is about to the mail that will be sent, or the reason why not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from postroom.actions.outbound import loop_guard
+from postroom.actions.outbound.payload import Request
+from postroom.actions.outbound.prepare import MessageType
+from postroom.domain.actions import ForwardParameters, Parameters, ReplyParameters
+from postroom.domain.errors import BadInput, Fatal
+from postroom.mail.addresses import Address
+from postroom.mail.composing import OutgoingMail, forward_of, reply_to
+from postroom.mail.parsing import ParsedMail, parse_mail
+
+LARGEST = 25 << 20
+"""Gmail sends no more than 25 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The message that is answered or passed on."""
+
+    raw: bytes
+    mail: ParsedMail
+    labels: frozenset[str]
+
+    @classmethod
+    def of(cls, raw: bytes, labels: Collection[str] = ()) -> Original:
+        return cls(raw, parse_mail(raw), frozenset(labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It is not sent, and never will be: the reason."""
+
+    reason: str
+
+
+def compose(
+    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
+) -> OutgoingMail | Refused:
+    """`own` are the addresses of all mailboxes here, to none of which anything is sent."""
+    try:
+        match request.message_type:
+            case MessageType.REPLY:
+                return _reply(request, parameters, original, sender, own)
+            case MessageType.FORWARD:
+                return _forward(request, parameters, original, sender, own)
+            case _:
+                assert_never(request.message_type)
+    except BadInput as error:
+        return Refused(error.message)
+
+
+def _reply(
+    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
+) -> OutgoingMail | Refused:
+    if not isinstance(parameters, ReplyParameters):
+        raise Fatal("The action is no reply.")
+    if problem := loop_guard.unanswerable(original.mail, original.labels, own):
+        return Refused(f"not answered: {problem}")
+    letter = reply_to(
+        original.mail,
+        from_=Address(sender),
+        to=_addresses(request.to) or None,
+        text=parameters.body if request.body_plain is None else request.body_plain,
+        html=request.body_html,
+        attachments=tuple(each.decoded() for each in request.attachments),
+        extra_headers=_marks(request),
+        auto_submitted="auto-replied",
+    )
+    letter = _as_asked(letter, request)
+    if problem := loop_guard.misdirected_reply(letter, own):
+        return Refused(f"not answered: {problem}")
+    return letter
+
+
+def _forward(
+    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
+) -> OutgoingMail | Refused:
+    if not isinstance(parameters, ForwardParameters):
+        raise Fatal("The action is no forward.")
+    if len(original.raw) > LARGEST:
+        size = len(original.raw) / 1_000_000
+        return Refused(f"not forwarded: the message has {size:.0f} MB, and Gmail sends no more than 25")
+    letter = forward_of(
+        original.mail,
+        from_=Address(sender),
+        to=_addresses(request.to) or _addresses(parameters.to),
+        text=(parameters.note or "") if request.body_plain is None else request.body_plain,
+        html=request.body_html,
+        attachments=tuple(each.decoded() for each in request.attachments),
+        extra_headers=_marks(request),
+        raw=original.raw,
+    )
+    letter = replace(letter, subject=request.subject or letter.subject, cc=_addresses(request.cc))
+    if problem := loop_guard.looping_forward(original.mail, letter, own):
+        return Refused(f"not forwarded: {problem}")
+    return letter
+
+
+def _as_asked(letter: OutgoingMail, request: Request) -> OutgoingMail:
+    return replace(
+        letter,
+        cc=_addresses(request.cc),
+        subject=request.subject or letter.subject,
+        references=tuple(request.references) or letter.references,
+    )
+
+
+def _marks(request: Request) -> tuple[tuple[str, str], ...]:
+    return ((loop_guard.ACTION_HEADER, request.action_id),)
+
+
+def _addresses(texts: Collection[str]) -> tuple[Address, ...]:
+    return tuple(Address(text) for text in texts)

@@ -1,0 +1,226 @@
+"""The job `outbound.send`: mail in the owner's name, sent exactly once, or left for a person to look at.
+
+    composing ──► drafted ──► sending ──► sent
+        │                        └──────► unclear    the draft is gone, and no sent message was found
+        └► given_up                                  refused before there was a draft
+
+A draft can be sent only once, so it is enough that never more than one draft of an action is sent: its id is committed
+before it is, under the job's fence. Whatever happens after that, a draft that is still there was not sent, and one that
+is gone is looked for among what was sent. No step begins again at the beginning.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlalchemy import select
+
+from postroom.accounts.jobs import account_of
+from postroom.accounts.store import Account, list_accounts
+from postroom.actions import store
+from postroom.actions.outbound import ending, record
+from postroom.actions.outbound.finding import find_drafts, find_sent
+from postroom.actions.outbound.letters import Original, Refused, compose
+from postroom.actions.outbound.originals import Originals
+from postroom.actions.outbound.payload import Request, parse_request
+from postroom.actions.outbound.prepare import MessageType, outbound_job
+from postroom.actions.outbound.record import Outbound, Stage
+from postroom.actions.store import Action
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.domain.actions import ActionStatus
+from postroom.domain.errors import BadInput, Retryable
+from postroom.gmail.client import GmailClient
+from postroom.gmail.errors import Gone, Unavailable
+from postroom.gmail.ports import Lane
+from postroom.gmail.resources import Draft
+from postroom.mail.composing import OutgoingMail
+from postroom.queue import JobContext
+from postroom.queue.model import Json
+from postroom.queue.steps import LeaseLost
+
+_NOT_FOUND_YET = "The draft is gone from the mailbox, and what was sent does not show it (yet)."
+_WITHOUT_DRAFT = frozenset({Stage.COMPOSING, Stage.GIVEN_UP})
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Everything about one sending."""
+
+    context: JobContext
+    request: Request
+    account: Account
+    action: Action
+    own_addresses: tuple[str, ...]
+    labels: tuple[str, ...]
+    archive_key: str | None
+    thread_id: str | None
+    """In which a reply goes; None for what begins a conversation."""
+
+
+class Mailboxes(Protocol):
+    """Clients of accounts (`accounts.access.GmailAccess`)."""
+
+    def client(self, account: Account, lane: Lane) -> AbstractAsyncContextManager[GmailClient]:
+        """Connected for as long as the block lasts."""
+
+
+class Sender:
+    def __init__(self, gmail: Mailboxes, originals: Originals) -> None:
+        self._gmail = gmail
+        self._originals = originals
+
+    async def __call__(self, context: JobContext) -> Json:
+        try:
+            task = await _task_of(context)
+        except BadInput as error:
+            await ending.fail_named(context, error.message)
+            raise
+        if task.action.status is not ActionStatus.EXECUTING:
+            return await ending.nothing_to_do(context, task.action)
+        try:
+            async with self._gmail.client(task.account, Lane.USER_ACTION) as client:
+                await self._send(task, client)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            await ending.fail_if_final(context, task.action, error)
+            raise
+        return None
+
+    async def _send(self, task: _Task, client: GmailClient) -> None:
+        context, action_id = task.context, task.action.id
+        known = await context.queue.database.read(lambda tx: record.find(tx, action_id))
+        if known is None or known.stage in _WITHOUT_DRAFT:
+            async with context.step("draft") as step:
+                drafted = await self._draft(task, client, is_first=known is None)
+                step.result = drafted.reason if isinstance(drafted, Refused) else {"draft_id": drafted.draft_id}
+            if isinstance(drafted, Refused):
+                await ending.refused(context, task.action, drafted.reason)
+                return
+            known = drafted
+        if known.stage is Stage.SENT and known.sent_message_id:
+            await ending.sent(context, task.action, known.sent_message_id)
+            return
+        async with context.step("send") as step:
+            step.result = {"sent_message_id": await self._deliver(task, client, known)}
+        if step.result["sent_message_id"] is None:
+            await ending.unclear(context, task.action)
+        else:
+            await ending.sent(context, task.action, step.result["sent_message_id"])
+
+    async def _draft(self, task: _Task, client: GmailClient, *, is_first: bool) -> Outbound | Refused:
+        """Have one draft of this action in the mailbox and on record."""
+        letter = await self._letter(task, client)
+        if isinstance(letter, Refused):
+            return letter
+        refused = await task.context.write(lambda tx: _begin(tx, task, letter))
+        if refused is not None:
+            return refused
+        left_behind = [] if is_first else await find_drafts(client, task.action.id, task.thread_id)
+        for draft in left_behind[1:]:
+            await _remove(client, draft)
+        draft = left_behind[0] if left_behind else await _create(client, letter, task.thread_id)
+        return await task.context.write(lambda tx: _put_on_record(tx, task, draft))
+
+    async def _letter(self, task: _Task, client: GmailClient) -> OutgoingMail | Refused:
+        action, email = task.action, task.account.email
+        raw = await self._originals.raw(client, email, action.gmail_id, task.archive_key)
+        parameters = action.wanted.parameters
+        return compose(task.request, parameters, Original.of(raw, task.labels), email, task.own_addresses)
+
+    async def _deliver(self, task: _Task, client: GmailClient, known: Outbound) -> str | None:
+        """Send the draft on record; the sent message's id, or None where nobody can tell what became of it."""
+        context, action_id = task.context, task.action.id
+        draft_id = known.draft_id or ""
+        await context.write(lambda tx: record.sending(tx, action_id, context.queue.clock.now()))
+        try:
+            return (await client.send_draft(draft_id)).id
+        except Gone:
+            return await _sent_before(task, client, known)
+        except Unavailable as error:
+            if not (error.may_have_happened and context.job.is_last_attempt):
+                raise
+            found = await find_sent(client, action_id, known.thread_id, known.created_at)
+            if found is None:
+                raise
+            return found
+
+
+async def _sent_before(task: _Task, client: GmailClient, known: Outbound) -> str | None:
+    found = await find_sent(client, task.action.id, known.thread_id, known.created_at)
+    if found is None and not task.context.job.is_last_attempt:
+        raise Retryable(_NOT_FOUND_YET)
+    return found
+
+
+async def _create(client: GmailClient, letter: OutgoingMail, thread_id: str | None) -> Draft:
+    try:
+        return await client.create_draft(letter.to_bytes(), thread_id=thread_id)
+    except Gone:
+        raise BadInput("thread_id", "the conversation is no longer in the mailbox") from None
+
+
+async def _remove(client: GmailClient, draft: Draft) -> None:
+    try:
+        await client.delete_draft(draft.id)
+    except Gone:
+        return
+
+
+def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> Refused | None:
+    now, action = task.context.queue.clock.now(), task.action
+    if task.request.message_type is MessageType.REPLY:
+        addressed = [address.address for address in (*letter.to, *letter.cc)]
+        answered = record.take_turn(tx, action.account_id, action.id, addressed, now)
+        if answered is not None:
+            return Refused(f"not answered: {answered} got an automatic answer within the last 24 hours")
+    record.begin(tx, action.id, now)
+    return None
+
+
+def _put_on_record(tx: Tx, task: _Task, draft: Draft) -> Outbound:
+    record.drafted(tx, task.action.id, draft, task.context.queue.clock.now())
+    known = record.find(tx, task.action.id)
+    if known is None:
+        raise BadInput("action_id", "the action was removed while its mail was written")
+    return known
+
+
+async def _task_of(context: JobContext) -> _Task:
+    request = parse_request(context.job.payload)
+    account = await account_of(context)
+    return await context.queue.database.read(lambda tx: _load(tx, context, request, account))
+
+
+def _load(tx: Tx, context: JobContext, request: Request, account: Account) -> _Task:
+    action = store.get(tx, request.action_id)
+    _check(request, account, action)
+    query = select(messages).where(messages.c.id == action.message_id)
+    row = tx.execute(query).one_or_none() if action.message_id else None
+    thread_id = request.thread_id or action.thread_id or (row.external_thread_id if row else None)
+    return _Task(
+        context=context,
+        request=request,
+        account=account,
+        action=action,
+        own_addresses=tuple(each.email for each in list_accounts(tx, with_removed=True)),
+        labels=tuple(row.labels or ()) if row else (),
+        archive_key=row.archive_key if row else None,
+        thread_id=thread_id if request.message_type is MessageType.REPLY else None,
+    )
+
+
+def _check(request: Request, account: Account, action: Action) -> None:
+    """The job, the account and the action belong together; what does not is nobody's to send."""
+    if action.account_id != account.id:
+        raise BadInput("account_id", f"action {action.id} belongs to another account")
+    own = outbound_job(
+        account_id=account.id, action_id=action.id, action_type=action.type, message_id=None, thread_id=None
+    )
+    if own.payload["message_type"] != request.message_type:
+        raise BadInput("message_type", f"action {action.id} is a {action.type}, not a {request.message_type}")
+    if request.original_message_id not in (None, action.message_id):
+        raise BadInput("original_message_id", f"action {action.id} is about another message")

@@ -1,0 +1,53 @@
+"""The net beneath all actions: none waits for ever, and none is at work for ever.
+
+A job can end without its handler having the last word: cancelled by hand, or killed in its last attempt. Then nobody
+works on the action any more, and this says so.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import or_, select
+
+from postroom.actions import line, store
+from postroom.db import Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.queue import jobs
+from postroom.domain.actions import ActionStatus as S
+from postroom.queue import JobContext, JobQueue, JobState, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue.model import FINISHED, Json
+
+UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=20)
+UPKEEP_SCHEDULE = Schedule(UPKEEP.name, UPKEEP.name, "every 1m", {})
+_GRACE = timedelta(seconds=30)
+_AT_ONCE = 200
+
+
+async def upkeep(context: JobContext) -> Json:
+    await context.complete(lambda tx: _tend(tx, context.queue))
+    return None
+
+
+def _tend(tx: Tx, queue: JobQueue) -> Json:
+    now = queue.clock.now()
+    query = (
+        select(actions, jobs.c.state.label("job_state"), jobs.c.last_error.label("job_error"))
+        .join(jobs, jobs.c.id == actions.c.job_id, isouter=True)
+        .where(actions.c.status.in_((S.QUEUED, S.EXECUTING)), actions.c.updated_at <= now - _GRACE)
+        .where(or_(jobs.c.id.is_(None), jobs.c.state.in_(FINISHED)))
+        .order_by(actions.c.id)
+        .limit(_AT_ONCE)
+    )
+    tally = {"called": 0, "failed": 0}
+    for row in tx.execute(query).all():
+        action = store.from_row(row)
+        if action.status is S.EXECUTING or row.job_state in (JobState.FAILED, JobState.CANCELED):
+            reason = row.job_error or f"Its job was {row.job_state or 'lost'} before it was done."
+            if store.move(tx, action.id, action.status, S.FAILED, now, error=str(reason)):
+                line.call_next(tx, queue, action, now)
+                tally["failed"] += 1
+        elif line.first_before(tx, action) is None:
+            line.enqueue(tx, queue, action, now)
+            tally["called"] += 1
+    return tally

@@ -1,0 +1,195 @@
+"""`postroom rules directions` and `guidance`: what the model is told, in the owner's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from postroom.accounts.store import get_account, list_accounts
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.cli.output import JsonOption, console, print_json, print_table
+from postroom.cli.session import me, with_app
+from postroom.db import Tx
+from postroom.domain.errors import BadInput
+from postroom.triage import guidance_store as store
+from postroom.triage.guidance import Guidance, guidance_for
+from postroom.triage.rules.model import Scope, ScopeKind, parse_scope
+
+directions = typer.Typer(no_args_is_help=True, help="What the model heeds for all mail, one sentence or two each.")
+guidance = typer.Typer(
+    no_args_is_help=True, help="What the model heeds for mail of a scope: an account, domain, sender."
+)
+
+NumberArgument = Annotated[int, typer.Argument(help="Its number in the list.")]
+NameArgument = Annotated[str, typer.Argument(help="Its name, or its id.")]
+ScopeOption = Annotated[
+    str | None, typer.Option("--scope", help="account:E, domain:D or sender:A; all mail otherwise.", metavar="SCOPE")
+]
+
+
+@directions.command("list")
+def list_directions(json: JsonOption = False) -> None:
+    """List the directions in the order in which the model is given them."""
+    found = _read(store.list_directions)
+    if json:
+        print_json(found)
+        return
+    rows = ([number, "on" if each.enabled else "off", each.text] for number, each in enumerate(found, 1))
+    print_table(["#", "state", "text"], rows, empty="There are none. `postroom rules directions add TEXT` adds one.")
+
+
+@directions.command("add")
+def add_direction(text: Annotated[str, typer.Argument(help="What the model should heed.")]) -> None:
+    """Add a direction at the end."""
+    _write(lambda tx, who, now: store.add_direction(tx, text, who, now))
+    console.print("Added.")
+
+
+@directions.command("edit")
+def edit_direction(number: NumberArgument, text: Annotated[str, typer.Argument(help="What it says now.")]) -> None:
+    """Put another text in a direction's place."""
+    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, text=text))
+    console.print("Changed.")
+
+
+@directions.command("remove")
+def remove_direction(number: NumberArgument) -> None:
+    """Remove a direction. The numbers of those after it change."""
+    _write(lambda tx, who, now: store.remove_direction(tx, store.get_direction(tx, number), who, now))
+    console.print("Removed.")
+
+
+@directions.command("enable")
+def enable_direction(number: NumberArgument) -> None:
+    """Switch a direction on."""
+    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, enabled=True))
+    console.print("It is on.")
+
+
+@directions.command("disable")
+def disable_direction(number: NumberArgument) -> None:
+    """Switch a direction off, and keep it."""
+    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, enabled=False))
+    console.print("It is off.")
+
+
+@guidance.command("list")
+def list_guidance(json: JsonOption = False) -> None:
+    """List the guidance for all scopes."""
+    found, addresses = _read(lambda tx: (store.list_model_rules(tx), _addresses(tx)))
+    if json:
+        print_json([{**_fields(rule), "scope": _shown(rule.scope, addresses)} for rule in found])
+        return
+    rows = ([rule.name, _shown(rule.scope, addresses), "on" if rule.enabled else "off", rule.text] for rule in found)
+    print_table(
+        ["name", "scope", "state", "text"],
+        rows,
+        empty="There is none. `postroom rules guidance add NAME TEXT --scope domain:D` adds some.",
+    )
+
+
+@guidance.command("add")
+def add_guidance(
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    text: Annotated[str, typer.Argument(help="What the model should heed.")],
+    scope: ScopeOption = None,
+) -> None:
+    """Add guidance for mail of a scope."""
+    wanted = parse_scope(scope, "--scope") if scope is not None else Scope()
+    _write(lambda tx, who, now: store.add_model_rule(tx, name, wanted, text, who, now))
+    console.print(f"Added {name}.", markup=False)
+
+
+@guidance.command("edit")
+def edit_guidance(
+    name: NameArgument,
+    text: Annotated[str | None, typer.Option("--text", help="What it says now.")] = None,
+    rename: Annotated[str | None, typer.Option("--name", help="Give it another name.")] = None,
+    scope: ScopeOption = None,
+) -> None:
+    """Change the text, the name or the scope."""
+    given = {"text": text, "name": rename, "scope": None if scope is None else parse_scope(scope, "--scope")}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise BadInput("guidance", "give --text, --name or --scope")
+    _change(name, changes)
+    console.print("Changed.")
+
+
+@guidance.command("remove")
+def remove_guidance(name: NameArgument) -> None:
+    """Remove guidance."""
+    _write(lambda tx, who, now: store.remove_model_rule(tx, store.get_model_rule(tx, name), who, now))
+    console.print(f"Removed {name}.", markup=False)
+
+
+@guidance.command("enable")
+def enable_guidance(name: NameArgument) -> None:
+    """Switch guidance on."""
+    _change(name, {"enabled": True})
+    console.print("It is on.")
+
+
+@guidance.command("disable")
+def disable_guidance(name: NameArgument) -> None:
+    """Switch guidance off, and keep it."""
+    _change(name, {"enabled": False})
+    console.print("It is off.")
+
+
+@guidance.command("for")
+def guidance_for_sender(
+    sender: Annotated[str, typer.Argument(help="A sender's address.")],
+    account: Annotated[str | None, typer.Option("--account", help="Mail to this account.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show all that the model is told when mail of this sender comes."""
+
+    def read(tx: Tx) -> Guidance:
+        return guidance_for(tx, None if account is None else get_account(tx, account).id, sender)
+
+    found = _read(read)
+    if json:
+        print_json(found)
+        return
+    for text in found.directions:
+        console.print(f"- {text}", markup=False)
+    for rule in found.rules:
+        console.print(f"- {rule.text} ({rule.name})", markup=False)
+    for name in found.left_out:
+        console.print(f"There is no room for {name}.", markup=False)
+    if not (found.directions or found.rules):
+        console.print("Nothing.")
+
+
+def _change(name: str, changes: dict[str, Any]) -> None:
+    _write(lambda tx, who, now: store.change_model_rule(tx, store.get_model_rule(tx, name), changes, who, now))
+
+
+def _read(read: Callable[[Tx], Any]) -> Any:
+    async def run(app: App) -> Any:
+        return await app.database.read(read)
+
+    return with_app(run)
+
+
+def _write(change: Callable[..., Any]) -> None:
+    async def run(app: App) -> None:
+        await app.database.write(lambda tx: change(tx, Actor.of(me()), app.clock.now()))
+
+    with_app(run)
+
+
+def _addresses(tx: Tx) -> dict[str, str]:
+    return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
+
+
+def _shown(scope: Scope, addresses: dict[str, str]) -> str:
+    return str(Scope(scope.kind, addresses.get(scope.ref, scope.ref)) if scope.kind is ScopeKind.ACCOUNT else scope)
+
+
+def _fields(rule: store.StoredModelRule) -> dict[str, Any]:
+    return {"id": rule.id, "name": rule.name, "text": rule.text, "enabled": rule.enabled}

@@ -1,0 +1,277 @@
+"""`postroom rules`: rules that act on mail, without a model. The first that matches a message decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from postroom.accounts.store import list_accounts
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.cli import rule_files, rule_guidance, rule_trying
+from postroom.cli.output import DryRunOption, JsonOption, console, print_json, print_table
+from postroom.cli.rule_options import RuleOptions, takes_rule_options
+from postroom.cli.session import me, with_app
+from postroom.db import Tx
+from postroom.domain.errors import BadInput
+from postroom.triage.rules import store
+from postroom.triage.rules.files import FileFormat, as_written, parse_text, read_file, written
+from postroom.triage.rules.model import RuleDraft, ScopeKind, parse_draft, parse_name
+from postroom.triage.rules.rows import StoredRule
+from postroom.triage.rules.wishes import described
+
+app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
+app.command("try")(rule_trying.try_)
+app.command("import")(rule_files.import_)
+app.command("export")(rule_files.export)
+app.add_typer(rule_guidance.directions, name="directions")
+app.add_typer(rule_guidance.guidance, name="guidance")
+
+NameArgument = Annotated[str, typer.Argument(help="The rule's name, or its id.")]
+FileOption = Annotated[
+    Path | None, typer.Option("--file", help="A TOML or YAML file with this one rule, instead of options.")
+]
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """List the rules in the order in which they are tried."""
+
+    async def run(app: App) -> list[StoredRule]:
+        return await app.database.read(_readable)
+
+    rules = with_app(run)
+    if json:
+        print_json([as_json(rule) for rule in rules])
+        return
+    rows = ([rule.name, rule.priority, rule.scope, _does(rule), _state(rule)] for rule in rules)
+    print_table(
+        ["name", "priority", "scope", "does", "state"],
+        rows,
+        empty="There are no rules. `postroom rules add NAME --from ADDRESS --do archive` adds one.",
+    )
+
+
+@app.command()
+def show(name: NameArgument, json: JsonOption = False) -> None:
+    """Show a rule as it would stand in a file."""
+
+    async def run(app: App) -> StoredRule:
+        return await app.database.read(lambda tx: _named(tx, name))
+
+    rule = with_app(run)
+    if json:
+        print_json(as_json(rule))
+        return
+    _print_rule(rule)
+
+
+@app.command()
+@takes_rule_options
+def add(
+    name: Annotated[str | None, typer.Argument(help="What to call it; not needed with --file.")] = None,
+    *,
+    file: FileOption = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Keep it switched off for now.")] = False,
+    dry_run: DryRunOption = False,
+    options: RuleOptions,
+) -> None:
+    """Add a rule. Try it before: `postroom rules try` takes the same options."""
+    draft = draft_from(name, file, options)
+    if disabled:
+        draft = replace(draft, enabled=False)
+
+    async def run(app: App) -> None:
+        if dry_run:
+            await app.database.read(lambda tx: store.resolved_scope(tx, draft))
+        else:
+            await app.database.write(lambda tx: store.add_rule(tx, draft, Actor.of(me()), app.clock.now()))
+
+    with_app(run)
+    if dry_run:
+        console.print(written([draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="")
+    console.print(f"{'Would add' if dry_run else 'Added'} {draft.name}.", markup=False)
+
+
+@app.command()
+@takes_rule_options
+def edit(
+    name: NameArgument,
+    *,
+    rename: Annotated[str | None, typer.Option("--name", help="Give it another name.")] = None,
+    file: FileOption = None,
+    dry_run: DryRunOption = False,
+    options: RuleOptions,
+) -> None:
+    """Change a rule: what the options speak of, all of it from a file, or by hand in $EDITOR.
+
+    Options about the message take the place of the whole condition.
+    """
+
+    async def read(app: App) -> StoredRule:
+        return await app.database.read(lambda tx: _named(tx, name))
+
+    before = with_app(read)
+    draft = _edited(before, rename, file, options)
+    if draft is None or draft == before.draft:
+        console.print("Nothing was changed.")
+        return
+
+    async def write(app: App) -> StoredRule:
+        def change(tx: Tx) -> StoredRule:
+            current = store.get_rule(tx, before.id)
+            return store.edit_rule(tx, replace(current, updated_at=before.updated_at), draft, who, app.clock.now())
+
+        who = Actor.of(me())
+        if dry_run:
+            return before
+        return _with_address(await app.database.write(change), await app.database.read(_addresses))
+
+    after = with_app(write)
+    if dry_run:
+        console.print(written([draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="")
+        console.print("Nothing was changed (--dry-run).")
+        return
+    _print_rule(after)
+
+
+@app.command()
+def remove(name: NameArgument, dry_run: DryRunOption = False) -> None:
+    """Remove a rule. What it did stays done, and can be undone."""
+    rule = _change(name, store.remove_rule, dry_run=dry_run)
+    console.print(f"{'Would remove' if dry_run else 'Removed'} {rule.name}.", markup=False)
+
+
+@app.command()
+def enable(name: NameArgument, dry_run: DryRunOption = False) -> None:
+    """Switch a rule on."""
+    rule = _change(name, store.enable_rule, dry_run=dry_run)
+    console.print(f"{rule.name} {'would be' if dry_run else 'is'} enabled.", markup=False)
+
+
+@app.command()
+def disable(name: NameArgument, dry_run: DryRunOption = False) -> None:
+    """Switch a rule off, and keep it."""
+    rule = _change(name, lambda tx, rule, who, now: store.disable_rule(tx, rule, None, who, now), dry_run=dry_run)
+    console.print(f"{rule.name} {'would be' if dry_run else 'is'} disabled.", markup=False)
+
+
+def draft_from(name: str | None, file: Path | None, options: RuleOptions) -> RuleDraft:
+    """The rule that a command was given, from options or from a file."""
+    given = options.given()
+    if file is not None:
+        if given:
+            raise BadInput("--file", "holds the whole rule; give either it or options")
+        drafts = [draft for draft in read_file(file) if name is None or draft.name.lower() == name.lower()]
+        if len(drafts) != 1:
+            hint = "name one of them" if drafts else f"none named {name!r}" if name else "none"
+            raise BadInput("--file", f"{file} holds {len(drafts)} rules; {hint}")
+        return drafts[0]
+    if "condition" not in given:
+        raise BadInput("rule", "needs something to ask of a message, such as --from, --domain or --subject; see --help")
+    if "actions" not in given:
+        raise BadInput("rule", "needs something to do, such as --do archive or --do apply_label=Receipts")
+    return parse_draft({"name": parse_name(name or "", "name"), **given})
+
+
+def as_json(rule: StoredRule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "name": rule.name,
+        "scope": str(rule.scope),
+        "priority": rule.priority,
+        "condition": None if rule.draft is None else dict(rule.draft.condition),
+        "actions": None if rule.draft is None else [wanted.to_json() for wanted in rule.draft.actions],
+        "unattended": rule.unattended,
+        "enabled": rule.enabled,
+        "disabled_reason": rule.disabled_reason,
+        "problem": rule.problem,
+        "created_at": rule.created_at,
+        "updated_at": rule.updated_at,
+    }
+
+
+def _change(name: str, change: Callable[..., Any], *, dry_run: bool) -> StoredRule:
+    async def run(app: App) -> StoredRule:
+        def transaction(tx: Tx) -> StoredRule:
+            rule = store.get_rule(tx, name)
+            if not dry_run:
+                change(tx, rule, Actor.of(me()), app.clock.now())
+            return rule
+
+        return await (app.database.read if dry_run else app.database.write)(transaction)
+
+    return with_app(run)
+
+
+def _edited(before: StoredRule, rename: str | None, file: Path | None, options: RuleOptions) -> RuleDraft | None:
+    given = options.given()
+    if rename is not None:
+        given["name"] = rename
+    if file is not None:
+        return replace(draft_from(None, file, options), name=parse_name(rename or before.name))
+    if before.draft is None:
+        raise BadInput(f"rule {before.name}", f"{before.problem}. Give a whole one with --file, or remove it")
+    if given:
+        return parse_draft({**as_written(before.draft), **given})
+    return _by_hand(before.draft)
+
+
+def _by_hand(draft: RuleDraft) -> RuleDraft | None:
+    """In the person's editor; None if it was left as it was."""
+    text = click.edit(written([draft], FileFormat.TOML), extension=".toml")
+    if text is None:
+        return None
+    drafts = parse_text(text, FileFormat.TOML)
+    if len(drafts) != 1:
+        raise BadInput("rule", "is one rule; use `postroom rules import` for several")
+    return drafts[0]
+
+
+def _readable(tx: Tx) -> list[StoredRule]:
+    addresses = _addresses(tx)
+    return [_with_address(rule, addresses) for rule in store.list_rules(tx)]
+
+
+def _named(tx: Tx, name: str) -> StoredRule:
+    return _with_address(store.get_rule(tx, name), _addresses(tx))
+
+
+def _addresses(tx: Tx) -> dict[str, str]:
+    return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
+
+
+def _with_address(rule: StoredRule, addresses: dict[str, str]) -> StoredRule:
+    """People name accounts by their address."""
+    if rule.draft is None or rule.scope.kind is not ScopeKind.ACCOUNT:
+        return rule
+    draft = rule.draft.with_scope(addresses.get(rule.scope.ref, rule.scope.ref))
+    return replace(rule, draft=draft, scope=draft.scope)
+
+
+def _does(rule: StoredRule) -> str:
+    if rule.draft is None:
+        return "?"
+    return ", ".join(map(described, rule.draft.actions)) + (" (unattended)" if rule.unattended else "")
+
+
+def _state(rule: StoredRule) -> str:
+    if rule.enabled:
+        return "on" if rule.problem is None else f"broken: {rule.problem}"
+    return f"off: {rule.disabled_reason}" if rule.disabled_reason else "off"
+
+
+def _print_rule(rule: StoredRule) -> None:
+    if rule.draft is None:
+        console.print(f"{rule.name} cannot be used. {rule.problem}", markup=False, soft_wrap=True)
+        return
+    console.print(written([rule.draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="", soft_wrap=True)
+    if rule.disabled_reason:
+        console.print(
+            f"It is off: {rule.disabled_reason}. `postroom rules enable` switches it on.", markup=False, soft_wrap=True
+        )

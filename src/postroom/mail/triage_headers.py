@@ -1,0 +1,108 @@
+"""The headers of a message that rules and the model may look at: all that its sender wrote, within bounds.
+
+What servers add on the way (`Received`, signatures, seals) says how the mail travelled, fills most of a header block,
+and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from postroom.mail.addresses import Address, parse_addresses
+from postroom.mail.encoded_words import decode_words
+from postroom.mail.headers import Headers, one_line
+
+MOST_BYTES = 16_000
+"""Of all names and values together."""
+LONGEST_HEADER = 2_000
+MOST_HEADERS = 100
+_VALUES_READ = 20
+
+_FIRST = (
+    "from",
+    "to",
+    "cc",
+    "reply-to",
+    "message-id",
+    "in-reply-to",
+    "list-id",
+    "list-unsubscribe",
+    "precedence",
+    "auto-submitted",
+    "authentication-results",
+)
+"""What triage cannot do without: no flood of other headers pushes these out."""
+_OF_ADDRESSES = frozenset({"from", "to", "cc", "reply-to", "sender", "bcc", "resent-from", "resent-to"})
+_TOPMOST_ONLY = frozenset({"authentication-results"})
+"""Our own server writes its verdict on top; one further down came with the mail and may be forged."""
+_NOISE = frozenset(
+    {
+        "received",
+        "received-spf",
+        "return-path",
+        "delivered-to",
+        "x-received",
+        "x-original-authentication-results",
+        "dkim-signature",
+        "domainkey-signature",
+        "x-google-dkim-signature",
+        "x-gm-message-state",
+        "x-google-smtp-source",
+        "x-gm-gg",
+        "content-transfer-encoding",
+        "mime-version",
+        "references",
+        "autocrypt",
+        "face",
+        "x-face",
+    }
+)
+_NOISY_STARTS = ("arc-", "x-ms-exchange-", "x-microsoft-", "x-forefront-", "x-proofpoint-")
+
+
+def triage_headers(headers: Headers) -> dict[str, str]:
+    """By lowercase name, as text for people; of a header that stands several times, its values with commas between."""
+    kept: dict[str, str] = {}
+    left = MOST_BYTES
+    for name in _in_order(headers):
+        text = _text(headers, name)
+        left -= len(name) + len(text.encode("utf-8", "replace"))
+        if left < 0 or len(kept) == MOST_HEADERS:
+            break
+        kept[name] = text
+    return kept
+
+
+def _in_order(headers: Headers) -> Iterator[str]:
+    yield from (name for name in _FIRST if name in headers)
+    seen = {*_FIRST, *_NOISE}
+    for name, _ in headers:
+        lowered = name.lower()
+        if lowered not in seen and not lowered.startswith(_NOISY_STARTS):
+            seen.add(lowered)
+            yield lowered
+
+
+def _text(headers: Headers, name: str) -> str:
+    values = headers.get_all(name)[: 1 if name in _TOPMOST_ONLY else _VALUES_READ]
+    if name in _OF_ADDRESSES and (addresses := parse_addresses(*values)):
+        return _addresses_text(addresses)
+    text = ", ".join(shown for value in values if (shown := one_line(decode_words(value[: 4 * LONGEST_HEADER]))))
+    return text[:LONGEST_HEADER]
+
+
+def _addresses_text(addresses: tuple[Address, ...]) -> str:
+    """Whole addresses, as many as there is room for, so that reading them again finds the same ones."""
+    text = ""
+    for address in addresses:
+        longer = f"{text}, {_written(address)}" if text else _written(address)
+        if len(longer) > LONGEST_HEADER:
+            break
+        text = longer
+    return text
+
+
+def _written(address: Address) -> str:
+    """A name is quoted: one that was encoded may hold commas and addresses of its own."""
+    name = address.display_name.replace("\\", "").replace('"', "")
+    return f'"{name}" <{address.address}>' if name else address.address

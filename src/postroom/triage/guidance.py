@@ -1,0 +1,92 @@
+"""What the owner tells the model: directions for all mail, and model rules for mail of a scope. Words, not conditions.
+
+Both are the owner's; nothing that a message says can add to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, and_, func, or_, select
+
+from postroom.db import Tx
+from postroom.db.tables.triage import directions, model_rules
+from postroom.mail.addresses import canonical_address
+from postroom.triage.rules.model import Scope, ScopeKind
+
+MOST_DIRECTIONS = 50
+MOST_MODEL_RULES = 50
+MOST_GUIDANCE_BYTES = 12_000
+"""Of all texts together, as UTF-8: what one prompt has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRule:
+    id: str
+    name: str
+    scope: Scope
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    directions: tuple[str, ...] = ()
+    rules: tuple[ModelRule, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Names of model rules, or `direction N`, for which there was no room."""
+
+
+def guidance_for(tx: Tx, account_id: str | None, sender: str) -> Guidance:
+    """Everything enabled that concerns this sender's mail to this account; the narrowest rules come first."""
+    query = select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
+    return within_bounds([str(row.text) for row in tx.execute(query)], _rules_for(tx, account_id, sender))
+
+
+def within_bounds(told: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
+    room = MOST_GUIDANCE_BYTES
+    kept: list[str] = []
+    kept_rules: list[ModelRule] = []
+    left_out: list[str] = []
+    for number, text in enumerate(told, 1):
+        room -= (size := len(text.encode("utf-8", "replace")))
+        if room < 0 or len(kept) == MOST_DIRECTIONS:
+            room += size
+            left_out.append(f"direction {number}")
+        else:
+            kept.append(text)
+    for rule in rules:
+        room -= (size := len(rule.text.encode("utf-8", "replace")) + len(rule.name.encode("utf-8", "replace")))
+        if room < 0 or len(kept_rules) == MOST_MODEL_RULES:
+            room += size
+            left_out.append(rule.name)
+        else:
+            kept_rules.append(rule)
+    return Guidance(tuple(kept), tuple(kept_rules), tuple(left_out))
+
+
+def _rules_for(tx: Tx, account_id: str | None, sender: str) -> list[ModelRule]:
+    """Capitals make no difference, neither in the sender nor in what stands in the table."""
+    address = canonical_address(sender)
+    scopes = [Scope(ScopeKind.SENDER, address)]
+    scopes += [Scope(ScopeKind.DOMAIN, domain) for domain in _domains(address)]
+    scopes += [Scope(ScopeKind.ACCOUNT, account_id)] if account_id is not None else []
+    order = [*scopes, Scope()]
+    table = model_rules.c
+    mine = or_(*(and_(table.scope == scope.kind, func.lower(table.scope_ref) == scope.ref) for scope in order))
+    rows = tx.execute(select(model_rules).where(table.enabled, mine).order_by(table.id))
+    found = {row.id: _model_rule(row) for row in rows}
+    return sorted(found.values(), key=lambda rule: (order.index(rule.scope), rule.id))
+
+
+def _model_rule(row: Row[Any]) -> ModelRule:
+    return ModelRule(row.id, row.name, Scope(ScopeKind(row.scope), row.scope_ref.lower()), row.text)
+
+
+def _domains(address: str) -> Iterator[str]:
+    """The sender's domain and those above it."""
+    domain = address.rpartition("@")[2] if "@" in address else ""
+    while domain:
+        yield domain
+        domain = domain.partition(".")[2]

@@ -1,0 +1,158 @@
+"""Rules in a file that can be kept under version control: TOML, YAML or JSON, read strictly and written for people.
+
+[[rules]]
+name = "Receipts"
+condition = { sender_domain = "shop.example", subject_contains = ["receipt", "invoice"] }
+actions = ["apply_label=Receipts", "archive"]
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import yaml
+
+from postroom.domain.errors import BadInput
+from postroom.triage.rules.model import DEFAULT_PRIORITY, MOST_RULES, RuleDraft, Scope, parse_draft
+from postroom.triage.rules.wishes import short_form
+
+LARGEST_FILE = 4 << 20
+_WIDTH = 100
+_HEADING = "# Rules of Postroom. The first that matches a message decides; lower priorities are tried first.\n\n"
+
+
+class FileFormat(StrEnum):
+    TOML = "toml"
+    YAML = "yaml"
+    JSON = "json"
+
+
+def format_of(path: Path) -> FileFormat:
+    match path.suffix.lower():
+        case ".toml":
+            return FileFormat.TOML
+        case ".yaml" | ".yml":
+            return FileFormat.YAML
+        case ".json":
+            return FileFormat.JSON
+        case suffix:
+            raise BadInput("file", f"{path.name} ends with {suffix or 'nothing'}; it has to end with .toml or .yaml")
+
+
+def read_file(path: Path) -> list[RuleDraft]:
+    """All rules of a file, or BadInput with the place of the first fault."""
+    format = format_of(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise BadInput("file", f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > LARGEST_FILE:
+        raise BadInput("file", f"{path} is larger than {LARGEST_FILE >> 20} MB")
+    return parse_text(content, format, str(path))
+
+
+def parse_text(content: bytes | str, format: FileFormat, name: str = "the text") -> list[RuleDraft]:
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        data = _LOADERS[format](text)
+    except UnicodeDecodeError:
+        raise BadInput("file", f"{name} is not UTF-8") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadInput("file", f"{name} is not {format.upper()}: {_said(error)}") from None
+    return parse_document(data)
+
+
+def parse_document(data: object) -> list[RuleDraft]:
+    if not isinstance(data, Mapping) or set(data) != {"rules"} or not isinstance(data["rules"], list):
+        raise BadInput("file", "holds one list, `rules`, and nothing else")
+    if len(data["rules"]) > MOST_RULES:
+        raise BadInput("rules", f"are {len(data['rules']):,}; {MOST_RULES:,} is the most")
+    drafts = [parse_draft(each, f"rules[{number}]") for number, each in enumerate(data["rules"])]
+    seen: dict[str, int] = {}
+    for number, draft in enumerate(drafts):
+        if (first := seen.setdefault(draft.name.lower(), number)) != number:
+            raise BadInput(f"rules[{number}] ({draft.name}).name", f"is that of rules[{first}] too")
+    return drafts
+
+
+def written(drafts: Iterable[RuleDraft], format: FileFormat) -> str:
+    """The text of a file with these rules; reading it gives them back."""
+    rules = [as_written(draft) for draft in drafts]
+    match format:
+        case FileFormat.TOML:
+            return _HEADING + ("\n".join(map(_toml_rule, rules)) if rules else "rules = []\n")
+        case FileFormat.YAML:
+            text = yaml.safe_dump({"rules": rules}, sort_keys=False, allow_unicode=True, width=_WIDTH)
+            return _HEADING + str(text)
+        case FileFormat.JSON:
+            return json.dumps({"rules": rules}, ensure_ascii=False, indent=2) + "\n"
+
+
+def as_written(draft: RuleDraft) -> dict[str, Any]:
+    """As a person would write it: what is as always is left out."""
+    found: dict[str, Any] = {"name": draft.name}
+    if draft.scope != Scope():
+        found["scope"] = str(draft.scope)
+    if draft.priority != DEFAULT_PRIORITY:
+        found["priority"] = draft.priority
+    found["condition"] = dict(draft.condition)
+    found["actions"] = [short_form(wanted) for wanted in draft.actions]
+    if draft.unattended:
+        found["unattended"] = True
+    if not draft.enabled:
+        found["enabled"] = False
+    return found
+
+
+def _toml_rule(rule: Mapping[str, Any]) -> str:
+    return "[[rules]]\n" + "".join(f"{name} = {_inline(value)}\n" for name, value in rule.items())
+
+
+def _inline(value: object, indent: int = 0) -> str:
+    """A value on one line; a list that would be too long for it, an entry a line."""
+    match value:
+        case Mapping():
+            return "{ " + ", ".join(f"{key} = {_inline(each, indent)}" for key, each in value.items()) + " }"
+        case list():
+            return _inline_list(value, indent)
+        case _:
+            return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
+
+
+def _inline_list(values: Sequence[object], indent: int) -> str:
+    line = "[" + ", ".join(_inline(value, indent) for value in values) + "]"
+    if len(line) <= _WIDTH - 4 * indent and "\n" not in line:
+        return line
+    inner = "    " * (indent + 1)
+    return "[\n" + "".join(f"{inner}{_inline(value, indent + 1)},\n" for value in values) + "    " * indent + "]"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML with its plain types only, in which no key stands twice: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_LOADERS: Mapping[FileFormat, Callable[[str], object]] = {
+    FileFormat.TOML: tomllib.loads,
+    FileFormat.YAML: lambda text: yaml.load(text, _StrictLoader),  # noqa: S506 (a safe loader, made stricter)
+    FileFormat.JSON: json.loads,
+}
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or "it is nested too deep"

@@ -1,0 +1,196 @@
+"""Every action and its undo against the stand-in: afterwards the labels are those of before, whatever they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from postroom.accounts.labels import labels_of
+from postroom.db.tables.actions import action_links
+from postroom.db.tables.queue import job_steps
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.errors import BadInput
+from postroom.gmail.sim import scopes
+from tests.support.action_scene import Scene, rows_of
+from tests.support.gmail_client import FixedToken, client_of
+
+REVERSIBLE: list[tuple[str, dict[str, Any]]] = [
+    ("archive", {}),
+    ("apply_label", {"label": "Receipts"}),
+    ("apply_label", {"label": "INBOX"}),
+    ("remove_label", {"label": "Label_7"}),
+    ("remove_label", {"label": "Nowhere"}),
+    ("mark_read", {}),
+    ("mark_unread", {}),
+    ("star", {}),
+    ("unstar", {}),
+    ("trash", {}),
+    ("restore", {}),
+    ("snooze", {"amount": 2, "units": "hours"}),
+]
+LABELS = ["INBOX", "UNREAD", "STARRED", "IMPORTANT", "TRASH", "SPAM", "Label_7", "Label_8", "CATEGORY_UPDATES"]
+CASES = st.lists(
+    st.tuples(st.sampled_from(REVERSIBLE), st.frozensets(st.sampled_from(LABELS))), min_size=8, max_size=14
+)
+DONE: list[tuple[str, dict[str, str], set[str], set[str] | None]] = [
+    ("archive", {}, {"INBOX", "UNREAD"}, {"UNREAD"}),
+    ("apply_label", {"label": "receipts"}, {"INBOX"}, {"INBOX", "Label_7"}),
+    ("apply_label", {"label": "Label_8"}, {"INBOX"}, {"INBOX", "Label_8"}),
+    ("remove_label", {"label": "Receipts"}, {"INBOX", "Label_7"}, {"INBOX"}),
+    ("mark_read", {}, {"INBOX", "UNREAD"}, {"INBOX"}),
+    ("mark_unread", {}, {"INBOX"}, {"INBOX", "UNREAD"}),
+    ("star", {}, {"INBOX"}, {"INBOX", "STARRED"}),
+    ("unstar", {}, {"INBOX", "STARRED"}, {"INBOX"}),
+    ("trash", {}, {"INBOX", "UNREAD"}, {"UNREAD", "TRASH"}),
+    ("restore", {}, {"TRASH", "UNREAD"}, {"UNREAD"}),
+    ("delete", {}, {"INBOX"}, None),
+]
+
+
+@pytest.mark.req("JB-12")
+async def test_each_action_does_what_it_says(scene: Scene) -> None:
+    for name, parameters, before, after in DONE:
+        gmail_id, action = await scene.do(name, *before, **parameters)
+        assert (action.status, action.error) == (S.COMPLETED, None), name
+        assert scene.labels(gmail_id) == after, name
+        assert action.pre_image is not None
+        assert action.pre_image["labels"] == sorted(before), name
+    steps = [step.name for step in await rows_of(scene.database, job_steps)]
+    assert sorted(steps) == sorted(["pre_image", "execute"] * len(DONE))
+
+
+@pytest.mark.req("JB-12", "JB-15")
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(cases=CASES)
+async def test_after_the_undo_the_labels_are_those_of_before(scene: Scene, cases: list[Any]) -> None:
+    told: list[tuple[str, str, frozenset[str], str]] = []
+    for (name, parameters), labels in cases:
+        gmail_id, _ = await scene.message(*labels)
+        told.append((gmail_id, await scene.want(gmail_id, name, **parameters), labels, name))
+    await scene.work()
+    for _, action_id, _, name in told:
+        action = await scene.action(action_id)
+        assert action.status is S.COMPLETED, (name, action.error)
+        if not (action.undo_hint or {}).get("nothing_changed"):
+            await scene.ask_to_undo(action_id)
+    await scene.work()
+    for gmail_id, action_id, labels, name in told:
+        assert scene.labels(gmail_id) == labels, (name, (await scene.action(action_id)).undo_hint)
+
+
+async def test_what_changed_nothing_has_nothing_to_undo(scene: Scene) -> None:
+    gmail_id, action = await scene.do("archive", "UNREAD")
+    assert action.undo_hint == {
+        "action": "archive",
+        "inverse_action": "none",
+        "inverse_parameters": {},
+        "irreversible": False,
+        "nothing_changed": True,
+    }
+    with pytest.raises(BadInput, match="it changed nothing"):
+        await scene.undo(action.id)
+    assert scene.labels(gmail_id) == {"UNREAD"}
+
+
+@pytest.mark.req("JB-15")
+async def test_an_undo_takes_back_only_what_its_action_changed(scene: Scene) -> None:
+    gmail_id, action = await scene.do("archive", "INBOX", "UNREAD")
+    assert action.undo_hint is not None
+    assert (action.undo_hint["inverse_action"], action.undo_hint["inverse_parameters"]) == (
+        "apply_label",
+        {"label": "INBOX"},
+    )
+    await scene.client.modify_message(gmail_id, add=["Label_8"], remove=["UNREAD"])
+    undone = await scene.undo(action.id)
+    assert undone.status is S.COMPLETED
+    assert scene.labels(gmail_id) == {"INBOX", "Label_8"}
+
+
+async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of_something_else(scene: Scene) -> None:
+    gmail_id, action = await scene.do("archive", "INBOX")
+    await scene.client.trash_message(gmail_id)
+    assert (await scene.undo(action.id)).status is S.COMPLETED
+    assert scene.labels(gmail_id) == {"TRASH"}
+
+
+async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Scene) -> None:
+    gmail_id, action = await scene.do("trash", "INBOX")
+    await scene.client.untrash_message(gmail_id)
+    assert (await scene.undo(action.id)).status is S.COMPLETED
+    assert scene.labels(gmail_id) == frozenset(), "out of the trash, and archived by its owner"
+
+
+@pytest.mark.req("JB-15")
+async def test_an_action_is_undone_once(scene: Scene) -> None:
+    _, action = await scene.do("star", "INBOX")
+    undone = await scene.undo(action.id)
+    [link] = await rows_of(scene.database, action_links)
+    assert (link.cause_action_id, link.effect_action_id, link.relation_type) == (undone.id, action.id, "undo_of")
+    with pytest.raises(BadInput, match="undone already"):
+        await scene.undo(action.id)
+    with pytest.raises(BadInput, match="an undo itself"):
+        await scene.undo(undone.id)
+
+
+@pytest.mark.req("JB-15")
+async def test_what_is_gone_for_good_cannot_be_undone(scene: Scene) -> None:
+    _, action = await scene.do("delete", "INBOX")
+    assert action.undo_hint is not None
+    assert action.undo_hint["irreversible"] is True
+    with pytest.raises(BadInput, match="deleted for ever"):
+        await scene.undo(action.id)
+
+
+async def test_several_actions_on_one_message_are_undone_from_the_last_to_the_first(scene: Scene) -> None:
+    gmail_id, _ = await scene.message("INBOX")
+    ids = [await scene.want(gmail_id, name) for name in ("star", "unstar", "star", "archive", "trash", "restore")]
+    await scene.work()
+    assert [(await scene.action(each)).status for each in ids] == [S.COMPLETED] * 6
+    assert scene.labels(gmail_id) == {"STARRED"}
+    for each in reversed(ids):
+        await scene.ask_to_undo(each)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@pytest.mark.req("JB-12")
+async def test_delete_without_the_permission_says_which_one_is_missing(scene: Scene) -> None:
+    token = scene.sim.control.new_token(frozenset({scopes.MODIFY}))
+    async with client_of(scene.sim, credentials=FixedToken(token)) as client:
+        scene.client = client
+        gmail_id, action = await scene.do("delete", "INBOX")
+    assert action.status is S.FAILED
+    assert "https://mail.google.com/" in (action.error or "")
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+async def test_a_label_that_nobody_knows_is_made(scene: Scene) -> None:
+    gmail_id, _ = await scene.do("apply_label", "INBOX", label="Brand/New")
+    made = {label.name: label.id for label in await scene.client.list_labels()}["Brand/New"]
+    assert scene.labels(gmail_id) == {"INBOX", made}
+    again, _ = await scene.do("apply_label", "INBOX", label="brand/new")
+    assert scene.labels(again) == {"INBOX", made}
+
+
+async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_labels(scene: Scene) -> None:
+    await scene.do("apply_label", "INBOX", label="Receipts")
+    await scene.client.delete_label("Label_7")
+    gmail_id, _ = await scene.message("INBOX")
+    action_id = await scene.want(gmail_id, "apply_label", label="Receipts")
+    await scene.work()
+    action = await scene.action(action_id)
+    assert action.status is S.FAILED
+    assert "Label_7" in (action.error or "")
+    assert "Label_7" not in await known_labels(scene), "the labels were brought up to date"
+
+
+async def test_a_label_is_no_way_into_the_trash(scene: Scene) -> None:
+    gmail_id, action = await scene.do("apply_label", "INBOX", label="TRASH")
+    assert (action.status, scene.labels(gmail_id)) == (S.FAILED, {"INBOX"})
+
+
+async def known_labels(scene: Scene) -> set[str]:
+    return {label.label_id for label in await scene.database.read(lambda tx: labels_of(tx, scene.account.id))}

@@ -1,0 +1,229 @@
+"""Snoozed mail comes back: its wake-up stands before it is hidden, and neither haste nor change loses it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from postroom.actions import waking
+from postroom.actions.snoozes import SnoozeState
+from postroom.db.tables.actions import snoozes
+from postroom.db.tables.queue import job_steps, jobs
+from postroom.db.tables.switchboard import audit_log
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import new_id
+from postroom.gmail.sim.faults import Fault
+from tests.support.action_scene import ME, Scene, rows_of
+from tests.support.jobs import record_of
+
+TWO_HOURS = {"amount": 2, "units": "hours"}
+BROKEN = Fault(kind="error", code=503)
+
+
+async def label_id(scene: Scene) -> str:
+    return {label.name: label.id for label in await scene.client.list_labels()}["Postroom/Snoozed"]
+
+
+@pytest.mark.req("JB-13", "JB-7")
+async def test_a_snoozed_message_is_hidden_until_its_time(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
+    label, until = await label_id(scene), scene.clock.now() + timedelta(hours=2)
+    assert scene.labels(gmail_id) == {"UNREAD", label}
+    snooze = await scene.snooze(action.id)
+    assert (snooze.until, snooze.label_id, snooze.state) == (until, label, SnoozeState.WAITING)
+    wake = await record_of(scene.queue, snooze.job_id)
+    assert wake.key == f"unsnooze.gmail:{scene.account.id}:{action.id}"
+    assert wake.payload == {
+        "account_id": scene.account.id,
+        "message_id": action.message_id,
+        "action_id": action.id,
+        "snooze_label_id": label,
+    }
+    assert action.undo_hint == {
+        "action": "snooze",
+        "inverse_action": "unsnooze",
+        "inverse_parameters": {
+            "cancel_unsnooze_job_id": wake.id,
+            "add_labels": ["INBOX"],
+            "remove_labels": [label],
+        },
+        "irreversible": False,
+        "snooze_until": until.isoformat(),
+        "snooze_label": "Postroom/Snoozed",
+        "snooze_label_id": label,
+        "unsnooze_job_id": wake.id,
+    }
+    scene.clock.advance(2 * 3_600 - 1)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"UNREAD", label}
+    scene.clock.advance(1)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"UNREAD", "INBOX"}
+    assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
+
+
+@pytest.mark.req("JB-13")
+async def test_the_wake_up_stands_before_the_mail_is_hidden(scene: Scene) -> None:
+    fault = scene.fail("messages.modify", BROKEN)
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    assert (action.status, scene.labels(gmail_id)) == (S.EXECUTING, {"INBOX"})
+    wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
+    assert wake.not_before == scene.clock.now() + timedelta(hours=2)
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(60)
+    await scene.work()
+    assert (await scene.action(action.id)).status is S.COMPLETED
+    assert len(await rows_of(scene.database, snoozes)) == 1, "the second try found the wake-up of the first"
+
+
+async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene: Scene) -> None:
+    scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
+    gmail_id, _ = await scene.message("INBOX")
+    action_id = await scene.want(gmail_id, "snooze", amount=9, units="days")
+    for _ in range(20):
+        await scene.work()
+        scene.clock.advance(3_600)
+    assert (await scene.action(action_id)).status is S.FAILED
+    assert "INBOX" not in (scene.labels(gmail_id) or ())
+    scene.sim.control.clear_faults()
+    scene.clock.advance(9 * 86_400)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: Scene) -> None:
+    scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    assert action.status is S.FAILED
+    scene.sim.control.clear_faults()
+    await scene.client.modify_message(gmail_id, remove=["INBOX"])
+    scene.clock.advance(3 * 3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == frozenset(), "its owner archived it, and so it stays"
+
+
+async def test_a_time_in_the_past_wakes_at_once(scene: Scene) -> None:
+    gmail_id, _ = await scene.message("INBOX")
+    past = scene.clock.now() - timedelta(days=3)
+    action_id = await scene.want(gmail_id, "snooze", until=past.isoformat())
+    await scene.work()
+    scene.clock.advance(10)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    assert (await scene.snooze(action_id)).state is SnoozeState.WOKEN
+    assert (await scene.action(action_id)).status is S.COMPLETED
+
+
+async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: Scene) -> None:
+    fault = scene.fail("messages.modify", BROKEN)
+    gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="minutes")
+    scene.clock.advance(60)
+    await scene.work()
+    assert (await scene.snooze(action.id)).state is SnoozeState.WAITING
+    scene.sim.control.clear_faults(fault)
+    await scene.work_through()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
+
+
+@pytest.mark.req("JB-13")
+@pytest.mark.parametrize("case", ["deleted", "label taken off", "label gone", "in the inbox", "trashed"])
+async def test_waking_takes_things_as_they_are(scene: Scene, case: str) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    label, client = await label_id(scene), scene.client
+    match case:
+        case "deleted":
+            await client.delete_message(gmail_id)
+        case "label taken off":
+            await client.modify_message(gmail_id, remove=[label])
+        case "label gone":
+            await client.delete_label(label)
+        case "in the inbox":
+            await client.modify_message(gmail_id, add=["INBOX"])
+        case "trashed":
+            await client.trash_message(gmail_id)
+    scene.clock.advance(2 * 3_600)
+    await scene.work()
+    wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
+    assert (wake.state, (await scene.snooze(action.id)).state) == ("completed", SnoozeState.WOKEN)
+    assert scene.labels(gmail_id) == {"deleted": None, "trashed": {"TRASH"}}.get(case, {"INBOX"})
+
+
+async def test_the_label_of_the_settings_serves_where_the_job_names_none(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    job_id = (await scene.snooze(action.id)).job_id
+    payload = f'{{"account_id":"{scene.account.id}","action_id":"{action.id}"}}'
+    await scene.database.write(
+        lambda tx: tx.execute(jobs.update().where(jobs.c.id == job_id).values(payload_json=payload))
+    )
+    scene.clock.advance(2 * 3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@pytest.mark.req("JB-13")
+async def test_a_snooze_can_be_moved_and_ended(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    tomorrow = scene.clock.now() + timedelta(days=1)
+    await scene.database.write(lambda tx: waking.reschedule(tx, scene.queue, action.id, tomorrow, ME))
+    scene.clock.advance(3 * 3_600)
+    await scene.work()
+    assert "INBOX" not in (scene.labels(gmail_id) or ())
+    assert ((await scene.action(action.id)).undo_hint or {})["snooze_until"] == tomorrow.isoformat()
+    await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, ME))
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    audited = [row.action for row in await rows_of(scene.database, audit_log)]
+    assert audited[1:] == ["snooze.reschedule", "snooze.wake"]
+    with pytest.raises(BadInput, match="is over: woken"):
+        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, ME))
+    with pytest.raises(NotFound, match="not a snooze"):
+        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, new_id(), ME))
+
+
+@pytest.mark.req("JB-15")
+@pytest.mark.parametrize("when", ["waiting", "woken", "job pruned"])
+async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: Scene, when: str) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
+    job_id = (await scene.snooze(action.id)).job_id
+    if when == "woken":
+        scene.clock.advance(2 * 3_600)
+        await scene.work()
+    elif when == "job pruned":
+        await scene.database.write(lambda tx: tx.execute(jobs.delete().where(jobs.c.id == job_id)))
+    undone = await scene.undo(action.id)
+    assert undone.status is S.COMPLETED
+    assert scene.labels(gmail_id) == {"INBOX", "UNREAD"}
+    outcome = {"waiting": "canceled", "woken": "not_running", "job pruned": "job_not_found"}[when]
+    told = [step.result_json for step in await rows_of(scene.database, job_steps) if step.name == "cancel_unsnooze"]
+    assert told == [f'{{"outcome": "{outcome}"}}']
+    scene.clock.advance(5 * 3_600)
+    await scene.client.modify_message(gmail_id, remove=["INBOX"])
+    await scene.work()
+    assert scene.labels(gmail_id) == {"UNREAD"}, "nothing wakes it any more"
+
+
+async def test_two_snoozes_at_once_make_one_label(scene: Scene) -> None:
+    ids = [(await scene.message("INBOX"))[0] for _ in range(6)]
+    for gmail_id in ids:
+        await scene.want(gmail_id, "snooze", **TWO_HOURS)
+    await scene.work()
+    named = [label.id for label in await scene.client.list_labels() if label.name == "Postroom/Snoozed"]
+    assert len(named) == 1
+    assert all(scene.labels(each) == set(named) for each in ids)
+
+
+async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(scene: Scene) -> None:
+    scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    scene.clock.advance(3 * 3_600)
+    await scene.work()
+    scene.sim.control.clear_faults()
+    await scene.retry(action.id)
+    await scene.work()
+    assert "INBOX" not in (scene.labels(gmail_id) or ())
+    scene.clock.advance(2 * 3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}

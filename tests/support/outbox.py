@@ -1,0 +1,221 @@
+"""A mailbox from which mail is sent: the stand-in, an account, actions under way, and the job that sends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx2
+from sqlalchemy import insert, select, update
+
+from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.actions import store
+from postroom.actions.outbound import record
+from postroom.actions.outbound.loop_guard import ACTION_HEADER
+from postroom.actions.outbound.originals import Originals
+from postroom.actions.outbound.prepare import SEND, outbound_job
+from postroom.actions.outbound.record import Outbound
+from postroom.actions.outbound.sending import Sender
+from postroom.actions.store import Action, NewAction
+from postroom.db import Database, Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
+from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
+from postroom.domain.clock import ManualClock
+from postroom.domain.ids import new_id
+from postroom.gmail.client import GmailClient, connected
+from postroom.gmail.limiter import limiter_for
+from postroom.gmail.ports import Lane
+from postroom.gmail.sim.server import Sim, running_sim
+from postroom.gmail.transport import TransportConfig
+from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.queue import Catalogue, JobQueue, JobState, NewJob, Worker
+from postroom.queue.context import JobContext
+from postroom.queue.inspection import JobRecord
+from postroom.settings import WorkerSettings
+from tests.support.gmail_client import UNHURRIED, EagerClock, FixedToken
+from tests.support.jobs import claim, record_of
+from tests.support.reaper import Killed, MortalDatabase, MortalNetwork, Reaper
+from tests.support.sim_mail import OWNER, letter, mailbox
+
+CATALOGUE = Catalogue([SEND])
+REPLY: dict[str, Any] = {"body": "I am away until Monday."}
+FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the books."}
+
+
+class _Access:
+    """What `GmailAccess` is to the product."""
+
+    def __init__(self, sim: Sim, reaper: Reaper) -> None:
+        self._sim, self._reaper = sim, reaper
+
+    @asynccontextmanager
+    async def client(self, account: Account, lane: Lane) -> AsyncIterator[GmailClient]:
+        clock = EagerClock()
+        transport: httpx2.AsyncBaseTransport = MortalNetwork(self._reaper)
+        async with connected(
+            FixedToken(self._sim.token),
+            limiter_for(None, clock, tuning=UNHURRIED, dice=Random(1)),
+            clock,
+            config=TransportConfig(api_base=self._sim.url),
+            lane=lane,
+            http_transport=transport,
+        ) as client:
+            yield client
+
+
+class Outbox:
+    def __init__(self, database: Database, clock: ManualClock, sim: Sim, account: Account) -> None:
+        self.database, self.clock, self.sim, self.account = database, clock, sim, account
+        self.archive_root: Path | None = None
+        self._mails = 0
+
+    # What comes in, and what is wanted
+
+    async def receive(self, raw: bytes | None = None, labels: tuple[str, ...] = ("INBOX",)) -> str:
+        """A message arrives and is taken in; its id here."""
+        self._mails += 1
+        sender = f"Ann <ann{self._mails}@friends.example>"
+        raw = raw or letter(
+            f"Letter {self._mails}", sender=sender, headers={"Message-ID": f"<{self._mails}@f.example>"}
+        )
+        gmail_id = self.sim.control.deliver(raw, frozenset(labels))
+        thread_id = next(str(each["thread_id"]) for each in self.sim.control.truth() if each["id"] == gmail_id)
+        message_id, now = new_id(), self.clock.now()
+        row = {
+            "id": message_id,
+            "account_id": self.account.id,
+            "channel": "email",
+            "provider": "gmail",
+            "endpoint_identity": OWNER,
+            "external_event_id": gmail_id,
+            "external_thread_id": thread_id,
+            "idempotency_key": f"gmail:{OWNER}:{gmail_id}",
+            "sender_identity": "ann@friends.example",
+            "subject": parse_mail(raw).subject,
+            "labels": list(labels),
+            "ingestion_tier": "full",
+            "policy_tier": "default",
+            "observed_at": now,
+            "received_at": now,
+            "accepted_at": now,
+        }
+        await self.database.write(lambda tx: tx.execute(insert(messages).values(**row)) and None)
+        return message_id
+
+    async def want(self, kind: ActionType, parameters: Mapping[str, Any], message_id: str, **payload: Any) -> str:
+        """An action that its executor has just handed over; its id. `payload` is added to the job's own."""
+
+        def write(tx: Tx) -> str:
+            row = tx.execute(select(messages).where(messages.c.id == message_id)).one()
+            new = NewAction(
+                account_id=self.account.id,
+                gmail_id=row.external_event_id,
+                wanted=parse_action(kind, parameters),
+                origin=Origin.RULE,
+                wanted_by="rule Test",
+                message_id=message_id,
+                thread_id=row.external_thread_id,
+                status=ActionStatus.EXECUTING,
+            )
+            action_id = store.insert(tx, new, self.clock.now())
+            self.queue().add(tx, self._job(store.get(tx, action_id), payload))
+            return action_id
+
+        return await self.database.write(write)
+
+    async def reply_to(self, raw: bytes | None = None, **payload: Any) -> str:
+        return await self.want(ActionType.AUTO_REPLY, REPLY, await self.receive(raw), **payload)
+
+    async def forward(self, raw: bytes | None = None, **payload: Any) -> str:
+        return await self.want(ActionType.FORWARD, FORWARD, await self.receive(raw), **payload)
+
+    async def try_again(self, action_id: str) -> None:
+        """What a person's retry and then the executor do."""
+
+        def write(tx: Tx) -> None:
+            tx.execute(update(actions).where(actions.c.id == action_id).values(status=ActionStatus.EXECUTING))
+            self.queue().add(tx, self._job(store.get(tx, action_id), {}))
+
+        await self.database.write(write)
+
+    def _job(self, action: Action, payload: Mapping[str, Any]) -> NewJob:
+        job = outbound_job(
+            account_id=action.account_id,
+            action_id=action.id,
+            action_type=action.type,
+            message_id=action.message_id,
+            thread_id=action.thread_id,
+        )
+        return NewJob(job.type, {**job.payload, **payload}, key=job.key)
+
+    # Work
+
+    def queue(self, reaper: Reaper | None = None) -> JobQueue:
+        database = self.database if reaper is None else MortalDatabase(self.database, reaper)
+        return JobQueue(database, CATALOGUE, self.clock)
+
+    def sender(self, reaper: Reaper | None = None) -> Sender:
+        return Sender(_Access(self.sim, reaper or Reaper()), Originals(self.archive_root))
+
+    async def work(self, hours: int = 4) -> None:
+        """A worker serves until all is done, retries included, or for so many hours."""
+        for _ in range(hours * 3):
+            settings = WorkerSettings(concurrency=4, poll_s=30)
+            await Worker(self.queue(), {SEND.name: self.sender()}, settings, random=Random(0), until_idle=True).run()
+            if not await self._unfinished():
+                return
+            self.clock.advance(1_200)
+
+    async def _unfinished(self) -> bool:
+        query = select(jobs.c.id).where(jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING])).limit(1)
+        return await self.database.read(lambda tx: tx.execute(query).first() is not None)
+
+    async def die_at(self, point: int) -> bool:
+        """A worker takes the job and dies at this point; False if it lived."""
+        reaper = Reaper(strike_at=point)
+        while not (claimed := await claim(self.queue(), worker=new_id())):
+            self.clock.advance(600)
+        try:
+            await self.sender(reaper)(JobContext(self.queue(reaper), claimed[0]))
+        except Killed:
+            self.clock.advance(120)
+            return True
+        return False
+
+    # The truth
+
+    async def action(self, action_id: str) -> Action:
+        return await self.database.read(lambda tx: store.get(tx, action_id))
+
+    async def record(self, action_id: str) -> Outbound | None:
+        return await self.database.read(lambda tx: record.find(tx, action_id))
+
+    async def job(self, action_id: str) -> JobRecord:
+        key = f"{SEND.name}:{self.account.id}:{action_id}"
+        query = select(jobs.c.id).where(jobs.c.idempotency_key == key)
+        return await record_of(self.queue(), await self.database.read(lambda tx: tx.execute(query).scalar_one()))
+
+    def sent(self, action_id: str) -> list[ParsedMail]:
+        return self._with_label("SENT", action_id)
+
+    def drafts(self, action_id: str) -> list[ParsedMail]:
+        return self._with_label("DRAFT", action_id)
+
+    def _with_label(self, label: str, action_id: str) -> list[ParsedMail]:
+        """All mail with this label that bears the action's mark, however many there are."""
+        store = self.sim.control._box.store
+        mails = [store.raw(mail.id) for _, mail in store.walk(None, None, None) if label in mail.label_ids]
+        return [parse_mail(raw) for raw in mails if f"{ACTION_HEADER}: {action_id}".encode() in raw]
+
+
+@asynccontextmanager
+async def outbox(database: Database, clock: ManualClock) -> AsyncIterator[Outbox]:
+    async with running_sim(mailbox(3)) as sim:
+        new = NewAccount(OWNER, sim.url)
+        account = await database.write(lambda tx: add_account(tx, new, clock.now()))
+        yield Outbox(database, clock, sim, account)
