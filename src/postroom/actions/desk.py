@@ -54,9 +54,7 @@ def want(tx: Tx, queue: JobQueue, message: Row[*tuple[object, ...]], wanted: Wan
 
 def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
     """Try a failed action again."""
-    action = store.get(tx, action_id, lock=True)
-    if action.status is not S.FAILED:
-        raise BadInput("action", f"{action.id} is {action.status}; only what failed can be tried again")
+    action = require_failed(tx, action_id, lock=True)
     now = queue.clock.now()
     store.move(tx, action.id, S.FAILED, S.QUEUED, now, error=None)
     if action.type is ActionType.SNOOZE and action.origin is not Origin.UNDO:
@@ -68,9 +66,7 @@ def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
 
 def cancel(tx: Tx, queue: JobQueue, action_id: str, who: Actor, why: str = "called off") -> None:
     """Call off what has not begun."""
-    action = store.get(tx, action_id, lock=True)
-    if action.status not in (S.QUEUED, S.APPROVED_PENDING):
-        raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
+    action = require_not_begun(tx, action_id, lock=True)
     call_off(tx, queue, action, why)
     now = queue.clock.now()
     before = {"status": str(action.status)}
@@ -85,3 +81,17 @@ def call_off(tx: Tx, queue: JobQueue, action: Action, why: str) -> None:
     if action.origin is Origin.UNDO:
         links.unlink(tx, action.id)
     line.call_next(tx, queue, action, now)
+
+
+def require_failed(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
+    action = store.get(tx, action_id, lock=lock)
+    if action.status is not S.FAILED:
+        raise BadInput("action", f"{action.id} is {action.status}; only what failed can be tried again")
+    return action
+
+
+def require_not_begun(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
+    action = store.get(tx, action_id, lock=lock)
+    if action.status not in (S.QUEUED, S.APPROVED_PENDING):
+        raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
+    return action

@@ -15,6 +15,7 @@ import typer
 
 from postroom import settings
 from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.jobs import job_of
 from postroom.accounts.store import Account, Provider, get_account, list_accounts
 from postroom.app import App, open_vault
 from postroom.cli.doctor import print_finding, print_heading
@@ -23,6 +24,7 @@ from postroom.cli.session import with_app
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.findings import Finding, first_failure
+from postroom.domain.jobs import LABELS_SYNC
 from postroom.gmail.client_secrets import read_client_secrets
 from postroom.gmail.grants import StaticGrant, StoredGrant, normal_email
 from postroom.gmail.oauth import LOGIN_TIMEOUT_S, log_in
@@ -93,6 +95,7 @@ def add(
         enrolment = _enrolment(app)
         await enrolment.refuse_known_elsewhere(email, api_base)
         account, oddities = await enrolment.add(await obtain(app.clock), quota)
+        await app.queue.enqueue(job_of(LABELS_SYNC, account))
         for oddity in oddities:
             errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
         console.print(f"Added {account.email}.", markup=False)

@@ -34,6 +34,7 @@ _COMMANDS = {
     "contacts": "contacts",
     "policy": "policy",
     "rules": "rules",
+    "actions": "actions",
     "jobs": "jobs",
     "token": "token",
     "audit": "audit",

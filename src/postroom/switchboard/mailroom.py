@@ -48,9 +48,7 @@ class SourceWatch(Protocol):
 
 
 class NobodyWatches:
-    def changed(
-        self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]
-    ) -> None:
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         """Nobody has to know."""
 
 

@@ -170,6 +170,40 @@ async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Pa
         assert len(await archived(stage)) == 3 + 1 + 120 + 1 + 1
 
 
+@pytest.mark.req("JB-18", "SY-13")
+async def test_after_an_expired_history_known_mail_is_compared_too(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        starred, deleted, same = (stage.deliver(name) for name in ("Starred", "Deleted", "Same"))
+        await stage.passes.live()
+        stage.clock.advance(10 * 86_400)
+        await stage.client.modify_message(starred, add=["STARRED"], remove=["INBOX"])
+        await stage.client.delete_message(deleted)
+        stage.sim.control.expire_history()
+        tally = await stage.passes.live()
+        rows = await stage.rows()
+        assert tally.compared == 2
+        assert rows[starred].labels == ["STARRED", "UNREAD"]
+        assert rows[deleted].deleted_at_source is not None
+        assert (rows[same].labels, rows[same].deleted_at_source) == (["INBOX", "UNREAD"], None)
+
+
+@pytest.mark.req("JB-18")
+async def test_changes_at_the_source_reach_the_control_database(database: Database, tmp_path: Path) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        read, deleted = stage.deliver("Read"), stage.deliver("Deleted")
+        await stage.passes.live()
+        await stage.client.modify_message(read, remove=["UNREAD"])
+        await stage.client.delete_message(deleted)
+        for kind in ("duplicate_history", "reorder_history"):
+            stage.sim.control.add_fault(Rule(fault=Fault(kind=kind), method="history.list"))
+        await stage.passes.live()
+        rows = await stage.rows()
+        assert rows[read].labels == ["INBOX"]
+        assert (rows[read].deleted_at_source, rows[deleted].deleted_at_source) == (None, stage.clock.now())
+
+
 @pytest.mark.req("SY-13")
 async def test_a_crash_while_filling_a_gap_loses_nothing(database: Database, tmp_path: Path) -> None:
     losses = Losses(1, 0.0)

@@ -37,6 +37,8 @@ class Tally:
     sent: int = 0
     gone: int = 0
     parked: int = 0
+    compared: int = 0
+    """Known mail that had changed while nobody looked."""
     waiting: PostroomError | None = None
     """Why a message that still holds up the pass could not be read."""
 

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 
 from postroom.connectors.gmail.arrivals import CHUNK, Arrivals, Tally
 from postroom.connectors.gmail.changes import Changes, in_chunks
+from postroom.connectors.gmail.comparing import Comparison
 from postroom.connectors.gmail.gap import Gap
 from postroom.connectors.gmail.labels import LabelBook
 from postroom.connectors.gmail.parking import Parking
 from postroom.connectors.instruments import PassName
 from postroom.connectors.switchboard import Switchboard
 from postroom.connectors.wire import HistoryClaim
+from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired
@@ -36,6 +38,7 @@ class LivePass:
         parking: Parking,
         gap: Gap,
         instance: str,
+        clock: Clock,
     ) -> None:
         self._switchboard = switchboard
         self._client = client
@@ -44,6 +47,8 @@ class LivePass:
         self._parking = parking
         self._gap = gap
         self._instance = instance
+        self._clock = clock
+        self._comparison = Comparison(switchboard, client, labels)
 
     async def run(self) -> Tally:
         """One look at the mailbox. Raises Retryable where it has to be repeated."""
@@ -70,7 +75,9 @@ class LivePass:
             changes = await self._changes(claim, claim.history_id)
         except HistoryExpired:
             log.warning("history.expired", since=self._gap.last_seen)
-            await self._commit(claim, await self._gap.fill(claim, tally))
+            reached = await self._gap.fill(claim, tally)
+            tally.compared = await self._comparison.run(self._clock.now(), lambda: self._renew(claim))
+            await self._commit(claim, reached)
             return
         await self._take(claim, changes, tally)
         if tally.waiting is None:

@@ -74,7 +74,9 @@ class GmailPasses:
         intake = self._intake(live, labels, sent)
         self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.parking, clock)
         self._gap = Gap(self.switchboard, live, self._arrivals, folder, clock)
-        self._live = LivePass(self.switchboard, live, self._arrivals, labels, self.parking, self._gap, mailbox.instance)
+        self._live = LivePass(
+            self.switchboard, live, self._arrivals, labels, self.parking, self._gap, mailbox.instance, clock
+        )
         behind = mailbox.client.at(Lane.BACKFILL)
         self._backfill = BackfillPass(
             self.switchboard,

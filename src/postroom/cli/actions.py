@@ -1,0 +1,241 @@
+"""`postroom actions`: what was done with mail and why, and how to take it back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from postroom.accounts.store import get_account
+from postroom.actions import browsing, desk, undo, wording
+from postroom.actions.browsing import ActionFilter, Listed, Window
+from postroom.actions.store import Action
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.cli import action_snoozes
+from postroom.cli.accounts_chosen import AccountOption
+from postroom.cli.moments import instant, length
+from postroom.cli.output import DryRunOption, JsonOption, age, console, print_json, print_table, printable, shown
+from postroom.cli.session import me, with_app
+from postroom.db import Tx
+from postroom.domain.actions import ActionStatus, ActionType, parse_action
+from postroom.domain.errors import BadInput
+
+app = typer.Typer(no_args_is_help=True, help="What is done with mail: list, show, undo; and do it yourself.")
+app.command("snoozed")(action_snoozes.snoozed)
+app.command("wake")(action_snoozes.wake)
+app.command("reschedule")(action_snoozes.reschedule)
+
+ActionId = Annotated[str, typer.Argument(metavar="ID", help="The action's id, as `actions list` shows it.")]
+RuleOption = Annotated[str | None, typer.Option("--rule", help="Only actions of this rule, by its name or id.")]
+SinceOption = Annotated[str | None, typer.Option(help="Done at or after this time, with its zone.")]
+UntilOption = Annotated[str | None, typer.Option(help="Done before this time, with its zone.")]
+
+
+@app.command("list")
+def list_(
+    status: Annotated[ActionStatus | None, typer.Option(help="Only those that stand like this.")] = None,
+    type: Annotated[ActionType | None, typer.Option("--type", help="Only actions of this type.")] = None,
+    rule: RuleOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    account: AccountOption = None,
+    before: Annotated[str | None, typer.Option(help="Only actions older than the one with this id.")] = None,
+    limit: Annotated[int, typer.Option(help=f"At most so many, 1 to {browsing.MOST_LISTED}.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List actions, newest first."""
+
+    async def run(app: App) -> None:
+        which = ActionFilter(
+            status=status,
+            type=type,
+            rule=rule,
+            account_id=await _account_id(app, account),
+            since=instant("since", since),
+            until=instant("until", until),
+            before_id=before,
+            limit=limit,
+        )
+        found = await app.database.read(lambda tx: browsing.list_actions(tx, which))
+        if json:
+            print_json([_as_json(each) for each in found])
+            return
+        now = app.clock.now()
+        rows = (_row(each, age(each.action.created_at, now)) for each in found)
+        print_table(["id", "age", "what", "wanted by", "message", "how it stands"], rows, empty="No actions match.")
+
+    with_app(run)
+
+
+@app.command()
+def show(action_id: ActionId, json: JsonOption = False) -> None:
+    """Show one action: what, why, how it stands, and how to take it back."""
+
+    async def run(app: App) -> None:
+        def read(tx: Tx) -> tuple[Listed, str | None]:
+            found = browsing.show(tx, action_id)
+            return found, undo.obstacle(tx, found.action)
+
+        found, obstacle = await app.database.read(read)
+        if json:
+            print_json({**_as_json(found), "can_be_undone": obstacle is None})
+        else:
+            _print_action(found, obstacle)
+
+    with_app(run)
+
+
+@app.command("do")
+def do_(
+    type: Annotated[ActionType, typer.Argument(metavar="TYPE", help="For example archive, apply_label or snooze.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, here or in the mailbox.")],
+    label: Annotated[str | None, typer.Option(help="For apply_label and remove_label: its name or id.")] = None,
+    until: Annotated[str | None, typer.Option(help="For snooze: when to come back, with its zone.")] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="For snooze: how long, for example 2h or 3d.")] = None,
+    to: Annotated[list[str] | None, typer.Option(help="For forward: an address; may be given several times.")] = None,
+    note: Annotated[str | None, typer.Option(help="For forward: words above the message.")] = None,
+    body: Annotated[str | None, typer.Option(help="For auto_reply: the text.")] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Do something with a message. A worker does it; `actions show` says how it went."""
+    given: dict[str, Any] = {"label": label, "until": until, "to": to or None, "note": note, "body": body}
+    given |= length("for", for_) if for_ is not None else {}
+    wanted = parse_action(type, {name: value for name, value in given.items() if value is not None})
+
+    async def run(app: App) -> str | None:
+        def write(tx: Tx) -> str | None:
+            found = desk.message_named(tx, message)
+            return None if dry_run else desk.want(tx, app.queue, found, wanted, Actor.of(me()))
+
+        return await (app.database.read if dry_run else app.database.write)(write)
+
+    action_id = with_app(run)
+    if json:
+        print_json({"action_id": action_id, "action": wanted.to_json(), "dry_run": dry_run})
+    else:
+        console.print("It would be done." if dry_run else f"Queued as {action_id}.")
+
+
+@app.command("undo")
+def undo_(
+    action_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One; or name many by the options.")] = None,
+    rule: RuleOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take back one action, or all of a rule or of a time window, the newest first.
+
+    Only what an action changed is taken back. `--dry-run` shows which actions are meant.
+    """
+    if (action_id is not None) == any((rule, since, until)):
+        raise BadInput("action", "name either one action, or a rule or a time window")
+
+    async def run(app: App) -> list[tuple[Action, str | None]]:
+        if action_id is not None:
+            return [await app.database.write(lambda tx: _undo_one(tx, app, action_id, dry_run=dry_run))]
+        window = Window(rule, instant("since", since), instant("until", until), await _account_id(app, account))
+        return await app.database.write(lambda tx: _undo_all(tx, app, window, dry_run=dry_run))
+
+    met = with_app(run)
+    _print_undone(met, dry_run=dry_run, json=json)
+
+
+@app.command()
+def retry(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+    """Try a failed action again."""
+
+    async def run(app: App) -> None:
+        if dry_run:
+            await app.database.read(lambda tx: desk.require_failed(tx, action_id))
+        else:
+            await app.database.write(lambda tx: desk.retry(tx, app.queue, action_id, Actor.of(me())))
+
+    with_app(run)
+    console.print("It would be tried again." if dry_run else "Queued again.")
+
+
+@app.command()
+def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+    """Call off an action that has not begun."""
+
+    async def run(app: App) -> None:
+        if dry_run:
+            await app.database.read(lambda tx: desk.require_not_begun(tx, action_id))
+        else:
+            await app.database.write(lambda tx: desk.cancel(tx, app.queue, action_id, Actor.of(me())))
+
+    with_app(run)
+    console.print("It would be called off." if dry_run else "Called off.")
+
+
+def _undo_one(tx: Tx, app: App, action_id: str, *, dry_run: bool) -> tuple[Action, str | None]:
+    action = browsing.show(tx, action_id).action
+    if (obstacle := undo.obstacle(tx, action)) is not None:
+        raise BadInput("action", f"{action.id} cannot be undone: {obstacle}")
+    if not dry_run:
+        undo.request(tx, app.queue, action.id, Actor.of(me()))
+    return action, None
+
+
+def _undo_all(tx: Tx, app: App, window: Window, *, dry_run: bool) -> list[tuple[Action, str | None]]:
+    met = [(action, undo.obstacle(tx, action)) for action in browsing.completed_in(tx, window)]
+    for action, obstacle in met:
+        if obstacle is None and not dry_run:
+            undo.request(tx, app.queue, action.id, Actor.of(me()))
+    return met
+
+
+def _print_undone(met: list[tuple[Action, str | None]], *, dry_run: bool, json: bool) -> None:
+    if json:
+        undone = [action.id for action, obstacle in met if obstacle is None]
+        left = [{"id": action.id, "reason": obstacle} for action, obstacle in met if obstacle is not None]
+        print_json({"undone": undone, "left": left, "dry_run": dry_run})
+        return
+    verdict = "would be undone" if dry_run else "is being undone"
+    rows = ([each.id, each.finished_at, wording.deed(each), obstacle or verdict] for each, obstacle in met)
+    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+
+
+def _row(each: Listed, how_old: str) -> list[Any]:
+    action = each.action
+    about = each.subject or action.gmail_id
+    return [action.id, how_old, wording.deed(action), action.wanted_by, about, wording.standing(action)]
+
+
+def _as_json(each: Listed) -> dict[str, Any]:
+    action = each.action
+    fields = {name: getattr(action, name) for name in Action.__slots__}
+    return {**fields, "subject": each.subject, "sender": each.sender, "summary": wording.deed(action)}
+
+
+def _print_action(each: Listed, obstacle: str | None) -> None:
+    action = each.action
+    told = {
+        "action": action.id,
+        "what": wording.deed(action),
+        "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
+        "in the mailbox": action.gmail_id,
+        "wanted by": action.wanted_by,
+        "how it stands": wording.standing(action),
+        "answered by": action.answered_by,
+        "wanted at": action.created_at,
+        "ended at": action.finished_at,
+        "labels before": ", ".join((action.pre_image or {}).get("labels") or ()) or None,
+        "job": action.job_id,
+    }
+    for name, value in told.items():
+        if value is not None:
+            console.print(f"{name:<14} {printable(shown(value))}", markup=False, soft_wrap=True)
+    console.print(wording.way_back(action, obstacle), markup=False, soft_wrap=True)
+
+
+async def _account_id(app: App, email: str | None) -> str | None:
+    if email is None:
+        return None
+    account = await app.database.read(lambda tx: get_account(tx, email))
+    return account.id

@@ -1,0 +1,191 @@
+"""`postroom actions` as a person meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from postroom.accounts.store import NewAccount, add_account
+from postroom.actions import snoozes, store
+from postroom.actions.store import NewAction
+from postroom.app.jobs import CATALOGUE
+from postroom.db import Database, Tx, connect
+from postroom.db.tables.actions import actions
+from postroom.db.tables.switchboard import audit_log
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import Origin, parse_action
+from postroom.domain.clock import ManualClock, SystemClock
+from postroom.domain.ids import new_id
+from postroom.queue import JobQueue
+from tests.support.action_scene import make_message, rows_of
+from tests.support.command_line import Done, postroom
+
+T = TypeVar("T")
+CLOCK = SystemClock()
+RULE = new_id()
+UNDO_ARCHIVE = {
+    "action": "archive",
+    "inverse_action": "apply_label",
+    "inverse_parameters": {"label": "INBOX"},
+    "irreversible": False,
+}
+
+
+async def within(home: Path, act: Callable[[Database], Awaitable[T]]) -> T:
+    home.mkdir(exist_ok=True, mode=0o700)
+    database = await connect(f"sqlite:///{home / 'postroom.db'}")
+    try:
+        return await act(database)
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def history(home: Path) -> list[str]:
+    """Three things that a rule did, the last of which failed, and one message that nothing was done with."""
+
+    async def make(database: Database) -> list[str]:
+        now = CLOCK.now()
+        account = await database.write(lambda tx: add_account(tx, NewAccount("me@example.org", "http://x.test"), now))
+        ids = []
+        for number, name in enumerate(["archive", "delete", "star"]):
+            message_id = await make_message(
+                database, ManualClock(now), account, f"18c{number}", subject=f"Letter {number}"
+            )
+            new = NewAction(
+                account_id=account.id,
+                gmail_id=f"18c{number}",
+                wanted=parse_action(name),
+                origin=Origin.RULE,
+                wanted_by="rule Receipts",
+                message_id=message_id,
+                rule_id=RULE,
+                rule_name="Receipts",
+            )
+            ids.append(await database.write(lambda tx, new=new: _past(tx, new)))  # type: ignore[misc]
+        await make_message(database, ManualClock(now), account, "18cf")
+        return ids
+
+    def _past(tx: Tx, new: NewAction) -> str:
+        now = CLOCK.now()
+        action_id = store.insert(tx, new, now)
+        store.move(tx, action_id, S.QUEUED, S.EXECUTING, now)
+        if new.wanted.type == "star":
+            store.move(tx, action_id, S.EXECUTING, S.FAILED, now, error="Gmail was away.")
+        else:
+            irreversible = {"action": "delete", "inverse_action": "none", "irreversible": True}
+            hint = UNDO_ARCHIVE if new.wanted.type == "archive" else irreversible
+            store.move(tx, action_id, S.EXECUTING, S.COMPLETED, now, undo_hint=hint)
+        return action_id
+
+    return await within(home, make)
+
+
+async def succeeded(*arguments: str) -> Done:
+    done = await postroom("actions", *arguments)
+    assert done.code == 0, done.stderr
+    return done
+
+
+@pytest.mark.req("JB-12")
+async def test_actions_are_listed_with_what_why_and_how_they_stand(history: list[str]) -> None:
+    done = await succeeded("list")
+    assert "delete for ever" in done.stdout
+    assert "rule Receipts" in done.stdout
+    assert "failed: Gmail was away." in done.stdout
+    assert [each["id"] for each in (await succeeded("list", "--json")).json] == list(reversed(history))
+
+    async def ids(*filters: str) -> list[str]:
+        return [each["id"] for each in (await succeeded("list", "--json", *filters)).json]
+
+    assert await ids("--status", "failed") == [history[2]]
+    assert await ids("--type", "delete", "--rule", "Receipts") == [history[1]]
+    assert await ids("--rule", RULE, "--limit", "1") == [history[2]]
+    assert await ids("--until", "2020-01-01T00:00:00+00:00") == []
+    assert await ids("--account", "me@example.org", "--before", history[1]) == [history[0]]
+
+
+async def test_an_action_says_how_it_can_be_taken_back(history: list[str]) -> None:
+    archive, delete, star = history
+    assert f"postroom actions undo {archive}" in (await succeeded("show", archive)).stdout
+    assert "cannot be undone: the message was deleted for ever" in (await succeeded("show", delete)).stdout
+    assert f"postroom actions retry {star}" in (await succeeded("show", star)).stdout
+    assert (await succeeded("show", archive, "--json")).json["can_be_undone"] is True
+
+
+@pytest.mark.req("JB-15")
+async def test_an_action_is_undone_by_its_id_and_only_once(history: list[str], home: Path) -> None:
+    archive, delete, _ = history
+    assert "would be undone" in (await succeeded("undo", archive, "--dry-run")).stdout
+    assert len(await within(home, lambda database: rows_of(database, actions))) == 3
+    assert (await succeeded("undo", archive, "--json")).json == {"undone": [archive], "left": [], "dry_run": False}
+    again = await postroom("actions", "undo", archive)
+    assert (again.code, "being undone" in again.stderr) == (2, True)
+    never = await postroom("actions", "undo", delete)
+    assert (never.code, "deleted for ever" in never.stderr) == (2, True)
+    audited = await within(home, lambda database: rows_of(database, audit_log))
+    assert [(row.action, row.subject_id) for row in audited] == [("action.undo", archive)]
+
+
+@pytest.mark.req("JB-15")
+async def test_a_rule_and_a_time_window_are_undone_whole(history: list[str]) -> None:
+    archive, delete, _ = history
+    left = [{"id": delete, "reason": "the message was deleted for ever"}]
+    for which in (["--rule", "Receipts"], ["--since", "2020-01-01T00:00:00Z", "--until", "2100-01-01T00:00:00Z"]):
+        done = await succeeded("undo", *which, "--dry-run", "--json")
+        assert done.json == {"undone": [archive], "left": left, "dry_run": True}
+    assert (await succeeded("undo", "--rule", "Receipts", "--json")).json["undone"] == [archive]
+    for wrong in (
+        [],
+        ["--since", "2020-01-01T00:00:00Z"],
+        [archive, "--rule", "Receipts"],
+        ["--rule", "x", "--since", "y"],
+    ):
+        assert (await postroom("actions", "undo", *wrong)).code == 2, wrong
+
+
+async def test_a_person_does_retries_and_calls_off(history: list[str], home: Path) -> None:
+    assert (await succeeded("do", "archive", "18cf", "--dry-run", "--json")).json["action_id"] is None
+    action_id = (await succeeded("do", "apply_label", "18cf", "--label", "Receipts", "--json")).json["action_id"]
+    assert "add the label Receipts" in (await succeeded("show", action_id)).stdout
+    assert (await postroom("actions", "do", "apply_label", "18cf")).code == 2, "a label is needed"
+    assert (await postroom("actions", "do", "archive", "nowhere")).code == 2
+    assert (await postroom("actions", "do", "snooze", "18cf", "--for", "soon")).code == 2
+    await succeeded("do", "snooze", "18cf", "--for", "3d")
+    assert "would be" in (await succeeded("cancel", action_id, "--dry-run")).stdout
+    await succeeded("cancel", action_id)
+    assert (await postroom("actions", "cancel", action_id)).code == 2
+    assert "would be" in (await succeeded("retry", history[2], "--dry-run")).stdout
+    await succeeded("retry", history[2])
+    found: list[Any] = await within(home, lambda database: rows_of(database, actions))
+    assert {row.id: row.status for row in found}[history[2]] == "queued"
+
+
+@pytest.mark.req("JB-13")
+async def test_snoozed_mail_is_listed_moved_and_woken(history: list[str], home: Path) -> None:
+    action_id = (await succeeded("do", "snooze", "18cf", "--for", "3d", "--json")).json["action_id"]
+    until = CLOCK.now() + timedelta(days=3)
+
+    async def arrange(database: Database) -> None:
+        queue = JobQueue(database, CATALOGUE, CLOCK)
+
+        def write(tx: Tx) -> None:
+            action = store.get(tx, action_id)
+            job = snoozes.wake_job(action.account_id, action.message_id, action.id, "Label_1", until)
+            snoozes.write(tx, action, until, ("Label_1", "Postroom/Snoozed"), queue.add(tx, job)[0].job_id, CLOCK.now())
+
+        await database.write(write)
+
+    await within(home, arrange)
+    assert [each["action_id"] for each in (await succeeded("snoozed", "--json")).json] == [action_id]
+    later = (until + timedelta(days=1)).isoformat()
+    assert "would come back" in (await succeeded("reschedule", action_id, later, "--dry-run")).stdout
+    assert (await postroom("actions", "reschedule", action_id, "2100-01-01T09:00:00+01:00")).code == 2, "too far away"
+    await succeeded("reschedule", action_id, later)
+    assert (until + timedelta(days=1)).strftime("%Y-%m-%d %H:%M") in (await succeeded("snoozed")).stdout
+    await succeeded("wake", action_id)
+    assert (await postroom("actions", "wake", history[0])).code == 2
