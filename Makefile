@@ -51,6 +51,7 @@ bench: $(BENCH_STAMP) ## measure, beside the peers
 	$(BIN)/python -m benchmarks.sync
 	$(BIN)/python -m benchmarks.switchboard
 	$(BIN)/python -m benchmarks.categories
+	$(BIN)/python -m benchmarks.triage
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs

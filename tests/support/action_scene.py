@@ -27,7 +27,7 @@ from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
 from postroom.domain.actions import parse_action
-from postroom.domain.clock import ManualClock
+from postroom.domain.clock import Clock, ManualClock
 from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
 from postroom.gmail.sim.faults import Fault, Rule
@@ -40,11 +40,11 @@ from tests.support.sim_mail import letter, mailbox
 from tests.support.workers import run_until_idle
 
 
-async def make_account(database: Database, clock: ManualClock, email: str, api_base: str) -> Account:
+async def make_account(database: Database, clock: Clock, email: str, api_base: str) -> Account:
     return await database.write(lambda tx: add_account(tx, NewAccount(email, api_base), clock.now()))
 
 
-async def make_message(database: Database, clock: ManualClock, account: Account, gmail_id: str, **more: Any) -> str:
+async def make_message(database: Database, clock: Clock, account: Account, gmail_id: str, **more: Any) -> str:
     """A message as the Switchboard takes it in."""
     message_id, now = new_id(), clock.now()
     row = {
@@ -70,7 +70,7 @@ async def make_message(database: Database, clock: ManualClock, account: Account,
     return message_id
 
 
-async def make_decision(database: Database, clock: ManualClock, message_id: str, account_id: str) -> str:
+async def make_decision(database: Database, clock: Clock, message_id: str, account_id: str) -> str:
     decision_id = new_id()
     row = {
         "id": decision_id,

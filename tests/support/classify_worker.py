@@ -10,14 +10,13 @@ from pydantic import SecretStr
 
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
-from postroom.queue import Catalogue, JobQueue, Worker
-from postroom.settings import BackfillSettings, ModelSettings, WorkerSettings
-from postroom.switchboard.spending import JobSpending
-from postroom.triage.classify import Classifier
+from postroom.queue import JobQueue, Worker
+from postroom.settings import ModelSettings, WorkerSettings
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
 from postroom.vault import Vault
 from tests.support.models import INPUT_PRICE, OUTPUT_PRICE
+from tests.support.offices import CATALOGUE, classifier
 
 LEASE_S = 1.0
 
@@ -35,9 +34,9 @@ async def work(database_url: str, model_url: str, key: str, folder: Path) -> Non
     database = await connect(database_url)
     try:
         async with open_model(settings, Vault(folder), clock) as model:
-            classify = Classifier(model, JobSpending(BackfillSettings(enabled=True), clock))
-            queue = JobQueue(database, Catalogue([CLASSIFY]), clock)
-            worker = Worker(queue, {CLASSIFY.name: classify}, WorkerSettings(lease_s=LEASE_S), until_idle=True)
+            queue = JobQueue(database, CATALOGUE, clock)
+            handlers = {CLASSIFY.name: classifier(queue, model)}
+            worker = Worker(queue, handlers, WorkerSettings(lease_s=LEASE_S), until_idle=True)
             await worker.run()
     finally:
         await database.close()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx2
 from sqlalchemy import insert, select, update
 
 from postroom.accounts.store import Account, NewAccount, add_account
@@ -47,30 +46,35 @@ REPLY: dict[str, Any] = {"body": "I am away until Monday."}
 FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the books."}
 
 
-class _Access:
-    """What `GmailAccess` is to the product."""
+class _Clients:
+    """What `AccountClients` is to the product."""
 
-    def __init__(self, sim: Sim, reaper: Reaper) -> None:
-        self._sim, self._reaper = sim, reaper
+    def __init__(self, sim: Sim, reaper: Reaper, stack: AsyncExitStack) -> None:
+        self._sim, self._reaper, self._stack = sim, reaper, stack
+        self._client: GmailClient | None = None
 
-    @asynccontextmanager
-    async def client(self, account: Account, lane: Lane) -> AsyncIterator[GmailClient]:
-        clock = EagerClock()
-        transport: httpx2.AsyncBaseTransport = MortalNetwork(self._reaper)
-        async with connected(
-            FixedToken(self._sim.token),
-            limiter_for(None, clock, tuning=UNHURRIED, dice=Random(1)),
-            clock,
-            config=TransportConfig(api_base=self._sim.url),
-            lane=lane,
-            http_transport=transport,
-        ) as client:
-            yield client
+    async def of(self, account: Account) -> GmailClient:
+        if self._client is None:
+            clock = EagerClock()
+            connecting = connected(
+                FixedToken(self._sim.token),
+                limiter_for(None, clock, tuning=UNHURRIED, dice=Random(1)),
+                clock,
+                config=TransportConfig(api_base=self._sim.url),
+                lane=Lane.USER_ACTION,
+                http_transport=MortalNetwork(self._reaper),
+            )
+            self._client = await self._stack.enter_async_context(connecting)
+        return self._client
 
 
 class Outbox:
-    def __init__(self, database: Database, clock: ManualClock, sim: Sim, account: Account) -> None:
+    def __init__(
+        self, database: Database, clock: ManualClock, sim: Sim, account: Account, stack: AsyncExitStack
+    ) -> None:
         self.database, self.clock, self.sim, self.account = database, clock, sim, account
+        self._stack = stack
+        self._clients = _Clients(sim, Reaper(), stack)
         self.archive_root: Path | None = None
         self._mails = 0
 
@@ -160,7 +164,8 @@ class Outbox:
         return JobQueue(database, CATALOGUE, self.clock)
 
     def sender(self, reaper: Reaper | None = None) -> Sender:
-        return Sender(_Access(self.sim, reaper or Reaper()), Originals(self.archive_root))
+        clients = self._clients if reaper is None else _Clients(self.sim, reaper, self._stack)
+        return Sender(clients, Originals(self.archive_root))
 
     async def work(self, hours: int = 4) -> None:
         """A worker serves until all is done, retries included, or for so many hours."""
@@ -215,7 +220,7 @@ class Outbox:
 
 @asynccontextmanager
 async def outbox(database: Database, clock: ManualClock) -> AsyncIterator[Outbox]:
-    async with running_sim(mailbox(3)) as sim:
+    async with running_sim(mailbox(3)) as sim, AsyncExitStack() as stack:
         new = NewAccount(OWNER, sim.url)
         account = await database.write(lambda tx: add_account(tx, new, clock.now()))
-        yield Outbox(database, clock, sim, account)
+        yield Outbox(database, clock, sim, account, stack)

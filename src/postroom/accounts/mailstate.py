@@ -21,6 +21,13 @@ def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) 
         tx.execute(update(messages).where(_is(identity, gmail_id)).values(labels=sorted(names)))
 
 
+def change_labels(tx: Tx, identity: str, gmail_id: str, add: Collection[str], remove: Collection[str]) -> None:
+    """The same where only the difference is known; what is on both sides was given."""
+    found = tx.execute(tx.locking(select(messages.c.labels).where(_is(identity, gmail_id)))).first()
+    if found is not None:
+        record_labels(tx, identity, {gmail_id: (set(found.labels or ()) - set(remove)) | set(add)})
+
+
 def record_deleted(tx: Tx, identity: str, gmail_ids: Collection[str], now: datetime) -> None:
     """These are no longer in the mailbox; the first word of it stands."""
     for gmail_id in gmail_ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Row, or_, select, update
+from sqlalchemy import Row, and_, select, update
 
 from postroom import audit
 from postroom.actions import line, links, store
@@ -10,6 +10,7 @@ from postroom.actions.intake import enqueue_action
 from postroom.actions.store import Action, NewAction
 from postroom.audit import Actor
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus as S
@@ -21,14 +22,22 @@ from postroom.queue import JobQueue
 
 def message_named(tx: Tx, text: str) -> Row[*tuple[object, ...]]:
     """A message that can be acted on, by its id here or in the mailbox."""
-    condition = messages.c.external_event_id == text
     if is_id(text):
-        condition = or_(condition, messages.c.id == text)
+        condition = messages.c.id == text
+    else:
+        ours = select(accounts.c.email)
+        condition = and_(
+            messages.c.provider == "gmail",
+            messages.c.endpoint_identity.in_(ours),
+            messages.c.external_event_id == text,
+        )
     found = tx.execute(select(messages).where(condition, messages.c.account_id.is_not(None)).limit(2)).all()
     if not found:
         raise NotFound("message", f"no message {text[:60]!r} of a mailbox is known here")
     if len(found) > 1:
         raise BadInput("message", f"{text[:60]!r} is a message in two mailboxes; give its id of Postroom")
+    if found[0].deleted_at_source is not None:
+        raise BadInput("message", "it was deleted from the mailbox")
     if found[0].direction == "outbound":
         raise BadInput("message", "it was sent by you; only mail that you received is acted on")
     return found[0]

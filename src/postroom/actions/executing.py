@@ -35,7 +35,7 @@ class ActionHandler:
     async def __call__(self, context: JobContext) -> Json:
         account_id, action_id = running.named(context, "account_id"), running.named(context, "action_id")
         action = await running.taken(context, lambda tx: self._take(tx, context, account_id, action_id))
-        if action is not None and not context.is_completed:
+        if action is not None:
             await running.guarded(context, action, lambda: self._work(context, action))
         return None
 

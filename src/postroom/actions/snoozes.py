@@ -14,7 +14,7 @@ from postroom.db import Tx
 from postroom.db.tables.actions import actions, snoozes
 from postroom.db.upsert import insert
 from postroom.domain import jobs
-from postroom.queue import NewJob
+from postroom.queue import JobQueue, NewJob
 
 
 class SnoozeState(StrEnum):
@@ -82,6 +82,21 @@ def end(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:
     """False if it was over before."""
     mine = (snoozes.c.action_id == action_id) & (snoozes.c.state == SnoozeState.WAITING)
     return tx.execute(update(snoozes).where(mine).values(state=state, updated_at=now)).rowcount == 1
+
+
+def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> bool:
+    """The message follows its newest snooze alone; whether there was another."""
+    earlier = _joined().where(
+        snoozes.c.state == SnoozeState.WAITING,
+        snoozes.c.action_id != action.id,
+        actions.c.account_id == action.account_id,
+        actions.c.gmail_id == action.gmail_id,
+    )
+    found = [_snooze(row) for row in tx.execute(earlier).all()]
+    for each in found:
+        queue.cancel_within(tx, each.job_id)
+        end(tx, each.action_id, SnoozeState.CANCELED, now)
+    return bool(found)
 
 
 def set_until(tx: Tx, action_id: str, until: datetime, job_id: str, now: datetime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from postroom.actions import snoozes
-from postroom.actions.changes import Change, snooze_hint
+from postroom.actions.changes import INBOX, Change, modification, snooze_hint
 from postroom.actions.mailbox import LabelFinder
 from postroom.actions.store import Action, save_pre_image
 from postroom.db import Tx
@@ -34,12 +34,17 @@ class Snoozing:
             job = snoozes.wake_job(action.account_id, action.message_id, action.id, label[0], until)
             job_id = context.queue.add(tx, job)[0].job_id
             snoozes.write(tx, action, until, label, job_id, now)
-            return save_pre_image(tx, action, _image(before, label, until, job_id), now)
+            image = _image(before, label, until, job_id)
+            image["replaces"] = snoozes.replace_earlier(tx, context.queue, action, now)
+            return save_pre_image(tx, action, image, now)
 
         return await context.write(write)
 
     def hint(self, action: Action, change: Change) -> Json:
         image = action.pre_image or {}
+        if image.get("replaces"):
+            # It was hidden by an earlier snooze, whose wake-up this one has replaced: the undo must not leave it so.
+            change = modification(change.add | {image["label_id"]}, change.remove | {INBOX})
         return snooze_hint(change, image["until"], (image["label_id"], image["label_name"]), image["job_id"])
 
 

@@ -1,7 +1,7 @@
 """The net beneath all actions: none waits for ever, and none is at work for ever.
 
 A job can end without its handler having the last word: cancelled by hand, or killed in its last attempt. Then nobody
-works on the action any more, and this says so.
+works on the action any more, and this says so. A wake-up is never given up: its message is hidden until it succeeds.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from sqlalchemy import or_, select
 
-from postroom.actions import line, store
+from postroom.actions import line, snoozes, store
 from postroom.db import Tx
 from postroom.db.tables.actions import actions
+from postroom.db.tables.actions import snoozes as snoozes_table
 from postroom.db.tables.queue import jobs
 from postroom.domain.actions import ActionStatus as S
 from postroom.queue import JobContext, JobQueue, JobState, JobType, KeyUse, RetryPolicy, Schedule
@@ -21,15 +22,34 @@ from postroom.queue.model import FINISHED, Json
 UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=20)
 UPKEEP_SCHEDULE = Schedule(UPKEEP.name, UPKEEP.name, "every 1m", {})
 _GRACE = timedelta(seconds=30)
+_WAKE_AGAIN = timedelta(hours=1)
 _AT_ONCE = 200
 
 
 async def upkeep(context: JobContext) -> Json:
-    await context.complete(lambda tx: _tend(tx, context.queue))
+    await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": _wake(tx, context.queue)})
     return None
 
 
-def _tend(tx: Tx, queue: JobQueue) -> Json:
+def _wake(tx: Tx, queue: JobQueue) -> int:
+    """Wake-ups that failed are tried again each hour: a login may have been renewed, a permission given."""
+    now = queue.clock.now()
+    dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
+    query = (
+        select(snoozes_table.c.action_id)
+        .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
+        .where(snoozes_table.c.state == snoozes.SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
+        .where(or_(jobs.c.id.is_(None), dead))
+        .limit(_AT_ONCE)
+    )
+    overdue = [snooze for each in tx.execute(query).scalars().all() if (snooze := snoozes.find(tx, each))]
+    for each in overdue:
+        job = snoozes.wake_job(each.account_id, each.message_id, each.action_id, each.label_id, None)
+        snoozes.set_until(tx, each.action_id, each.until, queue.add(tx, job)[0].job_id, now)
+    return len(overdue)
+
+
+def _tend(tx: Tx, queue: JobQueue) -> dict[str, int]:
     now = queue.clock.now()
     query = (
         select(actions, jobs.c.state.label("job_state"), jobs.c.last_error.label("job_error"))

@@ -20,6 +20,7 @@ from postroom.switchboard.backfill.service import Backfill
 from postroom.sync.archiver.service import ArchiverService
 from postroom.sync.service import SyncService
 from postroom.vault import Vault
+from postroom.websources.service import WebSources
 
 if TYPE_CHECKING:
     from postroom.switchboard.estimate import Estimator
@@ -37,6 +38,7 @@ class App:
     sync: SyncService
     archiver: ArchiverService
     backfill: Backfill
+    web: WebSources
     clock: Clock
 
     async def declare_schedules(self) -> None:
@@ -68,10 +70,11 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
         grants = GrantStore(vault)
         gmail = GmailAccess(database, grants, clock, settings.sync)
         archive = SharedArchive(settings.home / "archive", settings.archive)
+        queue = JobQueue(database, CATALOGUE, clock)
         yield App(
             settings=settings,
             database=database,
-            queue=JobQueue(database, CATALOGUE, clock),
+            queue=queue,
             vault=vault,
             grants=grants,
             gmail=gmail,
@@ -79,6 +82,7 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             sync=SyncService(database, gmail, archive, settings, clock),
             archiver=ArchiverService(database, gmail, archive, settings, clock),
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
+            web=WebSources(settings, queue),
             clock=clock,
         )
     finally:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.actions.approvals import EXPIRE, EXPIRE_HOURLY
+from postroom.actions.discord.notify import NOTIFY
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.outbound.prepare import SEND
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import UPKEEP_SCHEDULE as ACTIONS_UPKEEP_SCHEDULE
 from postroom.queue import Catalogue, JobType, KeyUse, RetryPolicy, Schedule
@@ -16,6 +19,7 @@ from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.sync.jobs import ARCHIVE, BAD_RETRY, SYNC
 from postroom.triage.jobs import CLASSIFY
+from postroom.websources import service as web
 
 _TEN_MINUTES = timedelta(minutes=10)
 _ONCE_MORE = RetryPolicy(max_attempts=2)
@@ -45,7 +49,11 @@ CATALOGUE = Catalogue(
         UNDO,
         LABELS_SYNC,
         ACTIONS_UPKEEP,
+        SEND,
+        NOTIFY,
+        EXPIRE,
         *PASSES,
+        *web.JOB_TYPES,
     ]
 )
 
@@ -62,5 +70,6 @@ def schedules(settings: Settings) -> list[Schedule]:
         LABELS_SYNC: recurring.labels,
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
-    upkeep = [UPKEEP_EVERY_MINUTE, ACTIONS_UPKEEP_SCHEDULE]
-    return [PRUNE_DAILY, retention.PRUNE_DAILY, *upkeep, contacts.EXPORT_SCHEDULE, *of_accounts]
+    of_web = [] if recurring.sentinel == OFF else [web.sentinel_schedule(recurring.sentinel)]
+    upkeep = [UPKEEP_EVERY_MINUTE, ACTIONS_UPKEEP_SCHEDULE, EXPIRE_HOURLY, web.UPKEEP_EVERY_MINUTE]
+    return [PRUNE_DAILY, retention.PRUNE_DAILY, *upkeep, contacts.EXPORT_SCHEDULE, *of_accounts, *of_web]

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from postroom.actions.source import SourceWatch
 from postroom.app.installation import App
 from postroom.archive.ownership import OwnedElsewhere
@@ -65,12 +67,22 @@ async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
             request_bytes=settings.request_bytes,
             is_loopback=is_loopback(settings.host),
             metrics_token=None if token is None else token.get_secret_value(),
+            mounts=_mounts(app),
         )
         await app.declare_schedules()
         await stack.enter_async_context(http.running())
         url = await stack.enter_async_context(serving(http, settings.host, settings.port))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
         yield RunningSwitchboard(url, toolbox)
+
+
+def _mounts(app: App) -> dict[str, ASGIApp]:
+    """What is served beside the tools, where it is set up."""
+    if app.settings.discord.bot_token is None:
+        return {}
+    from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time
+
+    return {PATH: DiscordInteractions(app.settings.discord, app.queue)}
 
 
 def running_address(home: Path) -> str | None:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.access import AccountClients
 from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.actions import approvals
+from postroom.actions.approvals import EXPIRE
+from postroom.actions.discord.client import DiscordChannel, open_channel
+from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
 from postroom.actions.executing import ActionHandler
+from postroom.actions.intake import Intake
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.actions.labels_sync import LabelsSyncHandler
 from postroom.actions.mailbox import LabelFinder
+from postroom.actions.outbound.originals import Originals
+from postroom.actions.outbound.prepare import SEND
+from postroom.actions.outbound.sending import Sender
 from postroom.actions.undo import UndoHandler
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import upkeep
@@ -37,10 +46,14 @@ from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.switchboard.spending import JobSpending
 from postroom.sync import jobs as sync_jobs
-from postroom.triage.classify import Classifier
+from postroom.triage.classify import Classifier, Ways
+from postroom.triage.forgetting import forgetting
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
+from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
+from postroom.websources import service as web
+from postroom.websources.extraction.process import Extractor
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -51,23 +64,35 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
     """A worker for every job type, with the recurring schedules declared."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        extractor = Extractor()
+        stack.push_async_callback(extractor.close)
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
         spending = JobSpending(settings.backfill, app.clock)
+        mailboxes = AccountClients(app.gmail, Lane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             retention.PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.root),
                 spending,
+                forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             UPKEEP.name: upkeep_handler(app.backfill),
             contacts.EXPORT.name: contacts.export_handler(app.archive.root),
-            CLASSIFY.name: Classifier(model, spending),
+            CLASSIFY.name: Classifier(
+                RuleBook(app.database, app.clock),
+                model,
+                spending,
+                Intake(app.queue, settings.safety),
+                Ways(settings.model, settings.safety),
+            ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
-            **_action_handlers(app, AccountClients(app.gmail, Lane.USER_ACTION, stack)),
+            **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
+            **_action_handlers(app, mailboxes),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
+            **web.handlers(app.web, extractor),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()
@@ -83,6 +108,15 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
         UNDO.name: UndoHandler(mailboxes),
         LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
         ACTIONS_UPKEEP.name: upkeep,
+    }
+
+
+def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
+    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    return {
+        SEND.name: Sender(mailboxes, Originals(app.archive.root)),
+        NOTIFY.name: ApprovalNotifier(channel),
+        EXPIRE.name: approvals.expire,
     }
 
 

@@ -197,27 +197,27 @@ def _print_undone(met: list[tuple[Action, str | None]], *, dry_run: bool, json: 
         print_json({"undone": undone, "left": left, "dry_run": dry_run})
         return
     verdict = "would be undone" if dry_run else "is being undone"
-    rows = ([each.id, each.finished_at, wording.deed(each), obstacle or verdict] for each, obstacle in met)
+    rows = ([each.id, each.finished_at, wording.title(each), obstacle or verdict] for each, obstacle in met)
     print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
 
 
 def _row(each: Listed, how_old: str) -> list[Any]:
     action = each.action
     about = each.subject or action.gmail_id
-    return [action.id, how_old, wording.deed(action), action.wanted_by, about, wording.standing(action)]
+    return [action.id, how_old, wording.title(action), action.wanted_by, about, wording.standing(action)]
 
 
 def _as_json(each: Listed) -> dict[str, Any]:
     action = each.action
     fields = {name: getattr(action, name) for name in Action.__slots__}
-    return {**fields, "subject": each.subject, "sender": each.sender, "summary": wording.deed(action)}
+    return {**fields, "subject": each.subject, "sender": each.sender, "summary": wording.title(action)}
 
 
 def _print_action(each: Listed, obstacle: str | None) -> None:
     action = each.action
     told = {
         "action": action.id,
-        "what": wording.deed(action),
+        "what": wording.title(action),
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
         "in the mailbox": action.gmail_id,
         "wanted by": action.wanted_by,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,11 +26,6 @@ from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.wishes import described
 
 app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
-app.command("try")(rule_trying.try_)
-app.command("import")(rule_files.import_)
-app.command("export")(rule_files.export)
-app.add_typer(rule_guidance.directions, name="directions")
-app.add_typer(rule_guidance.guidance, name="guidance")
 
 NameArgument = Annotated[str, typer.Argument(help="The rule's name, or its id.")]
 FileOption = Annotated[
@@ -49,12 +44,15 @@ def list_(json: JsonOption = False) -> None:
     if json:
         print_json([as_json(rule) for rule in rules])
         return
-    rows = ([rule.name, rule.priority, rule.scope, _does(rule), _state(rule)] for rule in rules)
+    rows = ([rule.name, rule.priority, _state(rule), rule.scope, _does(rule), _asks(rule)] for rule in rules)
     print_table(
-        ["name", "priority", "scope", "does", "state"],
+        ["name", "priority", "state", "scope", "does", "where"],
         rows,
         empty="There are no rules. `postroom rules add NAME --from ADDRESS --do archive` adds one.",
     )
+    for rule in rules:
+        if why := rule.disabled_reason or rule.problem:
+            console.print(f"{rule.name}: {why}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -125,7 +123,7 @@ def edit(
     async def write(app: App) -> StoredRule:
         def change(tx: Tx) -> StoredRule:
             current = store.get_rule(tx, before.id)
-            return store.edit_rule(tx, replace(current, updated_at=before.updated_at), draft, who, app.clock.now())
+            return store.edit_rule(tx, replace(current, stamp=before.stamp), draft, who, app.clock.now())
 
         who = Actor.of(me())
         if dry_run:
@@ -159,6 +157,13 @@ def disable(name: NameArgument, dry_run: DryRunOption = False) -> None:
     """Switch a rule off, and keep it."""
     rule = _change(name, lambda tx, rule, who, now: store.disable_rule(tx, rule, None, who, now), dry_run=dry_run)
     console.print(f"{rule.name} {'would be' if dry_run else 'is'} disabled.", markup=False)
+
+
+app.command("try")(rule_trying.try_)
+app.command("import")(rule_files.import_)
+app.command("export")(rule_files.export)
+app.add_typer(rule_guidance.directions, name="directions")
+app.add_typer(rule_guidance.guidance, name="guidance")
 
 
 def draft_from(name: str | None, file: Path | None, options: RuleOptions) -> RuleDraft:
@@ -260,10 +265,27 @@ def _does(rule: StoredRule) -> str:
     return ", ".join(map(described, rule.draft.actions)) + (" (unattended)" if rule.unattended else "")
 
 
+def _asks(rule: StoredRule) -> str:
+    """Its condition, short enough for a line."""
+    return "?" if rule.draft is None else _short(rule.draft.condition)
+
+
+def _short(value: Any) -> str:
+    match value:
+        case Mapping():
+            return ", ".join(f"{name} {_short(each)}" for name, each in value.items())
+        case list() if any(isinstance(each, Mapping) for each in value):
+            return "(" + "; ".join(map(_short, value)) + ")"
+        case list():
+            return " | ".join(map(_short, value))
+        case _:
+            return str(value)
+
+
 def _state(rule: StoredRule) -> str:
-    if rule.enabled:
-        return "on" if rule.problem is None else f"broken: {rule.problem}"
-    return f"off: {rule.disabled_reason}" if rule.disabled_reason else "off"
+    if rule.problem is not None:
+        return "broken"
+    return "on" if rule.enabled else "off"
 
 
 def _print_rule(rule: StoredRule) -> None:

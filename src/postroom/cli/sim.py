@@ -44,3 +44,27 @@ def model(
     from postroom.triage.sim.server import serve
 
     eventloop.run(serve(port=port, seed=seed))
+
+
+@app.command()
+def site(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
+    documents: Annotated[int, typer.Option(min=0, max=100_000, help="How many documents the site publishes.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same site.")] = 0,
+) -> None:
+    """Serve a made-up web site with sitemaps, archives and bad habits, and print one line of JSON when ready."""
+    from postroom import eventloop  # a web server: other commands start faster without it
+    from postroom.websources.sim.server import serve
+
+    eventloop.run(serve(port=port, documents=documents, seed=seed))
+
+
+@app.command()
+def discord(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
+) -> None:
+    """Serve a channel as Discord would, and print one line of JSON when ready."""
+    from postroom import eventloop  # a web server: other commands start faster without it
+    from postroom.actions.discord.sim.server import serve
+
+    eventloop.run(serve(port=port))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from psycopg.types.string import TextLoader
 from sqlalchemy import Connection, event
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from postroom.db.database import AfterCommit, Database, Dialect, Tx
@@ -41,6 +41,7 @@ class PostgresDatabase(Database):
             connect_args=_CONNECT,
         )
         event.listen(self._engine.sync_engine, "connect", _read_ids_as_text)
+        event.listen(self._engine.sync_engine, "handle_error", _leave_rows_out)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
@@ -59,3 +60,13 @@ class PostgresDatabase(Database):
 
 def _read_ids_as_text(connection: Any, record: Any) -> None:
     connection.driver_connection.adapters.register_loader("uuid", TextLoader)
+
+
+def _leave_rows_out(context: ExceptionContext) -> None:
+    """The server's details repeat the row that it refused, and rows hold mail; its first sentence is enough."""
+    error = context.original_exception
+    said = getattr(getattr(error, "diag", None), "message_primary", None)
+    if said:
+        error.args = (said,)
+        if context.sqlalchemy_exception is not None:
+            context.sqlalchemy_exception.args = (f"({type(error).__name__}) {said}",)

@@ -13,11 +13,27 @@ from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens
 
 MOST_INSTRUCTION_BYTES = 6_000
-"""Instructions, the tool, the question asked again, and what a provider adds of its own."""
+"""Instructions, the question asked again, and what a provider adds of its own."""
+MOST_TOOL_BYTES = 10_000
+"""The tools by which the model answers, with the labels and addresses it may choose from."""
+MOST_GUIDANCE_BYTES = 8_000
+"""Directions and rules in the owner's words."""
+MOST_LABEL_BYTES = 2_000
+"""What the owner says about labels."""
+MOST_THREAD_BYTES = 6_000
+"""Earlier messages of the conversation."""
 MOST_HEADER_BYTES = 4_000
 """Sender, recipients, subject and the names of attachments, as they stand in a prompt."""
 MOST_TEXT_BYTES = 16_000
 """The text of the mail, as it stands in a prompt."""
+MOST_BYTES_BESIDE_TEXT = (
+    MOST_INSTRUCTION_BYTES
+    + MOST_TOOL_BYTES
+    + MOST_GUIDANCE_BYTES
+    + MOST_LABEL_BYTES
+    + MOST_THREAD_BYTES
+    + MOST_HEADER_BYTES
+)
 MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""
 
@@ -39,7 +55,7 @@ def cut(text: str, most_bytes: int) -> str:
 
 def most_input_tokens(text: str) -> int:
     """The most tokens that a prompt about mail with this text can have."""
-    return MOST_INSTRUCTION_BYTES + MOST_HEADER_BYTES + len(as_data(cut(text, MOST_TEXT_BYTES)).encode())
+    return MOST_BYTES_BESIDE_TEXT + len(as_data(cut(text, MOST_TEXT_BYTES)).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from postroom.queue.context import Handler, JobContext
 from postroom.queue.control import CancelOutcome, FailedJobs
 from postroom.queue.jobqueue import JobQueue
 from postroom.queue.model import ClaimedJob, Enqueued, JobState, NewJob, QueueName
+from postroom.queue.outcome import Postponed
 from postroom.queue.schedules import Schedule
 from postroom.queue.steps import LeaseLost
 from postroom.queue.worker import Worker
@@ -26,6 +27,7 @@ __all__ = [
     "KeyUse",
     "LeaseLost",
     "NewJob",
+    "Postponed",
     "QueueName",
     "RetryPolicy",
     "Schedule",

@@ -8,13 +8,22 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import assert_never
 
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.queue.catalogue import RetryPolicy
 from postroom.queue.model import ClaimedJob, JobState, Json
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000
 _NO_TIME, _LONGEST_WAIT = timedelta(), timedelta(days=7)
+
+
+class Postponed(PostroomError):
+    """It is not this job's turn yet."""
+
+    def __init__(self, wait: timedelta, message: str | None = None) -> None:
+        """For a handler that has done nothing yet: the job comes back after `wait`, and the attempt does not count."""
+        super().__init__(message)
+        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,9 @@ def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime
         case TimedOut(limit):
             message = f"ran longer than its time limit of {limit.total_seconds():g} s"
             return _again_or_failed(job, message, backoff(job.attempt, policy, random), now)
+        case Raised(Postponed() as later):
+            not_before = now + min(max(later.wait, _NO_TIME), _LONGEST_WAIT)
+            return Settlement(JobState.QUEUED, job.attempt - 1, not_before=not_before)
         case Raised(error):
             message = describe(error)
             if isinstance(error, Fatal | BadInput | NotAllowed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -60,6 +60,15 @@ async def prune(
     return pruned
 
 
+async def prune_surplus(database: Database, types: Iterable[JobType]) -> int:
+    """Hold these types to the numbers that they keep, now; returns how many jobs went."""
+    pruned = 0
+    for query in _surplus(types):
+        while count := await database.write(partial(_prune_some, query=query)):
+            pruned += count
+    return pruned
+
+
 def prune_handler(retention: Retention) -> Handler:
     async def handle(context: JobContext) -> dict[str, int]:
         queue = context.queue
@@ -72,9 +81,9 @@ def _expired(retention: Retention, now: datetime) -> Select[tuple[str]]:
     return select(jobs.c.id).where(jobs.c.finished_at.is_not(None), retention.too_old(now))
 
 
-def _surplus(catalogue: Catalogue) -> Iterator[Select[tuple[str]]]:
+def _surplus(types: Iterable[JobType]) -> Iterator[Select[tuple[str]]]:
     """Per type with a limit: every finished job beyond the newest so many."""
-    for job_type in catalogue:
+    for job_type in types:
         for state, keep in (
             (JobState.COMPLETED, job_type.keep_completed),
             (JobState.FAILED, job_type.keep_failed),

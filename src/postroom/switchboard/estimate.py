@@ -41,8 +41,8 @@ from postroom.switchboard.counting import (
 )
 from postroom.switchboard.holdings import is_held
 
-INSTRUCTION_TOKENS = 600
-"""What a prompt has besides the text of the mail, about."""
+INSTRUCTION_TOKENS = 1_500
+"""What a prompt has besides the text of the mail, about: instructions, tools, headers, a little guidance."""
 TYPICAL_TEXT_TOKENS = 900
 TYPICAL_OUTPUT_TOKENS = 80
 _ENOUGH_CALLS = 20

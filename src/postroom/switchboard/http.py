@@ -1,20 +1,21 @@
 """The Switchboard on HTTP: `/mcp` behind a token, `/health` for anybody, `/metrics` behind its own token.
 
-Whoever calls is known before a byte of the body is read.
+Whoever calls is known before a byte of the body is read. What else is served on the same port is mounted by whoever
+builds it, at a path of its own, and decides for itself whom it believes.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
@@ -46,10 +47,12 @@ class SwitchboardHttp:
         request_bytes: int,
         is_loopback: bool = True,
         metrics_token: str | None = None,
+        mounts: Mapping[str, ASGIApp] | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._metrics_token = metrics_token
+        self._mounts = dict(mounts or {})
         self._managers = {
             role: StreamableHTTPSessionManager(
                 role_server(toolbox, role, _caller_of),
@@ -78,6 +81,8 @@ class SwitchboardHttp:
                 await self._health(send)
             case "/metrics" if self._metrics_token is not None:
                 await self._metrics(scope, send, self._metrics_token)
+            case path if path in self._mounts:
+                await self._mounts[path](scope, receive, send)
             case _:
                 await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
 

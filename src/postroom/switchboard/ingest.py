@@ -130,7 +130,7 @@ class Ingest:
         self, tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], caller: Caller, now: datetime
     ) -> None:
         enter(tx, [delivery for delivery, _ in taken], caller, now)
-        if jobs := [_classify(row) for delivery, row in taken if delivery.is_full]:
+        if jobs := [_classify(row) for _, row in taken]:
             self._queue.add(tx, *jobs)
 
 
@@ -161,7 +161,8 @@ def _by_others(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _classify(row: Mapping[str, Any]) -> NewJob:
-    """Mail of a backfill job keeps its tier, in the queue that live mail leaves the slots of."""
+    """Mail of a backfill job keeps its tier, in the queue that live mail leaves the slots of. Of mail without its text,
+    rules alone decide."""
     owner = row["account_id"] or row["endpoint_identity"]
     return NewJob(
         CLASSIFY,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -185,8 +185,15 @@ async def prune(
     return pruned
 
 
+Forget = Callable[[datetime], Awaitable[int]]
+"""Lets go of what is kept apart from messages and is past its time now; how much that was."""
+
+
 def prune_handler(
-    rule: RetentionRule, protected: Protected = nothing_protected, spending: JobSpending | None = None
+    rule: RetentionRule,
+    protected: Protected = nothing_protected,
+    spending: JobSpending | None = None,
+    forget_prompts: Forget | None = None,
 ) -> Handler:
     """The scheduled job. With `{"dry_run": true}` as its payload it only reports."""
 
@@ -194,7 +201,8 @@ def prune_handler(
         dry_run = context.job.payload.get("dry_run") is True
         queue = context.queue
         pruned = await prune(queue.database, rule, queue.clock, protected=protected, spending=spending, dry_run=dry_run)
-        return told(pruned)
+        forgotten = await forget_prompts(queue.clock.now()) if forget_prompts is not None and not dry_run else 0
+        return told(pruned) | {"prompts": forgotten}
 
     return handle
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from postroom.accounts.history import LEASE, Reader, cursor_of, move_cursor, renew_reader
+from postroom.accounts.mailstate import change_labels, email_of, record_deleted
 from postroom.archive.model import Relabelling
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
@@ -93,8 +94,13 @@ class DeltaReader:
         brought = await self._bring(await self._missing(changes.wanted))
         relabelled = await self._relabel(changes)
         deleted = await self._mark_deleted(changes.deleted)
-        deltas = Deltas(len(brought.stored), len(brought.gone), len(brought.failed), deleted, relabelled)
-        await self._database.write(lambda tx: self._conclude(tx, changes, brought, deltas, cursor))
+        deltas = Deltas(len(brought.stored), len(brought.gone), len(brought.failed), deleted, len(relabelled))
+
+        def conclude(tx: Tx) -> None:
+            self._conclude(tx, changes, brought, deltas, cursor)
+            self._tell_control(tx, relabelled, changes.deleted)
+
+        await self._database.write(conclude)
         if records:
             log.info("history.page", records=len(records), **_counted(deltas))
         _measure(deltas)
@@ -115,14 +121,14 @@ class DeltaReader:
             await self._keep_lease()
         return brought
 
-    async def _relabel(self, changes: PageChanges) -> int:
+    async def _relabel(self, changes: PageChanges) -> list[Relabelling]:
         names = self._bringer.names.names
         relabelled = [
             Relabelling(each.gmail_id, await names(each.add), await names(each.remove)) for each in changes.relabelled
         ]
         if relabelled:
             await self._bringer.store.change_labels(relabelled)
-        return len(relabelled)
+        return relabelled
 
     async def _mark_deleted(self, ids: Sequence[str]) -> int:
         """What the archive never had was gone before it could be fetched: there is nothing to mark."""
@@ -140,6 +146,14 @@ class DeltaReader:
         forget_bad(tx, account_id, changes.deleted)
         if counted := _counted(deltas):
             count(tx, account_id, counted, now)
+
+    def _tell_control(self, tx: Tx, relabelled: Sequence[Relabelling], deleted: Sequence[str]) -> None:
+        """Mail that was taken in for triage is known to the control database too."""
+        if relabelled or deleted:
+            identity = email_of(tx, self._reader.account_id)
+            for each in relabelled:
+                change_labels(tx, identity, each.gmail_id, each.add, each.remove)
+            record_deleted(tx, identity, deleted, self._clock.now())
 
     async def _keep_lease(self) -> None:
         now = self._clock.now()

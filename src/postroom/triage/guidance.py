@@ -13,13 +13,14 @@ from sqlalchemy import Row, and_, func, or_, select
 
 from postroom.db import Tx
 from postroom.db.tables.triage import directions, model_rules
+from postroom.domain.metering import MOST_GUIDANCE_BYTES
 from postroom.mail.addresses import canonical_address
 from postroom.triage.rules.model import Scope, ScopeKind
 
 MOST_DIRECTIONS = 50
 MOST_MODEL_RULES = 50
-MOST_GUIDANCE_BYTES = 12_000
-"""Of all texts together, as UTF-8: what one prompt has room for."""
+_TITLES, _BULLET = 200, 6
+"""Bytes that a prompt puts around all of it, and around each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,19 @@ def guidance_for(tx: Tx, account_id: str | None, sender: str) -> Guidance:
 
 
 def within_bounds(told: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
-    room = MOST_GUIDANCE_BYTES
+    room = MOST_GUIDANCE_BYTES - _TITLES
     kept: list[str] = []
     kept_rules: list[ModelRule] = []
     left_out: list[str] = []
     for number, text in enumerate(told, 1):
-        room -= (size := len(text.encode("utf-8", "replace")))
+        room -= (size := len(text.encode("utf-8", "replace")) + _BULLET)
         if room < 0 or len(kept) == MOST_DIRECTIONS:
             room += size
             left_out.append(f"direction {number}")
         else:
             kept.append(text)
     for rule in rules:
-        room -= (size := len(rule.text.encode("utf-8", "replace")) + len(rule.name.encode("utf-8", "replace")))
+        room -= (size := len(f"{rule.name}{rule.text}".encode("utf-8", "replace")) + _BULLET)
         if room < 0 or len(kept_rules) == MOST_MODEL_RULES:
             room += size
             left_out.append(rule.name)

@@ -1,4 +1,4 @@
-"""The configured language model: one question with one tool, its answer, and what that cost.
+"""The configured language model: a question, its answer by a call of one of the offered tools, and what that cost.
 
 Every error of the provider becomes one of ours here. The provider's own retries are off: a call that was paid for
 must not hide behind another.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -23,65 +22,15 @@ from pydantic_ai.tools import ToolDefinition
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.domain.metering import Meter
-from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens, tariff_for
 from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
+from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question, ToolCall, one_line
 from postroom.vault import Vault
 
 VAULT_ENTRY = MODEL_KEY_ENTRY
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
 _LONGEST_NAME = 200
-
-
-class ModelRefused(Fatal):
-    """The model's provider refuses this question; asking it again will not help."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """The one way in which the model may answer."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    instructions: str
-    content: str
-    tool: Tool
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    name: str
-    arguments: str
-    """As the model wrote them, JSON or not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    calls: tuple[ToolCall, ...]
-    text: str
-    model: str
-    used: Tokens
-    cost: Micros | None
-    """None: the provider does not say what it used, and an answer that nobody measured is not an answer for nothing."""
-    latency_ms: int
-    is_cut: bool
-    """The limit of output tokens ended it."""
-    is_simulated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    """A call that brought no answer. It may have been paid for if the provider had begun to work on it."""
-
-    error: PostroomError
-    may_have_cost: bool
-    latency_ms: int
 
 
 class ModelClient:
@@ -110,9 +59,10 @@ class ModelClient:
         return self._answer(response, self._since(started))
 
     async def _request(self, question: Question) -> ModelResponse:
-        tool = ToolDefinition(
-            name=question.tool.name, parameters_json_schema=question.tool.schema, description=question.tool.description
-        )
+        tools = [
+            ToolDefinition(name=tool.name, parameters_json_schema=tool.schema, description=tool.description)
+            for tool in question.tools
+        ]
         settings = RequestSettings(
             max_tokens=self._settings.max_output_tokens,
             timeout=self._settings.timeout_s,
@@ -121,7 +71,7 @@ class ModelClient:
             max_retries=0,
         )
         request = ModelRequest.user_text_prompt(question.content, instructions=question.instructions)
-        parameters = ModelRequestParameters(function_tools=[tool], allow_text_output=False)
+        parameters = ModelRequestParameters(function_tools=tools, allow_text_output=False)
         return await model_request(self._model, [request], model_settings=settings, model_request_parameters=parameters)
 
     def _answer(self, response: ModelResponse, latency_ms: int) -> Answer:
@@ -144,12 +94,6 @@ class ModelClient:
 
     def _since(self, started: float) -> int:
         return max(0, round((self._clock.monotonic() - started) * 1_000))
-
-
-def one_line(text: str, longest: int) -> str:
-    """Words of a model as they may be stored and shown: it repeats what mail tells it to, escape codes included."""
-    readable = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(readable.split())[:longest]
 
 
 def meter_for(settings: ModelSettings) -> Meter:

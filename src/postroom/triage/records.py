@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Row, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
@@ -17,9 +18,11 @@ from postroom.db.tables.triage import decisions, model_calls
 from postroom.db.upsert import insert
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
+from postroom.triage.asking import Answer, CallFailed
 from postroom.triage.decision import Decision
-from postroom.triage.model import Answer, CallFailed
 from postroom.triage.prompt import MailToJudge
+from postroom.triage.rules.facts import MailFacts
+from postroom.triage.rules.messages import facts_of_message
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
 _LONGEST_ERROR = 500
@@ -30,15 +33,41 @@ class Message:
     id: str
     account_id: str | None
     backfill_job_id: str | None
+    gmail_id: str
+    thread_id: str | None
     is_metadata_only: bool
+    is_outbound: bool
+    is_gone: bool
+    """The mailbox no longer has it."""
+    is_decided: bool
+    facts: MailFacts
+    """What rules look at."""
     mail: MailToJudge
+    """What the model is shown."""
 
 
 def load_message(tx: Tx, message_id: str) -> Message | None:
     row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
-    if row is None:
+    facts = facts_of_message(tx, message_id)
+    if row is None or facts is None:
         return None
-    mail = MailToJudge(
+    return Message(
+        id=row.id,
+        account_id=row.account_id,
+        backfill_job_id=row.backfill_job_id,
+        gmail_id=row.external_event_id,
+        thread_id=row.external_thread_id,
+        is_metadata_only=row.ingestion_tier == "metadata",
+        is_outbound=row.direction == "outbound",
+        is_gone=row.deleted_at_source is not None,
+        is_decided=_is_decided(tx, row.id),
+        facts=facts,
+        mail=_mail(row),
+    )
+
+
+def _mail(row: Row[Any]) -> MailToJudge:
+    return MailToJudge(
         sender=row.sender_identity,
         sender_name=row.sender_name,
         subject=row.subject,
@@ -48,15 +77,16 @@ def load_message(tx: Tx, message_id: str) -> Message | None:
         labels=tuple(row.labels or ()),
         attachments=tuple(str(part.get("filename") or "") for part in row.attachments or ()),
     )
-    return Message(row.id, row.account_id, row.backfill_job_id, row.ingestion_tier == "metadata", mail)
 
 
-def is_decided(tx: Tx, message_id: str) -> bool:
+def _is_decided(tx: Tx, message_id: str) -> bool:
     return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
 
 
-def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime) -> str:
-    """Note a call that is about to be made, and those before it whose end nobody saw."""
+def begin_call(
+    tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
+) -> str:
+    """Note a call that is about to be made, and those before it whose end nobody saw. `prompt` where it is kept."""
     open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
     lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
     tx.execute(update(model_calls).where(open_before).values(**lost))
@@ -74,6 +104,7 @@ def begin_call(tx: Tx, message: Message, provider: str, model: str, most: Micros
             latency_ms=0,
             outcome=STARTED,
             simulated=False,
+            prompt=prompt,
             created_at=now,
         )
     )
@@ -114,8 +145,8 @@ def spent_on(tx: Tx, message_id: str) -> Micros:
     return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
 
 
-def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> bool:
-    """Write the decision; False if there is one already, which then stands."""
+def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> str | None:
+    """Write the decision, and give its id; None if there is one already, which then stands."""
     row = {
         "id": new_id(),
         "message_id": message.id,
@@ -126,7 +157,11 @@ def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime)
         "confidence": decision.confidence,
         "reason": decision.reason,
         "needs_review": decision.needs_review,
+        "rule_id": decision.rule_id,
+        "rule_name": decision.rule_name,
+        "reasons": list(decision.reasons),
         "created_at": now,
     }
     written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])
-    return tx.execute(written.returning(decisions.c.id)).first() is not None
+    found = tx.execute(written.returning(decisions.c.id)).first()
+    return None if found is None else str(found.id)

@@ -15,7 +15,9 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput
 from postroom.gmail.sim import scopes
 from tests.support.action_scene import Scene, rows_of
+from tests.support.databases import on_sqlite
 from tests.support.gmail_client import FixedToken, client_of
+from tests.support.jobs import record_of
 
 REVERSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("archive", {}),
@@ -81,6 +83,7 @@ async def test_after_the_undo_the_labels_are_those_of_before(scene: Scene, cases
         assert scene.labels(gmail_id) == labels, (name, (await scene.action(action_id)).undo_hint)
 
 
+@on_sqlite
 async def test_what_changed_nothing_has_nothing_to_undo(scene: Scene) -> None:
     gmail_id, action = await scene.do("archive", "UNREAD")
     assert action.undo_hint == {
@@ -109,6 +112,7 @@ async def test_an_undo_takes_back_only_what_its_action_changed(scene: Scene) -> 
     assert scene.labels(gmail_id) == {"INBOX", "Label_8"}
 
 
+@on_sqlite
 async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of_something_else(scene: Scene) -> None:
     gmail_id, action = await scene.do("archive", "INBOX")
     await scene.client.trash_message(gmail_id)
@@ -116,6 +120,7 @@ async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of
     assert scene.labels(gmail_id) == {"TRASH"}
 
 
+@on_sqlite
 async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Scene) -> None:
     gmail_id, action = await scene.do("trash", "INBOX")
     await scene.client.untrash_message(gmail_id)
@@ -127,6 +132,9 @@ async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Sce
 async def test_an_action_is_undone_once(scene: Scene) -> None:
     _, action = await scene.do("star", "INBOX")
     undone = await scene.undo(action.id)
+    job = await record_of(scene.queue, undone.job_id or "")
+    assert job.key == f"undo.action:{scene.account.id}:{action.id}"
+    assert job.payload == {"account_id": scene.account.id, "original_action_id": action.id}
     [link] = await rows_of(scene.database, action_links)
     assert (link.cause_action_id, link.effect_action_id, link.relation_type) == (undone.id, action.id, "undo_of")
     with pytest.raises(BadInput, match="undone already"):
@@ -136,6 +144,7 @@ async def test_an_action_is_undone_once(scene: Scene) -> None:
 
 
 @pytest.mark.req("JB-15")
+@on_sqlite
 async def test_what_is_gone_for_good_cannot_be_undone(scene: Scene) -> None:
     _, action = await scene.do("delete", "INBOX")
     assert action.undo_hint is not None
@@ -167,6 +176,7 @@ async def test_delete_without_the_permission_says_which_one_is_missing(scene: Sc
     assert scene.labels(gmail_id) == {"INBOX"}
 
 
+@on_sqlite
 async def test_a_label_that_nobody_knows_is_made(scene: Scene) -> None:
     gmail_id, _ = await scene.do("apply_label", "INBOX", label="Brand/New")
     made = {label.name: label.id for label in await scene.client.list_labels()}["Brand/New"]
@@ -187,6 +197,7 @@ async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_
     assert "Label_7" not in await known_labels(scene), "the labels were brought up to date"
 
 
+@on_sqlite
 async def test_a_label_is_no_way_into_the_trash(scene: Scene) -> None:
     gmail_id, action = await scene.do("apply_label", "INBOX", label="TRASH")
     assert (action.status, scene.labels(gmail_id)) == (S.FAILED, {"INBOX"})

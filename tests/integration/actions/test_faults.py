@@ -219,6 +219,7 @@ async def test_two_workers_do_an_action_once(scene: Scene) -> None:
     assert all(scene.labels(each) == {"STARRED"} for each in ids)
 
 
+@on_sqlite
 async def test_a_job_about_another_accounts_action_is_refused(scene: Scene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "archive")
@@ -231,12 +232,16 @@ async def test_a_job_about_another_accounts_action_is_refused(scene: Scene) -> N
     assert (await scene.action(action_id)).status is S.QUEUED
 
 
-@pytest.mark.parametrize("payload", [{}, {"account_id": 7}, {"account_id": new_id(), "action_id": "x"}])
-async def test_a_payload_that_cannot_be_used_fails_for_good(scene: Scene, payload: dict[str, Any]) -> None:
-    for job_type in ("action.gmail", "undo.action", "unsnooze.gmail"):
-        [job] = await scene.queue.enqueue(NewJob(job_type, payload))
-        await scene.work()
-        assert (await record_of(scene.queue, job.job_id)).state == "failed"
+@on_sqlite
+async def test_a_payload_that_cannot_be_used_fails_for_good(scene: Scene) -> None:
+    payloads: list[dict[str, Any]] = [{}, {"account_id": 7}, {"account_id": new_id(), "action_id": "x"}]
+    types = ("action.gmail", "undo.action", "unsnooze.gmail", "snooze.check.gmail", "labels.sync.gmail")
+    wrong = [NewJob(job_type, payload) for job_type in types for payload in payloads]
+    made = await scene.queue.enqueue(*wrong)
+    await scene.work()
+    for job in made:
+        record = await record_of(scene.queue, job.job_id)
+        assert (record.state, record.attempts) == ("failed", 1), record
 
 
 @pytest.mark.req("JB-12")
@@ -253,6 +258,22 @@ async def test_no_action_is_at_work_for_ever(scene: Scene) -> None:
     assert ended.error
 
 
+@pytest.mark.req("JB-13")
+async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
+    scene.fail("*", LOGIN)
+    scene.clock.advance(3_600)
+    await scene.work()
+    assert (await record_of(scene.queue, (await scene.snooze(action.id)).job_id)).state == "failed"
+    scene.sim.control.clear_faults()
+    scene.clock.advance(3_600)
+    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
+
+
+@on_sqlite
 async def test_an_action_whose_turn_was_missed_is_called(scene: Scene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "archive")
@@ -277,6 +298,7 @@ async def test_actions_on_one_message_are_done_in_the_order_in_which_they_were_w
     assert scene.labels(gmail_id) == {"INBOX"}
 
 
+@on_sqlite
 async def test_sending_is_handed_over_and_holds_up_nobody(scene: Scene) -> None:
     gmail_id, message_id = await scene.message("INBOX")
     forward = await scene.want(gmail_id, "forward", to=["accounts@example.org"])

@@ -16,6 +16,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.gmail.sim.faults import Fault
 from postroom.queue import NewJob
 from tests.support.action_scene import Scene
+from tests.support.databases import on_sqlite
 from tests.support.jobs import count_jobs, record_of
 from tests.support.sim_client import api_client
 
@@ -75,18 +76,27 @@ async def rename(scene: Scene, label_id: str, name: str) -> None:
 
 
 @pytest.mark.req("JB-17", "JB-7")
-@pytest.mark.parametrize(
-    "fault", [Fault(kind="error", code=503), Fault(kind="malformed"), Fault(kind="error", code=403, reason="forbidden")]
-)
-async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene, fault: Fault) -> None:
+@on_sqlite
+async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene) -> None:
     await sync_labels(scene)
     before = await known(scene)
-    scene.fail("labels.list", fault)
-    await sync_labels(scene)
-    assert await known(scene) == before
+    for code, reason, state in [
+        (503, "backendError", "queued"),
+        (429, "rateLimitExceeded", "queued"),
+        (403, "userRateLimitExceeded", "queued"),
+        (403, "forbidden", "failed"),
+        (401, "authError", "failed"),
+    ]:
+        rule = scene.fail("labels.list", Fault(kind="error", code=code, reason=reason))
+        assert (await sync_labels(scene)).state == state, (code, reason)
+        assert await known(scene) == before
+        scene.sim.control.clear_faults(rule)
+        scene.clock.advance(60)
+        await sync_labels(scene)
 
 
 @pytest.mark.req("JB-17")
+@on_sqlite
 async def test_a_list_that_cannot_be_whole_is_not_believed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await sync_labels(scene)
     before = await known(scene)
@@ -100,6 +110,7 @@ async def test_a_list_that_cannot_be_whole_is_not_believed(scene: Scene, monkeyp
     assert await known(scene) == before
 
 
+@on_sqlite
 async def test_a_label_that_is_made_while_the_list_is_on_its_way_stays(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,13 +49,12 @@ async def _is_sent_exactly_once(box: Outbox, action_id: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_passing_fault_of_any_call_ends_in_one_mail(box: Outbox, call: str) -> None:
-    for fault in FLEETING.values():
-        for times in (1, 2):
-            box.sim.control.add_fault(Rule(method=call, fault=fault, times=times))
-            action_id = await box.reply_to()
-            await box.work(hours=2)
-            box.sim.control.clear_faults()
-            await _is_sent_exactly_once(box, action_id)
+    for times, fault in enumerate(FLEETING.values()):
+        box.sim.control.add_fault(Rule(method=call, fault=fault, times=1 + times % 2))
+        action_id = await box.reply_to()
+        await box.work(hours=2)
+        box.sim.control.clear_faults()
+        await _is_sent_exactly_once(box, action_id)
 
 
 @pytest.mark.parametrize("call", CALLS)

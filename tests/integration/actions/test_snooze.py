@@ -15,11 +15,21 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.gmail.sim.faults import Fault
+from postroom.queue import CancelOutcome
 from tests.support.action_scene import ME, Scene, rows_of
+from tests.support.databases import on_sqlite
 from tests.support.jobs import record_of
 
 TWO_HOURS = {"amount": 2, "units": "hours"}
 BROKEN = Fault(kind="error", code=503)
+MEANWHILE = {
+    "deleted": None,
+    "label taken off": {"INBOX"},
+    "label gone": {"INBOX"},
+    "in the inbox": {"INBOX"},
+    "trashed": {"TRASH"},
+}
+"""What can happen to a sleeping message, and its labels after it was woken."""
 
 
 async def label_id(scene: Scene) -> str:
@@ -78,6 +88,7 @@ async def test_the_wake_up_stands_before_the_mail_is_hidden(scene: Scene) -> Non
     assert len(await rows_of(scene.database, snoozes)) == 1, "the second try found the wake-up of the first"
 
 
+@on_sqlite
 async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene: Scene) -> None:
     scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
     gmail_id, _ = await scene.message("INBOX")
@@ -93,6 +104,7 @@ async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene:
     assert scene.labels(gmail_id) == {"INBOX"}
 
 
+@on_sqlite
 async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: Scene) -> None:
     scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
@@ -104,6 +116,7 @@ async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: Scene) -
     assert scene.labels(gmail_id) == frozenset(), "its owner archived it, and so it stays"
 
 
+@on_sqlite
 async def test_a_time_in_the_past_wakes_at_once(scene: Scene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     past = scene.clock.now() - timedelta(days=3)
@@ -116,6 +129,7 @@ async def test_a_time_in_the_past_wakes_at_once(scene: Scene) -> None:
     assert (await scene.action(action_id)).status is S.COMPLETED
 
 
+@on_sqlite
 async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: Scene) -> None:
     fault = scene.fail("messages.modify", BROKEN)
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="minutes")
@@ -129,28 +143,25 @@ async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: Scene)
 
 
 @pytest.mark.req("JB-13")
-@pytest.mark.parametrize("case", ["deleted", "label taken off", "label gone", "in the inbox", "trashed"])
-async def test_waking_takes_things_as_they_are(scene: Scene, case: str) -> None:
-    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+async def test_waking_takes_things_as_they_are(scene: Scene) -> None:
+    asleep = {case: await scene.do("snooze", "INBOX", **TWO_HOURS) for case in MEANWHILE}
     label, client = await label_id(scene), scene.client
-    match case:
-        case "deleted":
-            await client.delete_message(gmail_id)
-        case "label taken off":
-            await client.modify_message(gmail_id, remove=[label])
-        case "label gone":
-            await client.delete_label(label)
-        case "in the inbox":
-            await client.modify_message(gmail_id, add=["INBOX"])
-        case "trashed":
-            await client.trash_message(gmail_id)
+    ids = {case: gmail_id for case, (gmail_id, _) in asleep.items()}
+    await client.delete_message(ids["deleted"])
+    await client.modify_message(ids["label taken off"], remove=[label])
+    await client.modify_message(ids["in the inbox"], add=["INBOX"])
+    await client.trash_message(ids["trashed"])
+    await client.delete_label(label)
     scene.clock.advance(2 * 3_600)
     await scene.work()
-    wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
-    assert (wake.state, (await scene.snooze(action.id)).state) == ("completed", SnoozeState.WOKEN)
-    assert scene.labels(gmail_id) == {"deleted": None, "trashed": {"TRASH"}}.get(case, {"INBOX"})
+    for case, (gmail_id, action) in asleep.items():
+        snooze = await scene.snooze(action.id)
+        assert (await record_of(scene.queue, snooze.job_id)).state == "completed", case
+        assert snooze.state is SnoozeState.WOKEN, case
+        assert scene.labels(gmail_id) == MEANWHILE[case], case
 
 
+@on_sqlite
 async def test_the_label_of_the_settings_serves_where_the_job_names_none(scene: Scene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     job_id = (await scene.snooze(action.id)).job_id
@@ -184,27 +195,29 @@ async def test_a_snooze_can_be_moved_and_ended(scene: Scene) -> None:
 
 
 @pytest.mark.req("JB-15")
-@pytest.mark.parametrize("when", ["waiting", "woken", "job pruned"])
-async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: Scene, when: str) -> None:
-    gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
-    job_id = (await scene.snooze(action.id)).job_id
-    if when == "woken":
-        scene.clock.advance(2 * 3_600)
+async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: Scene) -> None:
+    for outcome in CancelOutcome:
+        gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
+        if outcome is CancelOutcome.NOT_RUNNING:
+            scene.clock.advance(2 * 3_600)
+            await scene.work()
+        elif outcome is CancelOutcome.JOB_NOT_FOUND:
+            await forget_job(scene, (await scene.snooze(action.id)).job_id)
+        assert (await scene.undo(action.id)).status is S.COMPLETED
+        assert scene.labels(gmail_id) == {"INBOX", "UNREAD"}
+        steps = [step for step in await rows_of(scene.database, job_steps) if step.name == "cancel_unsnooze"]
+        assert max(steps, key=lambda step: str(step.id)).result_json == f'{{"outcome": "{outcome}"}}'
+        await scene.client.modify_message(gmail_id, remove=["INBOX"])
+        scene.clock.advance(5 * 3_600)
         await scene.work()
-    elif when == "job pruned":
-        await scene.database.write(lambda tx: tx.execute(jobs.delete().where(jobs.c.id == job_id)))
-    undone = await scene.undo(action.id)
-    assert undone.status is S.COMPLETED
-    assert scene.labels(gmail_id) == {"INBOX", "UNREAD"}
-    outcome = {"waiting": "canceled", "woken": "not_running", "job pruned": "job_not_found"}[when]
-    told = [step.result_json for step in await rows_of(scene.database, job_steps) if step.name == "cancel_unsnooze"]
-    assert told == [f'{{"outcome": "{outcome}"}}']
-    scene.clock.advance(5 * 3_600)
-    await scene.client.modify_message(gmail_id, remove=["INBOX"])
-    await scene.work()
-    assert scene.labels(gmail_id) == {"UNREAD"}, "nothing wakes it any more"
+        assert scene.labels(gmail_id) == {"UNREAD"}, "nothing wakes it any more"
 
 
+async def forget_job(scene: Scene, job_id: str) -> None:
+    await scene.database.write(lambda tx: tx.execute(jobs.delete().where(jobs.c.id == job_id)))
+
+
+@on_sqlite
 async def test_two_snoozes_at_once_make_one_label(scene: Scene) -> None:
     ids = [(await scene.message("INBOX"))[0] for _ in range(6)]
     for gmail_id in ids:
@@ -215,6 +228,7 @@ async def test_two_snoozes_at_once_make_one_label(scene: Scene) -> None:
     assert all(scene.labels(each) == set(named) for each in ids)
 
 
+@on_sqlite
 async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(scene: Scene) -> None:
     scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
@@ -227,3 +241,15 @@ async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(sce
     scene.clock.advance(2 * 3_600)
     await scene.work()
     assert scene.labels(gmail_id) == {"INBOX"}
+
+
+async def test_a_message_follows_its_newest_snooze(scene: Scene) -> None:
+    gmail_id, first = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    second = await scene.want(gmail_id, "snooze", amount=2, units="days")
+    await scene.work()
+    assert (await scene.snooze(first.id)).state is SnoozeState.CANCELED
+    scene.clock.advance(86_400)
+    await scene.work()
+    assert scene.labels(gmail_id) == {await label_id(scene)}, "not woken by the first"
+    assert (await scene.undo(second)).status is S.COMPLETED
+    assert scene.labels(gmail_id) == {"INBOX"}, "never left asleep without a wake-up"

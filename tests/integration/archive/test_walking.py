@@ -13,7 +13,7 @@ from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.reading import ArchiveReader
 from postroom.archive.service import owned_archive
 from postroom.archive.store import Archive
-from postroom.archive.walking import body_of, find_many, walk
+from postroom.archive.walking import body_of, find_many, newest_first, walk
 from postroom.domain.errors import BadInput, Retryable
 from postroom.settings import ArchiveSettings
 from tests.support.archives import ME, letter
@@ -102,3 +102,16 @@ async def test_the_loop_goes_on_while_the_archive_writes_and_the_owner_is_named(
         assert await service.of(ME).mark_deleted(["m1", "zz"], datetime(2026, 1, 1, tzinfo=UTC)) == {"zz"}
     async with owned_archive(tmp_path, ArchiveSettings(), "the second"):
         pass
+
+
+def test_all_mail_of_all_accounts_is_met_newest_first(tmp_path: Path) -> None:
+    random = Random(5)
+    moments = [datetime(2023, 1, 1, tzinfo=UTC) + timedelta(hours=random.randrange(26_000)) for _ in range(700)]
+    with Archive(tmp_path) as archive:
+        archive.store(ME, [at(moment, number) for number, moment in enumerate(moments)])
+        archive.store("you@example.org", [at(moment, number) for number, moment in enumerate(moments[:50])])
+    with ArchiveReader(tmp_path) as reader:
+        dates = [step.message.date for step in newest_first(reader)]
+        mine = [step.message.key for step in newest_first(reader, [ME])]
+    assert dates == sorted([*moments, *moments[:50]], reverse=True)
+    assert sorted(mine) == sorted(f"m{number}" for number in range(700))

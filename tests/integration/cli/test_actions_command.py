@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from postroom.accounts.store import NewAccount, add_account
+from postroom.accounts.labels import labels_of
+from postroom.accounts.store import NewAccount, add_account, get_account
 from postroom.actions import snoozes, store
 from postroom.actions.store import NewAction
+from postroom.app import open_app
 from postroom.app.jobs import CATALOGUE
+from postroom.app.working import open_worker
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.actions import actions
 from postroom.db.tables.switchboard import audit_log
@@ -20,9 +23,12 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import Origin, parse_action
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.ids import new_id
+from postroom.gmail.sim.server import running_sim
 from postroom.queue import JobQueue
+from postroom.settings import load
 from tests.support.action_scene import make_message, rows_of
 from tests.support.command_line import Done, postroom
+from tests.support.sim_mail import letter, mailbox
 
 T = TypeVar("T")
 CLOCK = SystemClock()
@@ -94,7 +100,7 @@ async def succeeded(*arguments: str) -> Done:
 @pytest.mark.req("JB-12")
 async def test_actions_are_listed_with_what_why_and_how_they_stand(history: list[str]) -> None:
     done = await succeeded("list")
-    assert "delete for ever" in done.stdout
+    assert "delete the message for ever" in done.stdout
     assert "rule Receipts" in done.stdout
     assert "failed: Gmail was away." in done.stdout
     assert [each["id"] for each in (await succeeded("list", "--json")).json] == list(reversed(history))
@@ -151,7 +157,7 @@ async def test_a_rule_and_a_time_window_are_undone_whole(history: list[str]) -> 
 async def test_a_person_does_retries_and_calls_off(history: list[str], home: Path) -> None:
     assert (await succeeded("do", "archive", "18cf", "--dry-run", "--json")).json["action_id"] is None
     action_id = (await succeeded("do", "apply_label", "18cf", "--label", "Receipts", "--json")).json["action_id"]
-    assert "add the label Receipts" in (await succeeded("show", action_id)).stdout
+    assert "give the message the label Receipts" in (await succeeded("show", action_id)).stdout
     assert (await postroom("actions", "do", "apply_label", "18cf")).code == 2, "a label is needed"
     assert (await postroom("actions", "do", "archive", "nowhere")).code == 2
     assert (await postroom("actions", "do", "snooze", "18cf", "--for", "soon")).code == 2
@@ -189,3 +195,36 @@ async def test_snoozed_mail_is_listed_moved_and_woken(history: list[str], home: 
     assert (until + timedelta(days=1)).strftime("%Y-%m-%d %H:%M") in (await succeeded("snoozed")).stdout
     await succeeded("wake", action_id)
     assert (await postroom("actions", "wake", history[0])).code == 2
+
+
+async def work() -> None:
+    """What `postroom worker --once` does, on this thread."""
+    async with open_app(load()) as app, open_worker(app, until_idle=True) as worker:
+        await worker.run()
+
+
+@pytest.mark.req("JB-12", "JB-15", "JB-17")
+async def test_a_worker_does_what_was_asked_for_and_takes_it_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SYNC", "LIVE", "BACKFILL", "BAD_MESSAGES"):
+        monkeypatch.setenv(f"POSTROOM_RECURRING__{name}", "off")
+    async with running_sim(mailbox(0, Label_7="Receipts")) as sim:
+        monkeypatch.setenv("POSTROOM_ACCESS_TOKEN", sim.token)
+        added = await postroom("account", "add", "gmail", "--email", sim.email, "--api-base", sim.url)
+        assert added.code == 0, added.stderr
+        gmail_id = sim.control.deliver(letter(), frozenset({"INBOX"}))
+
+        async def take_in(database: Database) -> set[str]:
+            account = await database.read(lambda tx: get_account(tx, sim.email))
+            await make_message(database, CLOCK, account, gmail_id)
+            return {label.name for label in await database.read(lambda tx: labels_of(tx, account.id))}
+
+        await work()
+        assert "Receipts" in await within(home, take_in), "the labels of a new account are fetched"
+        action_id = (await succeeded("do", "apply_label", gmail_id, "--label", "receipts", "--json")).json["action_id"]
+        await work()
+        assert "completed" in (await succeeded("show", action_id)).stdout
+        assert [each["label_ids"] for each in sim.control.truth()] == [["INBOX", "Label_7"]]
+        await succeeded("undo", action_id)
+        await work()
+        assert [each["label_ids"] for each in sim.control.truth()] == [["INBOX"]]
+        assert "undone already" in (await succeeded("show", action_id)).stdout

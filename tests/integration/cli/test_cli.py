@@ -8,12 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer.main
+from typer.testing import CliRunner
 
 from postroom.app.jobs import CATALOGUE
+from postroom.cli.main import tree
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.queue import JobQueue, JobState, NewJob
@@ -167,9 +171,20 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_every_command_explains_itself() -> None:
-    for arguments in ([], ["jobs"], *(["jobs", name] for name in ("list", "show", "retry", "cancel", "stats"))):
-        done = postroom(*arguments, "--help")
-        assert done.returncode == 0
-        assert "Usage:" in done.stdout
+    """All of them, in one process: the tree is walked as a person would walk it."""
+    waiting: list[tuple[str, ...]] = [()]
+    app = tree()
+    root = typer.main.get_command(app)
+    while waiting:
+        path = waiting.pop()
+        command = reduce(lambda group, name: group.commands[name], path, cast("Any", root))
+        assert command.help or command.short_help, path
+        done = CliRunner().invoke(app, [*path, "--help"])
+        assert (done.exit_code, "Usage:" in done.output) == (0, True), path
+        waiting += [(*path, name) for name in getattr(command, "commands", ())]
+
+
+def test_the_first_commands_that_a_person_tries() -> None:
+    assert "jobs" in postroom("--help").stdout
     assert postroom("--version").stdout.strip().count(".") == 2
     assert JobState.CANCELED in postroom("jobs", "list", "--help").stdout

@@ -13,6 +13,7 @@ from postroom.accounts.history import LEASE, ReaderElsewhere, ReaderLost, claim_
 from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.db import Database
+from postroom.db.tables.mail import messages
 from postroom.domain.clock import ManualClock
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired, Unavailable
@@ -21,6 +22,7 @@ from postroom.gmail.sim.faults import Fault, Rule
 from postroom.sync.bringing import Beat, Bringer, Brought
 from postroom.sync.deltas import Deltas
 from postroom.sync.state import bad_of, get_state
+from tests.support.action_scene import make_message, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import letter, mailbox
@@ -93,6 +95,19 @@ async def test_new_mail_label_changes_and_deletions_arrive(scene: Followed) -> N
     assert "TRASH" in archived[ids[2]].labels
     state = await scene.database.read(lambda tx: get_state(tx, scene.account.id))
     assert state.counters["stored"] == 1
+
+
+@pytest.mark.req("JB-18")
+async def test_changes_reach_the_mail_that_was_taken_in_for_triage(scene: Followed) -> None:
+    reader = await scene.claim()
+    ids = sorted(scene.archived())[:3]
+    for gmail_id in ids:
+        await make_message(scene.database, scene.clock, scene.account, gmail_id, labels=["INBOX"])
+    await some_of_everything(scene)
+    await scene.deltas(reader).read()
+    rows = {row.external_event_id: row for row in await rows_of(scene.database, messages)}
+    assert [rows[each].labels for each in ids] == [["STARRED", "Work"], ["INBOX"], ["TRASH"]]
+    assert [rows[each].deleted_at_source for each in ids] == [None, scene.clock.now(), None]
 
 
 @on_sqlite

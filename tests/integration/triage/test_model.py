@@ -13,7 +13,8 @@ import pytest
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.settings import ModelSettings
-from postroom.triage.model import VAULT_ENTRY, Answer, CallFailed, ModelRefused, Question, Tool, api_key, open_model
+from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question, Tool
+from postroom.triage.model import VAULT_ENTRY, api_key, open_model
 from postroom.triage.sim.script import Answer as Scripted
 from postroom.triage.sim.script import Fault
 from postroom.triage.sim.server import running_model
@@ -30,7 +31,7 @@ TOOL = Tool(
         "additionalProperties": False,
     },
 )
-QUESTION = Question("You sort mail.", "Here it is.", TOOL)
+QUESTION = Question("You sort mail.", "Here it is.", (TOOL,))
 
 
 async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path:
 async def test_the_same_seed_and_question_get_the_same_made_up_answer(tmp_path: Path) -> None:
     async def calls(seed: int, content: str) -> tuple[str, ...]:
         async with simulated_model(tmp_path, seed) as (_, model):
-            answer = await model.ask(Question("You sort mail.", content, TOOL))
+            answer = await model.ask(Question("You sort mail.", content, (TOOL,)))
             assert isinstance(answer, Answer)
             return tuple(call.arguments for call in answer.calls)
 
@@ -67,6 +68,7 @@ async def failure_of(tmp_path: Path, fault: Fault, **changes: Any) -> CallFailed
     return failed
 
 
+@pytest.mark.req("JB-7")
 @pytest.mark.parametrize(
     ("fault", "kind", "may_have_cost"),
     [

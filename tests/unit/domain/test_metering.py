@@ -11,18 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.metering import (
-    MOST_HEADER_BYTES,
+    MOST_BYTES_BESIDE_TEXT,
+    MOST_GUIDANCE_BYTES,
     MOST_INSTRUCTION_BYTES,
+    MOST_LABEL_BYTES,
     MOST_TEXT_BYTES,
+    MOST_THREAD_BYTES,
+    MOST_TOOL_BYTES,
     Meter,
     as_data,
     cut,
     most_input_tokens,
 )
 from postroom.domain.tariffs import FixedTariff, Tokens, tariff_for
-from postroom.triage.decision import ANSWER_TOOL
-from postroom.triage.prompt import MailToJudge, question_about
+from postroom.triage.asking import Question
+from postroom.triage.offers import Offer, bounded
+from postroom.triage.prompt import INSTRUCTIONS, Briefing, EarlierMail, MailToJudge, question_about
 
+RECEIVED = datetime(2026, 1, 1, tzinfo=UTC)
 steady = settings(deadline=None, derandomize=True, max_examples=150)
 any_text = st.text(max_size=3_000) | st.text(alphabet='<>&\\"\n\x00é漢😀', max_size=3_000)
 
@@ -74,28 +80,65 @@ def test_a_cut_text_fits_and_is_a_beginning(text: str, most: int) -> None:
     assert text.startswith(piece)
 
 
-@pytest.mark.req("BF-9")
+def _briefing(text: str, lines: list[str], names: list[str]) -> Briefing:
+    """As much of everything as anybody could put there, and more."""
+    thread = tuple(EarlierMail(text, text, text * 5, RECEIVED, by_owner=bool(number % 2)) for number in range(20))
+    return Briefing(
+        directions=tuple(lines * 20),
+        rules=tuple(lines * 20),
+        labels=tuple((name, text) for name in names * 20),
+        thread=thread,
+        offer=Offer(
+            labels=bounded([f"{name}{number}" for name in names for number in range(50)]),
+            on_message=frozenset([*names, "TRASH", "STARRED"]),
+            forward_to=bounded([f"a{number}@{'x' * 50}.example" for number in range(100)]),
+        ),
+    )
+
+
+@pytest.mark.req("BF-9", "JB-10")
 @steady
-@given(any_text, any_text, any_text, st.lists(any_text, max_size=30))
-def test_no_prompt_is_longer_than_what_was_reserved_for_it(
-    text: str, subject: str, name: str, files: list[str]
-) -> None:
+@given(any_text, any_text, st.lists(any_text, max_size=30))
+def test_no_prompt_is_longer_than_what_was_reserved_for_it(text: str, subject: str, names: list[str]) -> None:
     mail = MailToJudge(
         sender="a@b.example",
-        sender_name=name,
+        sender_name=subject,
         subject=subject,
         text=text * 10,
-        received_at=datetime(2026, 1, 1, tzinfo=UTC),
-        headers={"To": [subject, name], "Cc": text, "Precedence": "bulk"},
-        labels=tuple(files),
-        attachments=tuple(files),
+        received_at=RECEIVED,
+        headers={"To": [subject, text], "Cc": text, "Precedence": "bulk"},
+        labels=tuple(names),
+        attachments=tuple(names),
     )
-    question = question_about(mail, problem="reason: " + "x" * 300)
-    size = len(question.instructions.encode()) + len(question.content.encode()) + len(json.dumps(ANSWER_TOOL.schema))
-    assert size < most_input_tokens(mail.text) <= MOST_INSTRUCTION_BYTES + MOST_HEADER_BYTES + MOST_TEXT_BYTES
+    question = question_about(mail, _briefing(text, names, names), problem="reason: " + "x" * 600)
+    assert _parts_fit(question)
+    size = _bytes(question.instructions) + _bytes(question.content) + _tool_bytes(question)
+    assert size < most_input_tokens(mail.text) <= MOST_BYTES_BESIDE_TEXT + MOST_TEXT_BYTES
     assert question.content.count("<mail>") == question.content.count("</mail>") == 1
+    assert question.content.count("<thread>") == question.content.count("</thread>") == 1
     data = question.content.partition("<mail>\n")[2].partition("\n</mail>")[0]
     assert json.loads(data)["from"] == "a@b.example"
+
+
+def _parts_fit(question: Question) -> bool:
+    """Each part within its own bound, so that none lives on the room of another."""
+    told = _bytes(question.instructions) - _bytes(INSTRUCTIONS)
+    thread = question.content.partition("<mail>")[0]
+    return (
+        told <= MOST_GUIDANCE_BYTES + MOST_LABEL_BYTES
+        and _bytes(thread) <= MOST_THREAD_BYTES
+        and _tool_bytes(question) <= MOST_TOOL_BYTES
+        and _bytes(INSTRUCTIONS) + 500 < MOST_INSTRUCTION_BYTES
+    )
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
+def _tool_bytes(question: Question) -> int:
+    tools = [{"name": tool.name, "description": tool.description, "schema": tool.schema} for tool in question.tools]
+    return _bytes(json.dumps(tools, ensure_ascii=False))
 
 
 def test_the_most_covers_the_question_asked_again() -> None:

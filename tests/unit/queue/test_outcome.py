@@ -13,7 +13,17 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
 from postroom.domain.tiers import Tier
 from postroom.queue.catalogue import RetryPolicy
 from postroom.queue.model import ClaimedJob, JobState, QueueName
-from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, backoff, settle
+from postroom.queue.outcome import (
+    Interrupted,
+    Outcome,
+    Postponed,
+    Raised,
+    Settlement,
+    Succeeded,
+    TimedOut,
+    backoff,
+    settle,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -93,3 +103,15 @@ def test_the_default_attempts_outlive_an_outage_of_ten_minutes() -> None:
     policy = RetryPolicy(jitter=0)
     horizon = sum(backoff(n, policy, Random(0)).total_seconds() for n in range(1, policy.max_attempts))
     assert horizon > 600
+
+
+@pytest.mark.req("WB-10")
+@pytest.mark.parametrize("attempt", [1, 5])
+def test_a_postponed_job_comes_back_and_the_attempt_does_not_count(attempt: int) -> None:
+    result = settled(Raised(Postponed(timedelta(minutes=3), "not its turn")), attempt)
+    assert result == Settlement(JobState.QUEUED, attempt - 1, not_before=NOW + timedelta(minutes=3))
+
+
+@pytest.mark.parametrize(("wait", "kept"), [(timedelta(days=-1), timedelta()), (timedelta(days=90), timedelta(days=7))])
+def test_a_postponement_is_neither_in_the_past_nor_for_ever(wait: timedelta, kept: timedelta) -> None:
+    assert settled(Raised(Postponed(wait))).not_before == NOW + kept

@@ -11,7 +11,6 @@ is gone is looked for among what was sent. No step begins again at the beginning
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,7 +33,6 @@ from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Retryable
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Gone, Unavailable
-from postroom.gmail.ports import Lane
 from postroom.gmail.resources import Draft
 from postroom.mail.composing import OutgoingMail
 from postroom.queue import JobContext
@@ -61,10 +59,10 @@ class _Task:
 
 
 class Mailboxes(Protocol):
-    """Clients of accounts (`accounts.access.GmailAccess`)."""
+    """Clients of accounts, for what a person waits for (`accounts.access.AccountClients`)."""
 
-    def client(self, account: Account, lane: Lane) -> AbstractAsyncContextManager[GmailClient]:
-        """Connected for as long as the block lasts."""
+    async def of(self, account: Account) -> GmailClient:
+        """Connected, and shared with others."""
 
 
 class Sender:
@@ -81,8 +79,7 @@ class Sender:
         if task.action.status is not ActionStatus.EXECUTING:
             return await ending.nothing_to_do(context, task.action)
         try:
-            async with self._gmail.client(task.account, Lane.USER_ACTION) as client:
-                await self._send(task, client)
+            await self._send(task, await self._gmail.of(task.account))
         except LeaseLost:
             raise
         except Exception as error:

@@ -49,6 +49,7 @@ messages = Table(
     Index("messages_idempotency_key_idx", "idempotency_key", unique=True),
     Index("messages_event_idx", "provider", "endpoint_identity", "external_event_id"),
     Index("messages_account_id_idx", "account_id", "received_at"),
+    Index("messages_thread_idx", "account_id", "external_thread_id", "received_at"),
     Index("messages_received_at_idx", "received_at", "id"),
     Index("messages_retention_idx", "ingestion_tier", "category", "received_at"),
     Index("messages_backfill_job_id_idx", "backfill_job_id"),

@@ -19,6 +19,7 @@ from sqlalchemy import (
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
 
+_KEPT_PROMPT = text("prompt IS NOT NULL")
 _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
 
 # A disabled rule that has a reason was disabled by Postroom, not by a person.
@@ -129,4 +130,5 @@ model_calls = Table(
     Index("model_calls_message_id_idx", "message_id"),
     Index("model_calls_backfill_job_id_idx", "backfill_job_id"),
     Index("model_calls_created_at_idx", "created_at"),
+    Index("model_calls_prompt_idx", "created_at", postgresql_where=_KEPT_PROMPT, sqlite_where=_KEPT_PROMPT),
 )

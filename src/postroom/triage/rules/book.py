@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 
 from postroom.db import Database
 from postroom.domain.clock import Clock
@@ -27,7 +26,7 @@ class RuleBook:
         self._database = database
         self._clock = clock
         self._rules = RuleSet(())
-        self._seen: dict[str, datetime] = {}
+        self._seen: dict[str, str] = {}
         self._version: Version | None = None
         self._read_at = 0.0
         self._turning = asyncio.Lock()
@@ -49,14 +48,15 @@ class RuleBook:
         if changed is not None:
             self._version, rules = changed
             self._read_at = self._clock.monotonic()
-            self._seen = {rule.id: rule.updated_at for rule in rules}
+            self._seen = {rule.id: rule.stamp for rule in rules}
             self._rules = await asyncio.to_thread(compiled, rules)
         return self._rules
 
     async def _disable(self, rules: RuleSet) -> None:
         reasons, seen = dict(rules.broken), dict(self._seen)
-        rules.broken.clear()
         names = await self._database.write(lambda tx: store.disable_broken(tx, reasons, seen, self._clock.now()))
+        for rule_id in reasons:
+            rules.broken.pop(rule_id, None)
         if names:
             log.warning("rules.disabled", rules=names)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Row, Text, cast
+from sqlalchemy import ColumnElement, Integer, Row, Text, cast, type_coerce
 
 from postroom.db.tables.triage import rules
 from postroom.domain.errors import PostroomError
@@ -20,6 +20,8 @@ from postroom.triage.rules.model import (
     checked_scope,
     parse_draft,
 )
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class StoredRule:
     disabled_reason: str | None
     created_at: datetime
     updated_at: datetime
+    stamp: str
+    """`updated_at` as it stands in the table, which a change compares with."""
     draft: RuleDraft | None
     """None: what is stored cannot be read; `problem` says why."""
     problem: str | None = None
@@ -54,7 +58,7 @@ class StoredRule:
 
 
 def columns() -> Sequence[ColumnElement[Any]]:
-    """JSON comes as text: one row that holds none must not spoil the reading of all. The id comes first."""
+    """As they stand there, JSON and times unread: one row that holds neither must not spoil the reading of all."""
     table = rules.c
     return (
         cast(table.id, Text).label("id"),
@@ -67,9 +71,23 @@ def columns() -> Sequence[ColumnElement[Any]]:
         table.unattended,
         table.enabled,
         table.disabled_reason,
-        table.created_at,
-        table.updated_at,
+        type_coerce(table.created_at, Text).label("created_at"),
+        type_coerce(table.updated_at, Text).label("updated_at"),
+        stamp_column().label("stamp"),
     )
+
+
+def stamp_column() -> ColumnElement[str]:
+    return cast(rules.c.updated_at, Text)
+
+
+def instant(value: datetime | str) -> datetime:
+    """A time from the table: SQLite has them as text, and somebody may have written another text."""
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        return _LONG_AGO
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def rule_from_row(row: Row[Any]) -> StoredRule:
@@ -82,8 +100,9 @@ def rule_from_row(row: Row[Any]) -> StoredRule:
         unattended=bool(row.unattended),
         enabled=bool(row.enabled),
         disabled_reason=row.disabled_reason,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
+        created_at=instant(row.created_at),
+        updated_at=instant(row.updated_at),
+        stamp=row.stamp,
         draft=draft,
         problem=problem,
     )

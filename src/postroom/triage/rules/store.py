@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Text, delete, func, select, type_coerce, update
 
 from postroom import audit
 from postroom.accounts.store import get_account
@@ -21,7 +21,7 @@ from postroom.domain.ids import new_id
 from postroom.triage.rules.conditions import labels_in
 from postroom.triage.rules.facts import label_key
 from postroom.triage.rules.model import MOST_RULES, RuleDraft, ScopeKind, rule_of
-from postroom.triage.rules.rows import StoredRule, columns, rule_from_row
+from postroom.triage.rules.rows import StoredRule, columns, instant, rule_from_row, stamp_column
 from postroom.triage.rules.wishes import labels_named
 
 _LONGEST_REASON = 500
@@ -70,7 +70,7 @@ def edit_rule(tx: Tx, before: StoredRule, draft: RuleDraft, who: Actor, now: dat
 
 def remove_rule(tx: Tx, before: StoredRule, who: Actor, now: datetime) -> None:
     tx.lock_table(rules)
-    here = (rules.c.id == before.id) & (rules.c.updated_at == before.updated_at)
+    here = (rules.c.id == before.id) & (stamp_column() == before.stamp)
     if not tx.execute(delete(rules).where(here)).rowcount:
         raise _changed(before)
     audit.record(tx, who, "rule.remove", ("rule", before.id), now, before=before.state())
@@ -92,11 +92,12 @@ def disable_rule(tx: Tx, before: StoredRule, reason: str | None, who: Actor, now
     return _change(tx, before, values, "rule.disable", who, now)
 
 
-def disable_broken(tx: Tx, reasons: Mapping[str, str], seen: Mapping[str, datetime | None], now: datetime) -> list[str]:
-    """Disable rules that turned out to be unusable, by id, if they still are as they were seen. Returns their names."""
+def disable_broken(tx: Tx, reasons: Mapping[str, str], seen: Mapping[str, str], now: datetime) -> list[str]:
+    """Disable rules that turned out to be unusable, by id, if their stamps still are as seen. Returns their names."""
+    tx.lock_table(rules)
     done = []
     for rule in list_rules(tx):
-        if rule.id in reasons and rule.enabled and rule.updated_at == seen.get(rule.id, rule.updated_at):
+        if rule.id in reasons and rule.enabled and rule.stamp == seen.get(rule.id):
             disable_rule(tx, rule, reasons[rule.id], audit.SYSTEM, now)
             done.append(rule.name)
     return done
@@ -106,6 +107,7 @@ def disable_rules_using(tx: Tx, account_id: str, label_id: str, label_name: str,
     """The label is gone from an account: no rule that looks at it or sets it stays on. Returns their names."""
     reason = f"Label '{label_name}' was deleted from Gmail"
     gone = {label_key(label_id), label_key(label_name)}
+    tx.lock_table(rules)
     done = []
     for rule in list_rules(tx):
         if rule.enabled and rule.draft is not None and _concerns(rule.draft, account_id) and gone & _labels(rule.draft):
@@ -148,7 +150,7 @@ def _change(
     tx: Tx, before: StoredRule, values: Mapping[str, Any], action: str, who: Actor, now: datetime
 ) -> StoredRule:
     tx.lock_table(rules)
-    here = (rules.c.id == before.id) & (rules.c.updated_at == before.updated_at)
+    here = (rules.c.id == before.id) & (stamp_column() == before.stamp)
     changed = tx.execute(update(rules).where(here).values(**values, updated_at=_stamp(tx, now)))
     if not changed.rowcount:
         raise _changed(before)
@@ -163,7 +165,8 @@ def _changed(rule: StoredRule) -> BadInput:
 
 def _stamp(tx: Tx, now: datetime) -> datetime:
     """Later than every stamp in the table, whatever the clock says: so a change always shows in the version."""
-    latest: datetime | None = tx.execute(select(func.max(rules.c.updated_at))).scalar_one()
+    stamps = tx.execute(select(type_coerce(rules.c.updated_at, Text))).scalars().all()
+    latest = max(map(instant, stamps), default=None)
     return now if latest is None or latest < now else latest + timedelta(microseconds=1)
 
 
@@ -177,12 +180,14 @@ def _with_id(tx: Tx, rule_id: str) -> StoredRule:
     return rule_from_row(tx.execute(select(*columns()).where(rules.c.id == rule_id)).one())
 
 
-Version = tuple[int, datetime | None, str | None]
+Version = tuple[int, object, str | None]
+"""Only good for comparison with another one."""
 
 
 def version(tx: Tx) -> Version:
     """Changes with every change of the table, whichever process makes it."""
-    query = select(func.count(), func.max(rules.c.updated_at), func.max(columns()[0])).select_from(rules)
+    latest_of_all = func.max(type_coerce(rules.c.updated_at, Text))
+    query = select(func.count(), latest_of_all, func.max(columns()[0])).select_from(rules)
     count, latest, newest = tx.execute(query).one()
     return count, latest, newest
 

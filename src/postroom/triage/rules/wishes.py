@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from postroom.domain.actions import ActionType, LabelParameters, Wanted, parse_action
+from postroom.domain.actions import (
+    ActionType,
+    ForwardParameters,
+    LabelParameters,
+    SnoozeParameters,
+    Wanted,
+    parse_action,
+)
 from postroom.domain.errors import BadInput
 from postroom.triage.rules.facts import label_key
 from postroom.triage.rules.values import is_storable
@@ -49,8 +56,13 @@ def labels_named(wanted: Iterable[Wanted]) -> frozenset[str]:
 
 def short_form(wanted: Wanted) -> str | dict[str, Any]:
     """As a person would write it: a word where that says everything."""
-    if isinstance(wanted.parameters, LabelParameters):
-        return f"{wanted.type}={wanted.parameters.label}"
+    match wanted.parameters:
+        case LabelParameters(label=label):
+            return f"{wanted.type}={label}"
+        case SnoozeParameters(amount=int(amount), units=str(units)):
+            return f"{wanted.type}={amount}{units[0]}"
+        case ForwardParameters(to=to, note=None):
+            return f"{wanted.type}={', '.join(to)}"
     parameters = wanted.parameters_json()
     return {"type": str(wanted.type), **parameters} if parameters else str(wanted.type)
 

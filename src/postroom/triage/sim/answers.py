@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from typing import Any
 
 from postroom.triage.sim.chat import ChatRequest, Tool
@@ -12,15 +13,34 @@ from postroom.triage.sim.script import Answer
 
 MARK = "Simulated"
 _DEEPEST = 5
+_BULK = re.compile(r'"list-unsubscribe":"|newsletter|unsubscribe', re.IGNORECASE)
+_BILL = re.compile(r"invoice|receipt|order|booking|statement", re.IGNORECASE)
 
 
 def invent(request: ChatRequest, seed: int) -> Answer:
-    """A call of the tool that was asked for, with arguments that fit its schema; else a text."""
+    """A call of one of the tools that were offered, with arguments that fit its schema; else a text."""
     dice = random.Random(hashlib.sha256(f"{seed}:{request.prompt}".encode("utf-8", "replace")).digest())  # noqa: S311
-    tool = request.chosen_tool
-    if tool is None:
+    tools = {tool.name: tool for tool in request.callable_tools}
+    if not tools:
         return Answer(text=f"{MARK}: no model was asked; this is made up.")
-    return Answer(tool=tool.name, arguments=_object(tool, dice))
+    name = _chosen(request.prompt, list(tools), dice)
+    return Answer(tool=name, arguments=_object(tools[name], dice) | _manner(tools[name], dice))
+
+
+def _chosen(prompt: str, names: list[str], dice: random.Random) -> str:
+    """What somebody might do with such mail: newsletters leave the inbox, bills are labelled, most mail stays."""
+    if "none" not in names:
+        return names[0]
+    mail = prompt.rpartition("<mail>")[2]
+    likely = ("archive", "mark_read") if _BULK.search(mail) else ("apply_label", "star") if _BILL.search(mail) else ()
+    fitting = [name for name in likely if name in names]
+    return dice.choice(fitting) if fitting and dice.random() < 0.8 else "none"
+
+
+def _manner(tool: Tool, dice: random.Random) -> dict[str, Any]:
+    """A model that is fairly sure of itself and asks for approval now and then, where it may say so."""
+    said = {"confidence": round(dice.uniform(0.6, 1), 2), "needs_approval": dice.random() < 0.05}
+    return {name: value for name, value in said.items() if name in tool.parameters.get("properties", {})}
 
 
 def _object(tool: Tool, dice: random.Random) -> dict[str, Any]:

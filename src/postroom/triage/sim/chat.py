@@ -36,14 +36,14 @@ class ChatRequest:
         return "\n".join(_text(message.get("content")) for message in self.messages)
 
     @property
-    def chosen_tool(self) -> Tool | None:
-        """The tool to call: the one named by the choice, else the first, unless none is wanted."""
-        if not self.tools or self.tool_choice == "none":
-            return None
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """Those that may be called: the one named by the choice, else all, unless none is wanted."""
+        if self.tool_choice == "none":
+            return ()
         if isinstance(self.tool_choice, dict):
             name = self.tool_choice.get("function", {}).get("name")
-            return next((tool for tool in self.tools if tool.name == name), None)
-        return self.tools[0]
+            return tuple(tool for tool in self.tools if tool.name == name)
+        return self.tools
 
 
 def read_request(body: bytes) -> ChatRequest:
@@ -114,13 +114,14 @@ class Completion:
         }
 
 
-def assistant_message(*, text: str | None = None, call: tuple[str, str, str] | None = None) -> Json:
-    """What the model said: a text, or a call (its id, the tool, its arguments)."""
+def assistant_message(*calls: tuple[str, str, str], text: str | None = None) -> Json:
+    """What the model said: a text, or calls (each with its id, the tool, its arguments)."""
     message: Json = {"role": "assistant", "content": text, "refusal": None}
-    if call is not None:
-        call_id, name, arguments = call
-        function = {"name": name, "arguments": arguments}
-        message["tool_calls"] = [{"id": call_id, "type": "function", "function": function}]
+    if calls:
+        message["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in calls
+        ]
     return message
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from postroom.domain.clock import Clock
 from postroom.triage.sim.answers import arguments_text, invent, tokens_in
 from postroom.triage.sim.chat import ChatRequest, Completion, assistant_message
-from postroom.triage.sim.script import Answer, Fault, Stage
+from postroom.triage.sim.script import Answer, Fault, FaultKind, Stage
 
 _KEPT = 1_000
 
@@ -53,7 +53,8 @@ class Desk:
         answer = self.stage.answer_for(request.prompt) or invent(request, self._seed)
         if fault is not None:
             answer = _spoiled(answer, fault)
-        message, finish_reason, said = self._message(answer, request)
+        kind = None if fault is None else fault.kind
+        message, finish_reason, said = self._message(answer, request, kind)
         self.tally.answered += 1
         completion = Completion(
             id=f"simulated-{self.tally.answered}",
@@ -68,17 +69,19 @@ class Desk:
         self.tally.output_tokens += completion.output_tokens
         return completion
 
-    def _message(self, answer: Answer, request: ChatRequest) -> tuple[dict[str, object], str, str]:
+    def _message(
+        self, answer: Answer, request: ChatRequest, kind: FaultKind | None
+    ) -> tuple[dict[str, object], str, str]:
         """The message, why it ends, and what was said; cut where the caller's limit is."""
         said = answer.text if answer.text is not None else arguments_text(answer)
         is_cut = request.max_tokens is not None and tokens_in(said) > request.max_tokens
         said = said[: 4 * request.max_tokens] if is_cut and request.max_tokens else said
         if answer.text is not None:
             return assistant_message(text=said), "length" if is_cut else "stop", said
-        chosen = request.chosen_tool
-        name = answer.tool or (chosen.name if chosen else "none")
-        call = (f"call_simulated_{self.tally.answered + 1}", name, said)
-        return assistant_message(call=call), "length" if is_cut else "tool_calls", said
+        name = answer.tool or next((tool.name for tool in request.callable_tools), "none")
+        number = self.tally.answered + 1
+        calls = [(f"call_simulated_{number}_{each}", name, said) for each in range(2 if kind == "two_calls" else 1)]
+        return assistant_message(*calls), "length" if is_cut else "tool_calls", said
 
 
 def _spoiled(answer: Answer, fault: Fault) -> Answer:
@@ -89,5 +92,7 @@ def _spoiled(answer: Answer, fault: Fault) -> Answer:
             return answer.model_copy(update={"text": None, "tool": "no_such_tool"})
         case "text":
             return Answer(text="Simulated: I would rather talk.")
+        case "empty":
+            return Answer(text="")
         case _:
             return answer

@@ -12,7 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from postroom.mail.patterns import LONGEST_TEXT, Pattern, any_of
 
 FaultKind = Literal[
-    "error", "slow", "hang", "drop", "truncate", "malformed_json", "malformed_tool_call", "unknown_tool", "text"
+    "error",
+    "slow",
+    "hang",
+    "drop",
+    "truncate",
+    "malformed_json",
+    "malformed_tool_call",
+    "unknown_tool",
+    "two_calls",
+    "text",
+    "empty",
 ]
 
 
@@ -23,7 +33,7 @@ class _Told(BaseModel):
 class Answer(_Told):
     """An answer word for word: a call of a tool, or a text."""
 
-    tool: str | None = Field(None, description="the tool to call; unset with `arguments`: the one that was asked for")
+    tool: str | None = Field(None, description="the tool to call; unset with `arguments`: the first that was offered")
     arguments: dict[str, Any] | str | None = Field(None, description="a text goes out as it is, JSON or not")
     text: str | None = None
     input_tokens: int | None = Field(None, ge=0)

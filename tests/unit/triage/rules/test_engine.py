@@ -8,28 +8,27 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from benchmarks.naive_rules import NaiveRules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.mail.patterns import PatternSet
 from postroom.triage.rules import engine
+from postroom.triage.rules.checks import Check, compile_check
 from postroom.triage.rules.conditions import Condition, SenderIs
 from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.facts import MailFacts
-from tests.support import naive_rules
 from tests.support.rule_mail import NOW, conditions, facts, mails, rule
 
 
 @pytest.mark.req("JB-9")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(conditions(), max_size=12), st.lists(mails(), min_size=1, max_size=5))
 def test_the_engine_finds_what_a_naive_evaluator_finds(trees: list[dict[str, Any]], messages: list[MailFacts]) -> None:
-    names = [f"{number:03}" for number in range(len(trees))]
-    rules = RuleSet(rule(tree, name) for tree, name in zip(trees, names, strict=True))
+    rules = RuleSet(rule(tree, f"{number:03}") for number, tree in enumerate(trees))
     for message in messages:
         found = rules.first_match(message, NOW)
-        expected = naive_rules.first(list(zip(names, trees, strict=True)), message, NOW)
-        assert (found.rule.name if found else None) == expected
+        assert (int(found.rule.name) if found else None) == NaiveRules(trees).first(message, NOW)
     assert not rules.broken
 
 
@@ -110,9 +109,7 @@ def test_a_set_of_patterns_that_runs_out_of_memory_looks_for_each_alone(monkeypa
 
 @pytest.mark.req("JB-7", "JB-9")
 def test_a_rule_that_fails_is_passed_over_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_check = engine.compile_check
-
-    def failing(condition: Condition) -> engine.Check:
+    def failing(condition: Condition) -> Check:
         if condition == SenderIs(frozenset({"ann@example.org"})):
             return _fail
         return compile_check(condition)

@@ -25,6 +25,9 @@ def upgrade() -> None:
     op.add_column(
         "messages", sa.Column("deleted_at_source", Instant, comment="since when the mailbox no longer has it")
     )
+    op.create_index("messages_thread_idx", "messages", ["account_id", "external_thread_id", "received_at"])
+    kept = sa.text("prompt IS NOT NULL")
+    op.create_index("model_calls_prompt_idx", "model_calls", ["created_at"], postgresql_where=kept, sqlite_where=kept)
     _actions()
 
 

@@ -1,0 +1,198 @@
+"""Questions to a person: actions that wait for approval. Each is answered once, by whoever comes first.
+
+Answer, follow-up job and audit entry are one transaction. Whoever comes second is told who was first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+
+from postroom import audit
+from postroom.actions import line, store
+from postroom.actions.intake import question_job
+from postroom.actions.store import Action
+from postroom.audit import Actor
+from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.actions import actions, approval_notices
+from postroom.db.tables.mail import messages
+from postroom.domain.actions import ActionStatus
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
+from postroom.queue import JobContext, JobQueue, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue.model import Json
+
+LONGEST_NOTE = 500
+MOST_LISTED = 1_000
+_AT_ONCE = 1_000
+
+EXPIRE = JobType("approvals.expire", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=50)
+EXPIRE_HOURLY = Schedule(EXPIRE.name, EXPIRE.name, "every 1h", {})
+
+
+class Verdict(StrEnum):
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+_BECOMES = {Verdict.APPROVE: ActionStatus.QUEUED, Verdict.REJECT: ActionStatus.REJECTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person needs to know to decide."""
+
+    action: Action
+    account: str
+    sender: str | None
+    subject: str | None
+    received_at: datetime | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.action.status is ActionStatus.APPROVED_PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether this answer counted, and how the question stands now."""
+
+    counted: bool
+    question: Question
+
+    @property
+    def said(self) -> str:
+        """In a person's words, with who answered."""
+        return standing(self.question.action)
+
+
+def list_questions(tx: Tx, limit: int = 100) -> list[Question]:
+    """Open questions, the oldest first."""
+    if not 1 <= limit <= MOST_LISTED:
+        raise BadInput("limit", f"{limit} is not within 1 to {MOST_LISTED}")
+    query = _questions().where(actions.c.status == ActionStatus.APPROVED_PENDING).order_by(actions.c.id).limit(limit)
+    return [_question(row) for row in tx.execute(query)]
+
+
+def get_question(tx: Tx, action_id: str) -> Question:
+    """An action with what is known of its message, whether it is open or answered."""
+    action_id = parse_id(action_id, "action")
+    row = tx.execute(_questions().where(actions.c.id == action_id)).one_or_none()
+    if row is None:
+        raise NotFound("action", f"there is no action {action_id}")
+    return _question(row)
+
+
+def answer(tx: Tx, queue: JobQueue, action_id: str, verdict: Verdict, who: Actor, *, note: str | None = None) -> Answer:
+    """Answer a question. One that is answered already, or too old, stays as it is."""
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise BadInput("note", f"has {len(note)} characters; the most is {LONGEST_NOTE}")
+    action, now = store.get(tx, action_id, lock=True), queue.clock.now()
+    if action.status is not ActionStatus.APPROVED_PENDING:
+        return Answer(False, get_question(tx, action.id))
+    if action.expires_at is not None and action.expires_at <= now:
+        _expire(tx, queue, action, now)
+        return Answer(False, get_question(tx, action.id))
+    becomes = _BECOMES[verdict]
+    by = f"{who.role} {who.name}"
+    if not store.move(tx, action.id, action.status, becomes, now, answered_by=by, answered_at=now):
+        return Answer(False, get_question(tx, action.id))
+    _follow_up(tx, queue, action, becomes, now)
+    after = {"status": str(becomes)} | ({"note": note} if note else {})
+    before = {"status": str(action.status)}
+    audit.record(tx, who, f"action.{verdict}", ("action", action.id), now, before=before, after=after)
+    return Answer(True, get_question(tx, action.id))
+
+
+def standing(action: Action) -> str:
+    """How a question stands, with who answered it."""
+    by = f" by {action.answered_by}" if action.answered_by else ""
+    when = f" at {action.answered_at:%Y-%m-%d %H:%M} UTC" if action.answered_at else ""
+    match action.status:
+        case ActionStatus.APPROVED_PENDING:
+            return "waits for approval"
+        case ActionStatus.REJECTED:
+            return f"rejected{by}{when}"
+        case ActionStatus.EXPIRED:
+            return "expired: nobody answered in time"
+        case ActionStatus.CANCELED if not action.answered_by:
+            return f"called off: {action.error or 'it is no longer wanted'}"
+        case status if action.answered_by:
+            return f"approved{by}{when}; it is {status}"
+        case status:
+            return f"needed no approval; it is {status}"
+
+
+async def expire(context: JobContext) -> Json:
+    """The job `approvals.expire`: questions that nobody answered in time, and notices that nobody closed."""
+
+    def run(tx: Tx) -> Json:
+        now = context.queue.clock.now()
+        late = select(actions).where(actions.c.status == ActionStatus.APPROVED_PENDING, actions.c.expires_at <= now)
+        rows = tx.execute(tx.locking(late.order_by(actions.c.id).limit(_AT_ONCE), skip_locked=True)).all()
+        for row in rows:
+            _expire(tx, context.queue, store.from_row(row), now)
+        return {"expired": len(rows), "notices": _renew_notices(tx, context.queue, now)}
+
+    await context.complete(run)
+    return None
+
+
+def _expire(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
+    if not store.move(tx, action.id, ActionStatus.APPROVED_PENDING, ActionStatus.EXPIRED, now):
+        return
+    _follow_up(tx, queue, action, ActionStatus.EXPIRED, now)
+    before, after = {"status": str(action.status)}, {"status": str(ActionStatus.EXPIRED)}
+    audit.record(tx, audit.SYSTEM, "action.expire", ("action", action.id), now, before=before, after=after)
+
+
+def _follow_up(tx: Tx, queue: JobQueue, action: Action, becomes: ActionStatus, now: datetime) -> None:
+    """What was approved is done; what was not makes way for the next. Whoever was asked elsewhere is told."""
+    if becomes is ActionStatus.QUEUED:
+        line.enqueue(tx, queue, action, now)
+    else:
+        line.call_next(tx, queue, action, now)
+    asked = select(approval_notices.c.action_id).where(approval_notices.c.action_id == action.id)
+    if tx.execute(asked).first() is not None:
+        queue.add(tx, question_job(action.account_id, action.id))
+
+
+def _renew_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
+    """Notices of questions that ended without an answer (the message was deleted, say) still show their buttons."""
+    settled = now - timedelta(minutes=1)
+    stale = (
+        select(actions.c.account_id, actions.c.id)
+        .join(approval_notices, approval_notices.c.action_id == actions.c.id)
+        .where(approval_notices.c.state != "closed", actions.c.status != ActionStatus.APPROVED_PENDING)
+        .where(actions.c.updated_at <= settled)
+        .order_by(actions.c.id)
+        .limit(_AT_ONCE)
+    )
+    found = tx.execute(stale).all()
+    queue.add(tx, *(question_job(account_id, action_id) for account_id, action_id in found))
+    return len(found)
+
+
+def _questions() -> Select[*tuple[Any, ...]]:
+    return (
+        select(
+            actions,
+            accounts.c.email.label("its_account"),
+            messages.c.sender_identity.label("its_sender"),
+            messages.c.sender_name.label("its_sender_name"),
+            messages.c.subject.label("its_subject"),
+            messages.c.received_at.label("its_received_at"),
+        )
+        .join(accounts, accounts.c.id == actions.c.account_id)
+        .join(messages, messages.c.id == actions.c.message_id, isouter=True)
+    )
+
+
+def _question(row: Row[*tuple[Any, ...]]) -> Question:
+    sender = f"{row.its_sender_name} <{row.its_sender}>" if row.its_sender_name else row.its_sender
+    return Question(store.from_row(row), row.its_account, sender, row.its_subject, row.its_received_at)

@@ -1,0 +1,150 @@
+"""`POST /discord/interactions`: buttons pressed in Discord. Nothing is believed before its signature holds.
+
+Only the users on the list are heard. A press that comes twice, or late, changes nothing and is told how things stand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from postroom.actions import approvals
+from postroom.actions.approvals import Answer, Verdict
+from postroom.actions.discord import messages
+from postroom.actions.discord.signatures import Verifier
+from postroom.audit import Actor
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, PostroomError
+from postroom.queue import JobQueue
+from postroom.settings import DiscordSettings
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+PATH = "/discord/interactions"
+LARGEST_BODY = 64 << 10
+_PING, _COMPONENT = 1, 3
+_PONG, _SAY, _UPDATE = 1, 4, 7
+_EPHEMERAL = 1 << 6
+_UNNAMED = re.compile(r"[^\w .-]+")
+Json = dict[str, Any]
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.problem = problem
+
+
+class DiscordInteractions:
+    """An ASGI application."""
+
+    def __init__(self, settings: DiscordSettings, queue: JobQueue) -> None:
+        self._verifier = Verifier(settings.public_key or "")
+        self._users = settings.users
+        self._queue = queue
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            status, answer = 200, await self._answer(await self._verified(scope, receive))
+        except _Refused as refused:
+            log.warning("discord.refused", status=refused.status, problem=refused.problem)
+            status, answer = refused.status, {"error": refused.problem}
+        await _send(send, status, answer)
+
+    async def _verified(self, scope: Scope, receive: Receive) -> Json:
+        if scope["method"] != "POST":
+            raise _Refused(405, "Only POST is served here.")
+        signature, timestamp = _header(scope, b"x-signature-ed25519"), _header(scope, b"x-signature-timestamp")
+        if not signature or not timestamp:
+            raise _Refused(401, "The signature is missing.")
+        body = await _body(receive)
+        if not self._verifier.holds(signature, timestamp, body, self._queue.clock.now()):
+            raise _Refused(401, "The signature does not hold.")
+        try:
+            interaction = json.loads(body)
+        except (ValueError, RecursionError):
+            interaction = None
+        if not isinstance(interaction, dict):
+            raise _Refused(400, "The body is not a JSON object.")
+        return interaction
+
+    async def _answer(self, interaction: Json) -> Json:
+        match interaction.get("type"):
+            case int(kind) if kind == _PING:
+                return {"type": _PONG}
+            case int(kind) if kind == _COMPONENT:
+                return await self._pressed(interaction)
+            case _:
+                raise _Refused(400, "Only buttons are served here.")
+
+    async def _pressed(self, interaction: Json) -> Json:
+        data = interaction.get("data")
+        button = messages.parse_custom_id(data.get("custom_id") if isinstance(data, dict) else None)
+        if button is None:
+            raise _Refused(400, "The button is not one of Postroom's.")
+        user = _user(interaction)
+        if user is None or user[0] not in self._users:
+            log.warning("discord.not_allowed", user=user[0] if user else None)
+            return _only_to_you("You are not among those who may answer.")
+        return await self._record(*button, Actor("discord", f"{user[1]} ({user[0]})"))
+
+    async def _record(self, verdict: Verdict, action_id: str, who: Actor) -> Json:
+        def write(tx: Tx) -> Answer:
+            return approvals.answer(tx, self._queue, action_id, verdict, who)
+
+        try:
+            answer = await self._queue.database.write(write)
+        except BadInput:
+            return _only_to_you("The action is no longer known here.")
+        except PostroomError as error:
+            log.error("discord.not_recorded", error=error.message)
+            return _only_to_you("Your answer could not be recorded now. Press again in a moment.")
+        return {"type": _UPDATE, "data": messages.answered(answer.question)}
+
+
+def _user(interaction: Json) -> tuple[str, str] | None:
+    """Id and name of whoever pressed: in a server the member's user, in a direct message the user."""
+    member = interaction.get("member")
+    user = member.get("user") if isinstance(member, dict) else interaction.get("user")
+    if not isinstance(user, dict) or not isinstance(user.get("id"), str) or not user["id"].isdecimal():
+        return None
+    return user["id"], _UNNAMED.sub("", str(user.get("username", "")))[:40] or "somebody"
+
+
+def _only_to_you(text: str) -> Json:
+    return {"type": _SAY, "data": {"content": text, "flags": _EPHEMERAL, "allowed_mentions": {"parse": []}}}
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    """Several are as good as none."""
+    values = [value for each, value in scope["headers"] if each == name]
+    return values[0].decode("latin-1") if len(values) == 1 else None
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise _Refused(400, "The body broke off.")
+        body += event.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            raise _Refused(413, "The body is too large.")
+        if not event.get("more_body"):
+            return bytes(body)
+
+
+async def _send(send: Send, status: int, content: Json) -> None:
+    body = json.dumps(content).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

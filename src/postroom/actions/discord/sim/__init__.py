@@ -1,0 +1,1 @@
+"""A stand-in for Discord: one channel, its messages and buttons, on this machine only."""

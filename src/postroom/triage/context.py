@@ -1,0 +1,114 @@
+"""What the model is told about one message besides it, read from the control database: the owner's words, the labels
+it may use, the conversation so far, and whom mail may be forwarded to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import String, func, literal, or_, select
+
+from postroom.accounts.labels import KnownLabel, labels_of
+from postroom.db import Tx
+from postroom.db.tables.mail import contacts, messages
+from postroom.mail.addresses import canonical_address
+from postroom.triage.guidance import Guidance, guidance_for
+from postroom.triage.offers import Offer, bounded
+from postroom.triage.prompt import Briefing, EarlierMail
+from postroom.triage.records import Message
+
+_ADDRESS = re.compile(r"[A-Za-z0-9._%+'-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,10}")
+_SHORTEST_NAME = 5
+_TEXT_READ = 20_000
+"""Of an earlier message; more never has room in a prompt."""
+
+
+def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
+    guidance = guidance_for(tx, message.account_id, message.mail.sender)
+    known = [] if message.account_id is None else labels_of(tx, message.account_id)
+    usable = [label for label in known if label.available_to_classifier and not label.is_system]
+    told = [*guidance.directions, *(rule.text for rule in guidance.rules)]
+    return Briefing(
+        directions=guidance.directions,
+        rules=_worded(guidance),
+        labels=tuple((label.name, label.description or "") for label in usable),
+        kept_back=_kept_back(known),
+        thread=_thread(tx, message, thread_messages),
+        offer=Offer(
+            labels=bounded([label.name for label in usable]),
+            on_message=_on_message(message, known),
+            forward_to=bounded(named_addresses(tx, told)),
+        ),
+    )
+
+
+def _worded(guidance: Guidance) -> tuple[str, ...]:
+    return tuple(f"{rule.name}: {rule.text}" for rule in guidance.rules)
+
+
+def _kept_back(known: Sequence[KnownLabel]) -> frozenset[str]:
+    """What the model may not use it is not told of either, by name or by id."""
+    private = [label for label in known if not label.available_to_classifier]
+    return frozenset(text for label in private for text in (label.name, label.label_id))
+
+
+def _on_message(message: Message, known: Sequence[KnownLabel]) -> frozenset[str]:
+    """Its labels by name; a row may have the ids of the owner's own."""
+    names = {label.label_id: label.name for label in known}
+    return frozenset(names.get(label, label) for label in message.mail.labels)
+
+
+def _thread(tx: Tx, message: Message, most: int) -> tuple[EarlierMail, ...]:
+    """What was said before in the same conversation. Mail of which only the envelope is kept stays out: nothing of it
+    may reach a model."""
+    if message.account_id is None or message.thread_id is None or most == 0:
+        return ()
+    columns = messages.c
+    query = (
+        select(
+            columns.sender_identity,
+            columns.subject,
+            func.substr(columns.normalized_text, 1, _TEXT_READ, type_=String).label("text"),
+            columns.received_at,
+            columns.direction,
+        )
+        .where(columns.account_id == message.account_id, columns.external_thread_id == message.thread_id)
+        .where(columns.received_at <= message.mail.received_at, columns.id != message.id)
+        .where(columns.ingestion_tier == "full")
+        .order_by(columns.received_at.desc(), columns.id.desc())
+        .limit(most)
+    )
+    newest_first = [
+        EarlierMail(row.sender_identity, row.subject, row.text or "", row.received_at, row.direction == "outbound")
+        for row in tx.execute(query)
+    ]
+    return tuple(reversed(newest_first))
+
+
+def named_addresses(tx: Tx, told: Iterable[str]) -> list[str]:
+    """Whom the owner's words name: by address, or by the name under which the contacts have one address."""
+    text = "\n".join(told)
+    if not text:
+        return []
+    written = [canonical_address(address.strip(".'")) for address in _ADDRESS.findall(text)]
+    return list(dict.fromkeys([*written, *_contacts_named(tx, text)]))
+
+
+def _contacts_named(tx: Tx, text: str) -> list[str]:
+    """A name that two contacts bear names neither. The names of people that mail was sent to are not believed: they
+    may be what a stranger called himself."""
+    folded = text.casefold()
+    name = contacts.c.name
+    candidates = (
+        select(name, contacts.c.address)
+        .where(contacts.c.source != "sent", func.length(name) >= _SHORTEST_NAME)
+        .where(or_(literal(text).contains(name), literal(folded).contains(func.lower(name))))
+    )
+    by_name: dict[str, set[str]] = {}
+    for row in tx.execute(candidates):
+        by_name.setdefault(row.name.casefold(), set()).add(row.address)
+    return [
+        next(iter(addresses))
+        for bearer, addresses in sorted(by_name.items())
+        if len(addresses) == 1 and re.search(rf"(?<!\w){re.escape(bearer)}(?!\w)", folded)
+    ]

@@ -1,0 +1,93 @@
+"""Whether an action has to wait for a person, and for what reasons: all of them, for the person who is asked. Pure.
+
+What an action comes to decides, not what it is called: a label named TRASH is the trash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, LabelParameters, Wanted
+from postroom.settings import SafetySettings
+from postroom.triage.decision import Source
+from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
+
+_ADDED = {
+    "trash": ActionType.TRASH,
+    "spam": ActionType.TRASH,  # Gmail deletes both after thirty days
+    "starred": ActionType.STAR,
+    "unread": ActionType.MARK_UNREAD,
+}
+_TAKEN_AWAY = {
+    "inbox": ActionType.ARCHIVE,
+    "unread": ActionType.MARK_READ,
+    "starred": ActionType.UNSTAR,
+    "trash": ActionType.RESTORE,
+}
+
+
+def meaning(wanted: Wanted) -> ActionType:
+    """What the action comes to. Gmail's own labels are its states, so that a label can archive or throw away."""
+    if not isinstance(wanted.parameters, LabelParameters):
+        return wanted.type
+    states = _ADDED if wanted.type is ActionType.APPLY_LABEL else _TAKEN_AWAY
+    return states.get(wanted.parameters.label.strip().casefold(), wanted.type)
+
+
+def reasons_for(
+    wanted: Wanted,
+    source: Source,
+    confidence: float | None,
+    settings: SafetySettings,
+    *,
+    suspicion: Suspicion = NOTHING_SUSPICIOUS,
+    model_asked: bool = False,
+    unattended: bool = False,
+    strangers: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Why the action needs approval; nothing: it may be done.
+
+    `unattended` frees a rule from the list of dangerous actions and from nothing else. `strangers` are those whom the
+    action would reach and whom neither the owner's words nor the contacts name.
+    """
+    kinds = {wanted.type, meaning(wanted)}
+    reach = max(CONSEQUENCES[kind] for kind in kinds)
+    found = [*_by_lists(kinds, settings, spared=unattended and source is Source.RULE)]
+    if source is Source.MODEL:
+        found += _by_model(reach, confidence, settings, model_asked=model_asked)
+        if suspicion and reach > Consequence.MARKS:
+            found.append(f"the message may try to instruct the model: {suspicion}")
+        if strangers:
+            found.append(f"it would reach {', '.join(strangers)}, whom you have not named")
+    return tuple(found)
+
+
+def _by_lists(kinds: Iterable[ActionType], settings: SafetySettings, *, spared: bool) -> Iterable[str]:
+    for kind in sorted(kinds):
+        if kind in settings.always:
+            yield f"{kind} always needs approval"
+        if kind in settings.dangerous and not spared:
+            yield f"{kind} is a dangerous action"
+
+
+def _by_model(
+    reach: Consequence, confidence: float | None, settings: SafetySettings, *, model_asked: bool
+) -> Iterable[str]:
+    least = least_confidence(reach, settings)
+    sure = 0.0 if confidence is None or math.isnan(confidence) else confidence
+    if sure < least:
+        yield f"the model is only {sure:.0%} sure, and this needs {least:.0%}"
+    if model_asked:
+        yield "the model asks for approval"
+
+
+def least_confidence(reach: Consequence, settings: SafetySettings) -> float:
+    """The further an action reaches, the surer a model has to be; never less sure than for what reaches less far."""
+    steps = {
+        Consequence.MARKS: settings.min_confidence,
+        Consequence.HIDES: settings.hiding_confidence,
+        Consequence.DESTROYS: settings.destroying_confidence,
+        Consequence.SPEAKS: settings.destroying_confidence,
+    }
+    return max(least for step, least in steps.items() if step <= reach)

@@ -1,0 +1,147 @@
+"""What a document says: its main text, title, day and language. Runs in the child process, so it may be greedy."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from io import BytesIO
+from typing import Any
+
+import pypdf
+import trafilatura
+from pypdf.errors import PyPdfError
+from w3lib.encoding import html_body_declared_encoding
+
+from postroom.mail.charsets import decode_text
+from postroom.mail.html_text import MAX_HTML_CHARS, html_to_text
+from postroom.websources.extraction.model import LONGEST_TEXT, Document, Extracted
+
+MOST_PAGES = 2_000
+_LEAST_MAIN_TEXT = 100
+_TRAFILATURA = f"trafilatura {trafilatura.__version__}"
+_PYPDF = f"pypdf {pypdf.__version__}"
+_PLAIN = "plain 1"
+_STRIPPED = "stripped 1"
+_LANGUAGE = re.compile(r"\s*([a-zA-Z]{2})(?:[-_][a-zA-Z0-9-]*)?\s*")
+_MARKUP = re.compile(rb"\s*(?:<!--|<!doctype|<html|<head|<body|<\?xml)", re.IGNORECASE)
+_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/rss+xml", "application/atom+xml")
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
+
+
+def read_document(document: Document) -> Extracted:
+    """By what the bytes are; what the server claims decides only where they do not say."""
+    body = document.body
+    if b"%PDF-" in body[:1024]:
+        return _read_pdf(body)
+    if b"\0" in body[:4096] and not body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return Extracted(
+            _PLAIN, problem=f"no text: {document.content_type or 'the file'} is made of bytes, not letters"
+        )
+    if document.content_type in _HTML_TYPES or _MARKUP.match(body):
+        return _read_html(document)
+    if not document.content_type or document.content_type.startswith(_TEXT_TYPES):
+        text, problem = decode_text(body, document.charset)
+        return Extracted(_PLAIN, text=text[:LONGEST_TEXT], problem=problem or _cut(text))
+    return Extracted(_PLAIN, problem=f"no text: {document.content_type} is not read")
+
+
+def _read_html(document: Document) -> Extracted:
+    declared = document.charset or html_body_declared_encoding(document.body[:4096])
+    markup, problem = decode_text(document.body, declared)
+    tree = trafilatura.load_html(markup)
+    if tree is None:
+        return Extracted(_TRAFILATURA, problem="the markup cannot be read")
+    language = _language(tree.get("lang") or tree.get("{http://www.w3.org/XML/1998/namespace}lang"))
+    plain = trafilatura.html2txt(tree)
+    found = trafilatura.bare_extraction(
+        tree,
+        url=document.url,
+        with_metadata=True,
+        include_comments=False,
+        date_extraction_params={"original_date": True, "extensive_search": False},
+    )
+    fields: dict[str, Any] = {} if found is None else found if isinstance(found, dict) else found.as_dict()
+    text = _main_text(fields.get("text") or "", plain)
+    if not text:
+        return _stripped(markup, problem)
+    return Extracted(
+        _TRAFILATURA,
+        title=fields.get("title") or None,
+        text=text[:LONGEST_TEXT],
+        published_on=_day(fields.get("date")),
+        language=_language(fields.get("language")) or language,
+        problem=problem or _cut(text),
+    )
+
+
+def _stripped(markup: str, problem: str | None) -> Extracted:
+    """Where the parser gives up (lines of ten megabytes, thousands of levels) a simpler one still finds the words."""
+    text = html_to_text(markup)[:LONGEST_TEXT]
+    if not text:
+        return Extracted(_STRIPPED, problem="the page holds no text that can be read")
+    cut = f"only the first {MAX_HTML_CHARS:,} characters were read" if len(markup) > MAX_HTML_CHARS else None
+    return Extracted(_STRIPPED, text=text, problem=problem or cut)
+
+
+def _main_text(found: str, plain: str) -> str:
+    """Next to nothing out of a lot was no main text: then all of the page is."""
+    return plain if len(found) < _LEAST_MAIN_TEXT and len(plain) > 5 * len(found) else found
+
+
+def _read_pdf(body: bytes) -> Extracted:
+    try:
+        reader = pypdf.PdfReader(BytesIO(body), strict=False)
+        if reader.is_encrypted and not reader.decrypt(""):
+            return Extracted(_PYPDF, problem="no text: the PDF is locked with a password")
+        text, problem = _pages(reader)
+        title, day = _pdf_facts(reader)
+        language = _language(reader.root_object.get("/Lang"))
+        return Extracted(_PYPDF, title, text[:LONGEST_TEXT], day, language, problem or _cut(text))
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
+        return Extracted(_PYPDF, problem=f"the PDF cannot be read: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _pages(reader: pypdf.PdfReader) -> tuple[str, str | None]:
+    """One page that cannot be read does not cost the others."""
+    pieces: list[str] = []
+    size, broken = 0, 0
+    for number, page in enumerate(reader.pages):
+        if number >= MOST_PAGES or size > LONGEST_TEXT:
+            return "\n\n".join(pieces), f"only the first {number} pages were read"
+        try:
+            pieces.append(page.extract_text().replace("\0", "").strip())
+        except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError):
+            broken += 1
+        size += len(pieces[-1]) if pieces else 0
+    text = "\n\n".join(piece for piece in pieces if piece)
+    if broken:
+        return text, f"{broken} pages could not be read"
+    return text, None if text else "the PDF holds no text, only pictures perhaps"
+
+
+def _pdf_facts(reader: pypdf.PdfReader) -> tuple[str | None, date | None]:
+    facts = reader.metadata
+    if facts is None:
+        return None, None
+    try:
+        made = facts.creation_date
+    except ValueError:
+        made = None
+    title = (facts.title or "").strip()
+    return title[:1_000] or None, None if made is None else made.date()
+
+
+def _language(tag: object) -> str | None:
+    found = _LANGUAGE.fullmatch(str(tag)[:40]) if tag else None
+    return found[1].lower() if found else None
+
+
+def _day(text: object) -> date | None:
+    try:
+        return date.fromisoformat(str(text)[:10]) if text else None
+    except ValueError:
+        return None
+
+
+def _cut(text: str) -> str | None:
+    return f"only the first {LONGEST_TEXT:,} of {len(text):,} characters are kept" if len(text) > LONGEST_TEXT else None

@@ -1,0 +1,227 @@
+"""The one pipeline of both lanes: a discovered page is fetched, read, and kept as evidence, by the job `web.fetch`.
+
+`web.verify` looks at a page again: what has not changed is only marked as verified. Fetching what backfill found stands
+behind the kill switch and the lane's rate; all else is live work. Whoever has no turn comes back later, and holds
+neither a worker's slot nor an attempt meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from sqlalchemy import func, select, update
+
+from postroom import kill_switch
+from postroom.db import Tx
+from postroom.db.tables.queue import jobs
+from postroom.db.tables.web import discovered_items, web_endpoints
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
+from postroom.queue import JobContext, JobType, KeyUse, NewJob, Postponed, QueueName, RetryPolicy
+from postroom.queue.model import Json
+from postroom.queue.outcome import storable
+from postroom.settings import BackfillSettings, WebSettings
+from postroom.websources import evidence, instruments
+from postroom.websources.evidence import Evidence
+from postroom.websources.extraction.model import Document, Extracted, Reader
+from postroom.websources.fetching.errors import Disallowed, NotYet
+from postroom.websources.fetching.ports import DomainLimits, Fetched, Fetching, LimitsOf, Purpose, Validators
+from postroom.websources.fetching.targets import read_target
+from postroom.websources.politeness import DatabasePace, place_in_line
+
+_RETRY = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=30), factor=2.0)
+_LIMIT = timedelta(minutes=15)
+FETCH = JobType("web.fetch", KeyUse.ONCE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
+VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
+
+BACKFILL, SENTINEL = "BACKFILL", "SENTINEL"
+PATIENCE = timedelta(seconds=2)
+"""A turn that comes so soon is waited for; for any other the job comes back."""
+WHILE_SWITCHED_OFF = timedelta(minutes=1)
+_NO_PATIENCE = timedelta()
+_BACKFILL_LANE = "lane:backfill"
+_WAITING = ("queued", "running")
+_SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
+
+
+def fetch_job(item_id: str, key: str, method: str) -> NewJob:
+    """The job that fetches an item. History's queue, for backfill, has only the slots that others leave idle."""
+    queue = QueueName.HISTORY if method == BACKFILL else QueueName.WORK
+    return NewJob(FETCH.name, {"item": item_id}, queue=queue, key=key)
+
+
+def verify_job(item_id: str) -> NewJob:
+    return NewJob(VERIFY.name, {"item": item_id}, key=f"verify:{item_id}")
+
+
+def waiting(tx: Tx) -> int:
+    """Fetch jobs that are not done: what a bounded queue is bounded by."""
+    query = select(func.count()).select_from(jobs).where(jobs.c.type == FETCH.name, jobs.c.state.in_(_WAITING))
+    return int(tx.execute(query).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    id: str
+    url: str
+    fetch_url: str
+    status: str
+    method: str
+    source_slug: str
+    known: Evidence | None
+
+
+class PagePipeline:
+    """The handler of `web.fetch` and `web.verify`."""
+
+    def __init__(
+        self,
+        road: Fetching,
+        pace: DatabasePace,
+        limits_of: LimitsOf,
+        reader: Reader,
+        settings: WebSettings,
+        backfill: BackfillSettings,
+    ) -> None:
+        self._road = road
+        self._pace = pace
+        self._limits_of = limits_of
+        self._reader = reader
+        self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
+        self._backfill = backfill
+
+    async def __call__(self, context: JobContext) -> Json:
+        item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
+        if context.job.type == FETCH.name and item.status == "FETCHED":
+            return {"skipped": "fetched already"}
+        await self._wait_for_turn(context, item)
+        try:
+            return await self._bring(context, item)
+        except NotYet as error:
+            limits = self._limits_of(_host(item))
+            raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
+        except Disallowed as error:
+            return await self._skip(context, item, error)
+        except PostroomError as error:
+            instruments.record(item.method, type(error).__name__)
+            if context.job.is_last_attempt or isinstance(error, Fatal | BadInput | NotAllowed):
+                await context.write(partial(_mark, item=item, status="FAILED", error=error, context=context))
+            raise
+
+    async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
+        """Raises Postponed unless the page may be asked for now."""
+        limits = self._limits_of(_host(item))
+        is_backfill = context.job.type == FETCH.name and item.method == BACKFILL
+        if is_backfill:
+            await self._require_switch(context)
+        if (wait := await self._pace.wait_of(limits)) > PATIENCE:
+            raise await self._later(context, item, limits, wait)
+        if not is_backfill:
+            return
+        interval = self._interval.total_seconds()
+        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
+        try:
+            async with self._pace.turn(lane, patience=_NO_PATIENCE):
+                return
+        except NotYet as error:
+            raise await self._later(context, item, lane, error.retry_after or self._interval) from error
+
+    async def _require_switch(self, context: JobContext) -> None:
+        state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
+        if not state.in_force:
+            raise Postponed(WHILE_SWITCHED_OFF, f"Backfill is off: {state.reason}")
+
+    async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
+        """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""
+        line = f"{item.method.lower()}:{limits.domain}"
+        interval = timedelta(seconds=(limits.min_delay_s + limits.max_delay_s) / 2)
+
+        def place(tx: Tx) -> timedelta:
+            return place_in_line(tx, line, wait, interval, context.queue.clock.now(), longest=_pending(tx))
+
+        return Postponed(await context.queue.database.write(place), f"It is not the turn of {limits.domain} yet")
+
+    async def _bring(self, context: JobContext, item: _Item) -> Json:
+        async with context.step("fetch") as step:
+            fetched = await self._road.get(
+                item.fetch_url,
+                purpose=Purpose.EVIDENCE,
+                conditional=item.known.validators if item.known else None,
+                patience=PATIENCE,
+            )
+            step.result = {"status": fetched.status, "bytes": len(fetched.body)}
+        if fetched.not_modified:
+            instruments.record(item.method, "not_modified")
+            await context.complete(partial(_verified, item=item, fetched=fetched))
+            return None
+        async with context.step("extract") as step:
+            extracted = await self._reader.extract(_document(fetched))
+            step.result = {"extractor": extracted.extractor, "problem": extracted.problem}
+        instruments.record(item.method, "fetched")
+        await context.complete(partial(_kept, item=item, fetched=fetched, extracted=extracted, context=context))
+        return None
+
+    async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
+        instruments.record(item.method, "disallowed")
+        await context.write(partial(_mark, item=item, status="SKIPPED", error=error, context=context))
+        return {"skipped": error.message}
+
+
+def _host(item: _Item) -> str:
+    return read_target(item.fetch_url).host
+
+
+def _document(fetched: Fetched) -> Document:
+    return Document(fetched.body, fetched.content_type, fetched.charset, fetched.final_url)
+
+
+def _read(tx: Tx, item_id: str) -> _Item:
+    query = (
+        select(discovered_items, web_endpoints.c.source_slug)
+        .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
+        .where(discovered_items.c.id == item_id)
+    )
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        raise NotFound("item", f"there is no discovered item {item_id}")
+    known = evidence.newest(tx, row.url)
+    if known is not None and known.validators == Validators():
+        known = None
+    return _Item(row.id, row.url, row.fetch_url, row.status, row.discovery_method, row.source_slug, known)
+
+
+def _pending(tx: Tx) -> int:
+    """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
+    some = select(discovered_items.c.id).where(discovered_items.c.status == "PENDING").limit(_LONGEST_LINE)
+    waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+    return max(int(waiting_items), _SHORTEST_LINE)
+
+
+def _verified(tx: Tx, item: _Item, fetched: Fetched) -> Json:
+    if item.known is None:
+        raise Fatal("the web site says that nothing has changed, but was not asked")
+    evidence.verify(tx, item.known.id, fetched)
+    _point(tx, item, item.known.id, fetched)
+    return {"evidence": item.known.id, "new": False}
+
+
+def _kept(tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: JobContext) -> Json:
+    stored = evidence.keep(tx, item.url, item.source_slug, fetched)
+    evidence.write_text(tx, stored.id, extracted, context.queue.clock.now())
+    _point(tx, item, stored.id, fetched)
+    result: dict[str, Json] = {"evidence": stored.id, "new": stored.is_new}
+    return result | ({"note": extracted.problem} if extracted.problem else {})
+
+
+def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
+    values = {"status": "FETCHED", "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
+    tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
+
+
+def _mark(tx: Tx, item: _Item, status: str, error: PostroomError, context: JobContext) -> None:
+    """A page that was had once stays fetched, whatever happens when it is looked at again."""
+    values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
+    if item.status != "FETCHED":
+        values["status"] = status
+    tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))

@@ -1,0 +1,58 @@
+"""Builds the one road to the web of an installation, for as long as a block runs."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from postroom.db import Database
+from postroom.domain.clock import Clock
+from postroom.settings import WebSettings
+from postroom.websources.fetching.fetcher import Fetcher
+from postroom.websources.fetching.ports import FetchLimits, LimitsOf
+from postroom.websources.fetching.resolving import AddressGuard, Resolver, SystemResolver
+from postroom.websources.fetching.wire import Wire
+from postroom.websources.politeness import DatabasePace
+from postroom.websources.robots import Robots
+
+ROBOTS_TOKEN = "postroom"  # noqa: S105 (a name, which robots.txt files may speak to)
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    fetcher: Fetcher
+    pace: DatabasePace
+
+
+@asynccontextmanager
+async def open_road(
+    database: Database,
+    clock: Clock,
+    settings: WebSettings,
+    limits_of: LimitsOf,
+    *,
+    private_hosts: Collection[str] = (),
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+    dice: random.Random | None = None,
+) -> AsyncIterator[Road]:
+    """`private_hosts`: what sources allow beside the settings. The others are for tests."""
+    limits = FetchLimits(
+        largest_body=settings.max_page_bytes,
+        total_s=settings.timeout_s,
+        connect_s=min(10.0, settings.timeout_s),
+        read_s=min(20.0, settings.timeout_s),
+        most_redirects=settings.max_redirects,
+    )
+    guard = AddressGuard(resolver or SystemResolver(), {*settings.private_hosts, *private_hosts})
+    wire = Wire(guard, limits, settings.user_agent, tls)
+    pace = DatabasePace(database, clock, timedelta(seconds=limits.total_s), dice)
+    robots = Robots(database, clock, ROBOTS_TOKEN, timedelta(hours=settings.robots_hours))
+    try:
+        yield Road(Fetcher(wire, pace, robots, limits_of, limits, clock), pace)
+    finally:
+        await wire.close()

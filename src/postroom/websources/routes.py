@@ -1,0 +1,244 @@
+"""How a walk goes from page to page, for each mode: what to read, what is found there, and where to go on. Pure.
+
+A `Place` is all that a walk has to remember; it is stored with every batch of what was found, so that a walk that died
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import assert_never
+
+from postroom.domain.errors import BadInput
+from postroom.websources.archives import pages_between
+from postroom.websources.config import Endpoint, ItemFilter, Mode, Source
+from postroom.websources.fetching.ports import Fetched
+from postroom.websources.pagination import read_links, with_page
+from postroom.websources.sitemap import Modified, Window, read_sitemap
+from postroom.websources.urls import canonicalize_url, host_of, tidy, url_hash
+
+_BARREN_PAGES = 3
+"""So many pages of a list without anything new, one after the other, are its end: some lists have no other."""
+_SHORT_HASH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An item: its canonical address, the address as the site writes it, and the age that the site claims."""
+
+    url: str
+    fetch_url: str
+    modified_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a page had: items, further pages of the walk, and what was wrong with it."""
+
+    found: tuple[Found, ...] = ()
+    following: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The page that is read next, or is being read: then `url` is the last item that was taken from it."""
+
+    page: int = 1
+    url: str | None = None
+    pending: tuple[str, ...] = ()
+    visited: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    """Pages that could not be had; a resumed walk begins with them."""
+    barren: int = 0
+
+    def resumed(self) -> Place:
+        return replace(self, pending=self.again + self.pending, again=(), barren=0)
+
+
+class Route(ABC):
+    """One endpoint's way."""
+
+    def __init__(self, source: Source, endpoint: Endpoint) -> None:
+        self.source = source
+        self.endpoint = endpoint
+        self._wanted = ItemFilter.of(source, endpoint)
+
+    @abstractmethod
+    def start(self) -> Place: ...
+
+    @abstractmethod
+    def read(self, place: Place, page: Fetched) -> Reading: ...
+
+    @abstractmethod
+    def hangs_on(self, place: Place) -> bool:
+        """Whether the page of this place is the only way to the rest."""
+
+    @abstractmethod
+    def may_end_at(self, place: Place) -> bool:
+        """Whether it is no fault if there is no such page."""
+
+    def page_url(self, place: Place) -> str | None:
+        """What to read now; None at the end of the way."""
+        return place.pending[0] if place.pending else None
+
+    def onward(self, place: Place, reading: Reading, fresh: int) -> Place:
+        """After the page of this place, which had so many items that the walk had not seen before."""
+        visited = (*place.visited, _short(place.pending[0]))
+        rest = place.pending[1:]
+        known = {*visited, *map(_short, rest)}
+        following = tuple(url for url in _distinct(reading.following) if _short(url) not in known)
+        barren = 0 if fresh else place.barren + 1
+        return replace(place, page=place.page + 1, url=None, pending=following + rest, visited=visited, barren=barren)
+
+    def _items(self, addresses: Iterable[tuple[str, Modified | None]]) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+        """The wanted ones, each once, and what is wrong with others."""
+        found: dict[str, Found] = {}
+        problems = []
+        for address, modified in addresses:
+            try:
+                canonical = canonicalize_url(address)
+            except BadInput as error:
+                problems.append(error.message)
+                continue
+            if canonical not in found and self._wanted.wants(canonical):
+                found[canonical] = Found(canonical, tidy(address), None if modified is None else modified.earliest)
+        return tuple(found.values()), tuple(problems)
+
+
+class SitemapRoute(Route):
+    def __init__(self, source: Source, endpoint: Endpoint, window: Window, largest: int) -> None:
+        super().__init__(source, endpoint)
+        self._window = window
+        self._largest = largest
+
+    def start(self) -> Place:
+        return Place(pending=(self.endpoint.url,))
+
+    def hangs_on(self, place: Place) -> bool:
+        return place.page == 1
+
+    def may_end_at(self, place: Place) -> bool:
+        return False
+
+    def read(self, place: Place, page: Fetched) -> Reading:
+        sitemap = read_sitemap(page.body, self._largest)
+        pages = ((entry.url, entry.modified) for entry in sitemap.pages if self._window.has(entry.modified))
+        found, problems = self._items(pages)
+        children = [entry.url for entry in sitemap.children if self._window.reaches(entry.modified)]
+        own, strange = self._own(children)
+        noted = (f"{page.url} {sitemap.problem}",) if sitemap.problem else ()
+        return Reading(found, own, (*problems, *strange, *noted))
+
+    def _own(self, urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those that may be followed, and what is wrong with the others."""
+        own, strange = [], []
+        for url in urls:
+            try:
+                canonical = canonicalize_url(url)
+            except BadInput as error:
+                strange.append(error.message)
+                continue
+            if self.source.has_host(host_of(canonical)):
+                own.append(tidy(url))
+            else:
+                strange.append(f"{url[:200]!r} lies outside of the source's domains")
+        return tuple(own), tuple(strange)
+
+
+class ArchiveRoute(Route):
+    def __init__(self, source: Source, endpoint: Endpoint, first: date, last: date) -> None:
+        super().__init__(source, endpoint)
+        self._pages: Sequence[str] = list(dict.fromkeys(pages_between(endpoint.url, first, last)))
+
+    def start(self) -> Place:
+        return Place()
+
+    def hangs_on(self, place: Place) -> bool:
+        return False
+
+    def may_end_at(self, place: Place) -> bool:
+        return True  # a day without an issue
+
+    def page_url(self, place: Place) -> str | None:
+        if place.pending:
+            return place.pending[0]
+        return self._pages[place.page - 1] if place.page <= len(self._pages) else None
+
+    def read(self, place: Place, page: Fetched) -> Reading:
+        links = read_links(page.text, page.final_url).links
+        return Reading(self._items((url, None) for url in links)[0])
+
+    def onward(self, place: Place, reading: Reading, fresh: int) -> Place:
+        """The plan knows the pages: none can lead elsewhere, and a page without anything is a day without anything."""
+        if place.pending:
+            return replace(place, url=None, pending=place.pending[1:])
+        return replace(place, page=place.page + 1, url=None)
+
+
+class PaginationRoute(Route):
+    def start(self) -> Place:
+        parameter, first = self.endpoint.page_parameter, self.endpoint.first_page
+        return Place(
+            pending=(self.endpoint.url if parameter is None else with_page(self.endpoint.url, parameter, first),)
+        )
+
+    def hangs_on(self, place: Place) -> bool:
+        return True
+
+    def may_end_at(self, place: Place) -> bool:
+        return place.page > 1
+
+    def page_url(self, place: Place) -> str | None:
+        return None if place.barren >= _BARREN_PAGES else super().page_url(place)
+
+    def read(self, place: Place, page: Fetched) -> Reading:
+        links = read_links(page.text, page.final_url)
+        found, _ = self._items((url, None) for url in links.links)
+        following = self._next(place, links.next_url)
+        return Reading(found, () if following is None else (following,))
+
+    def _next(self, place: Place, next_url: str | None) -> str | None:
+        if (parameter := self.endpoint.page_parameter) is not None:
+            return with_page(self.endpoint.url, parameter, self.endpoint.first_page + place.page)
+        return tidy(next_url) if next_url is not None and self.source.has_host(_host(next_url)) else None
+
+
+def route_of(source: Source, endpoint: Endpoint, window: Window, today: date, largest: int) -> Route:
+    match endpoint.mode:
+        case Mode.SITEMAP:
+            return SitemapRoute(source, endpoint, window, largest)
+        case Mode.ARCHIVE:
+            first, last = _days(endpoint, window, today)
+            return ArchiveRoute(source, endpoint, first, last)
+        case Mode.PAGINATION:
+            return PaginationRoute(source, endpoint)
+        case _:
+            assert_never(endpoint.mode)
+
+
+def _days(endpoint: Endpoint, window: Window, today: date) -> tuple[date, date]:
+    begins = endpoint.first_day or today
+    first = begins if window.first is None else max(begins, window.first.astimezone(UTC).date())
+    if window.end is None:
+        return first, today
+    return first, min(today, (window.end.astimezone(UTC) - timedelta(microseconds=1)).date())
+
+
+def _host(url: str) -> str:
+    """Of an address that may be anything; no source has the empty host."""
+    try:
+        return host_of(canonicalize_url(url))
+    except BadInput:
+        return ""
+
+
+def _short(url: str) -> str:
+    return url_hash(canonicalize_url(url))[:_SHORT_HASH]
+
+
+def _distinct(urls: Iterable[str]) -> list[str]:
+    return list({_short(url): url for url in reversed(list(urls))}.values())[::-1]

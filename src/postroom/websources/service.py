@@ -1,0 +1,155 @@
+"""Web sources as commands, jobs and the dashboard call them; every change is made by somebody with a name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from postroom.audit import SYSTEM, Actor
+from postroom.db import Tx
+from postroom.queue import Handler, JobContext, JobQueue, JobType, KeyUse, NewJob, QueueName, RetryPolicy, Schedule
+from postroom.queue.model import Json
+from postroom.queue.retention import prune_surplus
+from postroom.settings import Settings
+from postroom.websources import discovery, runs
+from postroom.websources.config import Sources, load_sources
+from postroom.websources.driving import Progress, RunDriver
+from postroom.websources.extraction.process import Extractor
+from postroom.websources.limits import limits_of, private_hosts
+from postroom.websources.pages import FETCH, VERIFY, PagePipeline
+from postroom.websources.road import Road, open_road
+from postroom.websources.run_model import NewRun, Run, Status
+from postroom.websources.sentinel import Look, Sentinel
+
+T = TypeVar("T")
+
+SENTINEL = JobType(
+    "web.sentinel", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), timedelta(hours=6), keep_completed=30
+)
+BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=1), timedelta(hours=24))
+UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
+UPKEEP_EVERY_MINUTE = Schedule("web.upkeep", UPKEEP.name, "every 1m")
+JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
+
+
+@dataclass(frozen=True)
+class WebSources:
+    settings: Settings
+    queue: JobQueue
+
+    def sources(self) -> Sources:
+        """As the file has them now."""
+        return load_sources(self.settings.home)
+
+    @asynccontextmanager
+    async def road(self, sources: Sources) -> AsyncIterator[Road]:
+        web, clock = self.settings.web, self.queue.clock
+        allowed = private_hosts(sources)
+        async with open_road(self.queue.database, clock, web, limits_of(sources, web), private_hosts=allowed) as road:
+            yield road
+
+    async def create(self, who: Actor, new: NewRun) -> Run:
+        """A run that waits to be started."""
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+        return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
+
+    async def begin(self, who: Actor, new: NewRun) -> Run:
+        """A run that is started in the same breath, for `drive`: one that nobody drives cannot be left behind."""
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+
+        def create_and_start(tx: Tx, now: datetime) -> Run:
+            created = runs.create(tx, sources, web, backfill, new, who, now)
+            return runs.start(tx, backfill, created.id, who, now)
+
+        return await self._write(create_and_start)
+
+    async def hand_over(self, who: Actor, new: NewRun) -> Run:
+        """A run that a worker will drive; run and job are made together."""
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+
+        def create_and_queue(tx: Tx, now: datetime) -> Run:
+            run = runs.create(tx, sources, web, backfill, new, who, now)
+            job = NewJob(BACKFILL.name, {"run": run.id}, queue=QueueName.HISTORY, key=f"web.backfill:{run.id}")
+            self.queue.add(tx, job)
+            return run
+
+        return await self._write(create_and_queue)
+
+    async def start(self, who: Actor, run_id: str) -> Run:
+        return await self._write(lambda tx, now: runs.start(tx, self.settings.backfill, run_id, who, now))
+
+    async def resume(self, who: Actor, run_id: str) -> Run:
+        return await self._write(lambda tx, now: runs.resume(tx, self.settings.backfill, run_id, who, now))
+
+    async def cancel(self, who: Actor, run_id: str) -> Run:
+        return await self._write(lambda tx, now: runs.cancel(tx, run_id, who, now))
+
+    async def drive(self, run: Run, on_progress: Progress = lambda run: None, stop: asyncio.Event | None = None) -> Run:
+        """Take a run that was started or resumed to its end, in this process."""
+        sources = self.sources()
+        async with self.road(sources) as road:
+            settings = self.settings
+            driver = RunDriver(self.queue, sources, road.fetcher, settings.web, settings.backfill, on_progress)
+            return await driver.drive(run, stop)
+
+    async def show(self, run_id: str) -> Run:
+        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
+
+    async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
+        """Newest first. A run whose process is gone says so here too, where no worker has told it yet."""
+        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
+
+    async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Look]:
+        """The sentinel's look, at these sources or at all."""
+        sources = self.sources()
+        async with self.road(sources) as road:
+            sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
+            return await sentinel.look(slugs)
+
+    async def upkeep(self) -> dict[str, int]:
+        """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
+        silent = await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        stopped = await self._write(lambda tx, now: runs.fail_switched_off(tx, self.settings.backfill, now))
+        settled = await self._write(discovery.reconcile)
+        pruned = await prune_surplus(self.queue.database, (FETCH, VERIFY))
+        return {"silent": len(silent), "switched_off": len(stopped), "items_settled": settled, "jobs_pruned": pruned}
+
+    async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
+        return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
+
+
+def sentinel_schedule(cadence: str) -> Schedule:
+    return Schedule("web.sentinel", SENTINEL.name, cadence)
+
+
+def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
+    """Each job reads the file of sources anew, so that a change needs no restart and a mistake stops nothing else."""
+
+    async def bring(context: JobContext) -> Json:
+        sources, settings = web.sources(), web.settings
+        async with web.road(sources) as road:
+            limits = limits_of(sources, settings.web)
+            pipeline = PagePipeline(road.fetcher, road.pace, limits, extractor, settings.web, settings.backfill)
+            return await pipeline(context)
+
+    async def look(context: JobContext) -> Json:
+        return [asdict(look) for look in await web.look()]
+
+    async def backfill(context: JobContext) -> Json:
+        run = await web.show(str(context.job.payload["run"]))
+        if run.status not in (Status.PENDING, Status.FAILED):
+            return {"skipped": f"the run is {run.status}"}
+        begin = web.start if run.status is Status.PENDING else web.resume
+        ended = await web.drive(await begin(SYSTEM, run.id))
+        return {"status": ended.status, "reason": ended.status_reason, **asdict(ended.counters)}
+
+    async def upkeep(context: JobContext) -> Json:
+        return await web.upkeep()
+
+    return {FETCH.name: bring, VERIFY.name: bring, SENTINEL.name: look, BACKFILL.name: backfill, UPKEEP.name: upkeep}

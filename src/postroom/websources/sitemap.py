@@ -1,0 +1,149 @@
+"""Reads sitemaps: indexes and lists of pages, in XML or as plain text, compressed or not. Pure.
+
+Nothing in such a file can make it read another, expand an entity, or grow beyond its bounds.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from postroom.websources.fetching.decoding import gunzip
+from postroom.websources.fetching.errors import BadAnswer
+
+MOST_ENTRIES = 50_000
+"""The sitemap protocol's own limit."""
+
+_GZIP = b"\x1f\x8b"
+_PARTIAL_DATE = re.compile(r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time, its end excluded; an open side lets everything through."""
+
+    first: datetime | None = None
+    end: datetime | None = None
+
+    def has(self, modified: Modified | None) -> bool:
+        """Whether something of this age may lie within; what does not tell its age may."""
+        return modified is None or (self.reaches(modified) and (self.end is None or modified.earliest < self.end))
+
+    def reaches(self, modified: Modified | None) -> bool:
+        """Whether something that changed then, and may hold older things, can hold anything that lies within."""
+        return modified is None or self.first is None or modified.latest >= self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """A `lastmod` as exact as it was written: a day or a month is a span."""
+
+    earliest: datetime
+    latest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    url: str
+    modified: Modified | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemap:
+    """Either further sitemaps or pages; `problem` where not all of it could be read."""
+
+    children: tuple[Entry, ...] = ()
+    pages: tuple[Entry, ...] = ()
+    problem: str | None = None
+
+
+def read_sitemap(body: bytes, largest: int) -> Sitemap:
+    """Raises BadAnswer where it is no sitemap, TooLarge where it unpacks to more than `largest` bytes."""
+    data = gunzip(body, largest) if body.startswith(_GZIP) else body
+    if not _looks_like_xml(data):
+        return _of_text(data)
+    try:
+        root = fromstring(data, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise BadAnswer(f"The sitemap declares a document type or entities ({type(error).__name__}).") from None
+    except (ParseError, ValueError, LookupError) as error:
+        raise BadAnswer(f"The sitemap is not valid XML: {error}") from None
+    return _of_root(root)
+
+
+def read_modified(text: str) -> Modified | None:
+    """A date of the W3C's profile, a year alone included; None for anything else."""
+    text = text.strip()
+    if match := _PARTIAL_DATE.fullmatch(text):
+        return _span(int(match[1]), match[2], match[3])
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return Modified(moment, moment)
+
+
+def _of_root(root: Element) -> Sitemap:
+    kind = _local(root)
+    if kind not in ("sitemapindex", "urlset"):
+        raise BadAnswer(f"The document is no sitemap: it begins with <{kind[:40]}>.")
+    entries = tuple(_entries(root, "sitemap" if kind == "sitemapindex" else "url"))
+    problem = f"has more than {MOST_ENTRIES:,} entries; the rest was left out" if len(entries) > MOST_ENTRIES else None
+    kept = entries[:MOST_ENTRIES]
+    return Sitemap(children=kept, problem=problem) if kind == "sitemapindex" else Sitemap(pages=kept, problem=problem)
+
+
+def _entries(root: Element, wanted: str) -> Iterator[Entry]:
+    for element in root:
+        if _local(element) != wanted:
+            continue
+        values = {_local(child): (child.text or "").strip() for child in element if _is_of_protocol(child, root)}
+        if address := values.get("loc"):
+            yield Entry(address, read_modified(values.get("lastmod", "")))
+
+
+def _of_text(data: bytes) -> Sitemap:
+    """One address a line. A page of another kind, which has none, is no sitemap."""
+    lines = (line.strip() for line in data.decode("utf-8-sig", "replace").splitlines())
+    entries = [Entry(line) for line in lines if line.startswith(("http://", "https://"))]
+    if not entries and data.strip():
+        raise BadAnswer("The document is no sitemap: neither XML nor a list of addresses.")
+    problem = f"has more than {MOST_ENTRIES:,} entries; the rest was left out" if len(entries) > MOST_ENTRIES else None
+    return Sitemap(pages=tuple(entries[:MOST_ENTRIES]), problem=problem)
+
+
+def _looks_like_xml(data: bytes) -> bool:
+    start = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start.startswith(b"<") or data.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _is_of_protocol(child: Element, root: Element) -> bool:
+    """Extensions (images, videos) have a `loc` of their own, in another namespace."""
+    return _namespace(child) == _namespace(root)
+
+
+def _namespace(element: Element) -> str:
+    return element.tag.rpartition("}")[0] if isinstance(element.tag, str) else ""
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _span(year: int, month: str | None, day: str | None) -> Modified | None:
+    try:
+        first = date(year, int(month or 1), int(day or 1))
+        last_month = int(month or 12)
+        last = date(year, last_month, int(day or calendar.monthrange(year, last_month)[1]))
+    except ValueError:
+        return None
+    earliest = datetime(first.year, first.month, first.day, tzinfo=UTC)
+    return Modified(earliest, datetime(last.year, last.month, last.day, tzinfo=UTC) + timedelta(hours=23, minutes=59))

@@ -1,0 +1,150 @@
+"""Walks one endpoint: reads page after page by the one road to the web and hands on what it finds, batch by batch.
+
+Both lanes walk this way; what becomes of the items is the business of the `Log` that a walk writes into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+
+from postroom.domain.clock import Clock
+from postroom.domain.errors import PostroomError, Retryable
+from postroom.telemetry import logs
+from postroom.websources.fetching.errors import Missing
+from postroom.websources.fetching.ports import Fetched, Fetching, Purpose
+from postroom.websources.routes import Found, Place, Reading, Route
+
+log = logs.get(__name__)
+
+BATCH = 50
+"""Items that are written down together; the progress in the database is never further behind than this."""
+
+_MOST_TOLD = 10
+_ATTEMPTS = 3
+_FIRST_PAUSE = timedelta(seconds=30)
+_LONGEST_PAUSE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What became of a batch: so many items were new to the walk, and why it must not go on, if so."""
+
+    fresh: int
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where a walk ended, and why there if not because that is the end of the way."""
+
+    place: Place
+    reason: str | None = None
+
+
+class Log(Protocol):
+    """Where a walk writes down what it found and how far it is, in one transaction each time."""
+
+    async def found(self, place: Place, items: list[Found]) -> Noted:
+        """These items are at this place, whose `url` is the last of them."""
+
+    async def reached(self, place: Place) -> Noted:
+        """All pages before this place are done."""
+
+    async def trouble(self, place: Place, url: str, problem: str, times: int = 1) -> None:
+        """This went wrong, so many times, and the walk goes on from the place."""
+
+
+class Broken(Retryable):
+    """A page that the rest of the walk hangs on cannot be had; the run can be resumed there."""
+
+
+@dataclass(frozen=True)
+class Walker:
+    fetching: Fetching
+    clock: Clock
+    max_pages: int
+    pages_are_trouble: bool = True
+    """Whether more pages than that are worth an error: the sentinel means to read the first few only."""
+
+    async def walk(self, route: Route, place: Place, log_: Log) -> Ended:
+        """From the place to the end of the way, a cap, or the limit of pages."""
+        first = place.page
+        while (url := route.page_url(place)) is not None:
+            if place.page - first >= self.max_pages:
+                return await self._too_many_pages(place, url, log_)
+            reading = await self._read(route, place, url, log_)
+            if reading is None:
+                place = self._passed_over(route, place, url)
+                noted = await log_.reached(place)
+            else:
+                noted, place = await self._take(route, place, reading, log_)
+            if noted.stop is not None:
+                return Ended(place, noted.stop)
+        return Ended(place)
+
+    async def _too_many_pages(self, place: Place, url: str, log_: Log) -> Ended:
+        reason = f"stopped after {self.max_pages:,} pages, and the list goes on"
+        if self.pages_are_trouble:
+            await log_.trouble(place, url, reason)
+        return Ended(place, reason)
+
+    async def _read(self, route: Route, place: Place, url: str, log_: Log) -> Reading | None:
+        """None for a page that cannot be had now, but may be later."""
+        try:
+            page = await self._get(url)
+            return await asyncio.to_thread(route.read, place, page)
+        except PostroomError as error:
+            if isinstance(error, Missing) and route.may_end_at(place):
+                return Reading()
+            await log_.trouble(place, url, error.message)
+            if route.hangs_on(place):
+                raise Broken(f"{url} cannot be read: {error.message}") from error
+            return None if isinstance(error, Retryable) else Reading()
+
+    def _passed_over(self, route: Route, place: Place, url: str) -> Place:
+        onward = route.onward(place, Reading(), fresh=1)
+        return replace(onward, again=(*place.again, url))
+
+    async def _get(self, url: str) -> Fetched:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self.fetching.get(url, purpose=Purpose.DISCOVERY)
+            except Retryable as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                pause = min(error.retry_after or _FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
+                log.info("web.page_again", url=url, in_s=pause.total_seconds(), error=error.message)
+                await self.clock.sleep(pause.total_seconds())
+        raise AssertionError("the last attempt either returned or raised")
+
+    async def _tell(self, problems: tuple[str, ...], place: Place, url: str, log_: Log) -> None:
+        """A page can be wrong in fifty thousand places: the first are told one by one, the rest are counted."""
+        for problem in problems[:_MOST_TOLD]:
+            await log_.trouble(place, url, problem)
+        if (rest := len(problems) - _MOST_TOLD) > 0:
+            await log_.trouble(place, url, f"{rest:,} more like these", rest)
+
+    async def _take(self, route: Route, place: Place, reading: Reading, log_: Log) -> tuple[Noted, Place]:
+        await self._tell(reading.problems, place, route.page_url(place) or "", log_)
+        fresh = 0
+        for batch in _batches(_after(reading.found, place.url)):
+            place = replace(place, url=batch[-1].url)
+            noted = await log_.found(place, batch)
+            fresh += noted.fresh
+            if noted.stop is not None:
+                return noted, place
+        place = route.onward(place, reading, fresh)
+        return await log_.reached(place), place
+
+
+def _after(found: tuple[Found, ...], url: str | None) -> tuple[Found, ...]:
+    """What a resumed walk has still to take from a page; all of it where the page has changed meanwhile."""
+    places = [number for number, item in enumerate(found) if item.url == url]
+    return found[places[0] + 1 :] if places else found
+
+
+def _batches(found: tuple[Found, ...]) -> list[list[Found]]:
+    return [list(found[start : start + BATCH]) for start in range(0, len(found), BATCH)]

@@ -1,0 +1,116 @@
+"""Questions to a person: answered once, by whoever comes first, and in the books; on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from postroom.actions import approvals
+from postroom.actions.approvals import EXPIRE, Verdict
+from postroom.actions.jobs import ACTION
+from postroom.db import Database
+from postroom.domain.actions import ActionStatus
+from postroom.domain.clock import ManualClock
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import new_id
+from postroom.queue import NewJob
+from tests.support.questions import ANA, BEN, Questions
+
+pytestmark = pytest.mark.req("JB-16")
+
+
+@pytest.fixture
+def office(database: Database, clock: ManualClock) -> Questions:
+    return Questions(database, clock)
+
+
+async def test_an_approved_action_is_put_to_work_and_in_the_books(office: Questions) -> None:
+    action_id = await office.ask()
+    answer = await office.answer(action_id, Verdict.APPROVE, note="fine by me")
+    action = await office.action(action_id)
+    assert answer.counted
+    assert (action.status, action.answered_by, action.answered_at) == (
+        ActionStatus.QUEUED,
+        "dashboard cli ana",
+        office.clock.now(),
+    )
+    assert await office.jobs_of(ACTION.name) == ["queued"]
+    (entry,) = await office.audited(action_id)
+    assert (entry.action, entry.actor, entry.before, entry.after) == (
+        "action.approve",
+        ANA,
+        {"status": "approved_pending"},
+        {"status": "queued", "note": "fine by me"},
+    )
+
+
+async def test_a_rejected_action_is_never_done(office: Questions) -> None:
+    action_id = await office.ask()
+    await office.answer(action_id, Verdict.REJECT)
+    assert (await office.action(action_id)).status is ActionStatus.REJECTED
+    assert await office.jobs_of(ACTION.name) == []
+    assert [entry.action for entry in await office.audited(action_id)] == ["action.reject"]
+
+
+async def test_of_two_persons_at_once_one_wins_and_the_other_is_told_who(office: Questions) -> None:
+    action_id = await office.ask()
+    first, second = await asyncio.gather(
+        office.answer(action_id, Verdict.APPROVE, ANA), office.answer(action_id, Verdict.REJECT, BEN)
+    )
+    winner, loser = (first, second) if first.counted else (second, first)
+    assert (winner.counted, loser.counted) == (True, False)
+    assert loser.said == winner.said
+    assert ("ana" if first.counted else "ben") in loser.said
+    assert len(await office.audited(action_id)) == 1
+
+
+async def test_a_question_that_nobody_answers_expires(office: Questions, clock: ManualClock) -> None:
+    old = await office.ask()
+    clock.advance(timedelta(days=6).total_seconds())
+    young = await office.ask()
+    clock.advance(timedelta(days=1).total_seconds())
+    await office.queue.enqueue(NewJob(EXPIRE.name))
+    await office.notify(None)
+    assert (await office.action(old)).status is ActionStatus.EXPIRED
+    assert (await office.action(young)).status is ActionStatus.APPROVED_PENDING
+    (entry,) = await office.audited(old)
+    assert (entry.action, entry.actor.role) == ("action.expire", "system")
+
+
+async def test_an_answer_that_comes_too_late_does_not_count(office: Questions, clock: ManualClock) -> None:
+    action_id = await office.ask()
+    clock.advance(timedelta(days=7).total_seconds())
+    answer = await office.answer(action_id, Verdict.APPROVE)
+    assert not answer.counted
+    assert answer.said == "expired: nobody answered in time"
+    assert await office.jobs_of(ACTION.name) == []
+
+
+async def test_open_questions_are_listed_with_what_is_needed_to_decide(office: Questions) -> None:
+    first, second = await office.ask(), await office.ask("forward", {"to": ["a@b.example"]})
+    await office.answer(first, Verdict.REJECT)
+    (question,) = await office.database.read(approvals.list_questions)
+    assert question.action.id == second
+    assert (question.account, question.sender, question.subject) == (
+        "owner@example.com",
+        "Ann <ann@friends.example>",
+        "Dinner?",
+    )
+    assert len(question.action.reasons) == 2
+
+
+async def test_what_does_not_exist_cannot_be_answered(office: Questions) -> None:
+    with pytest.raises(NotFound):
+        await office.answer(new_id(), Verdict.APPROVE)
+    with pytest.raises(BadInput):
+        await office.answer("nonsense", Verdict.APPROVE)
+
+
+@pytest.mark.req("JB-7")
+async def test_without_discord_a_question_waits_in_the_queue(office: Questions) -> None:
+    action_id = await office.ask()
+    await office.notify(None)
+    assert await office.jobs_of("approval.notify") == ["completed"]
+    assert (await office.action(action_id)).status is ActionStatus.APPROVED_PENDING

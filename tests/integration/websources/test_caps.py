@@ -1,0 +1,54 @@
+"""Caps that hold to the last address while several processes write into the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import pytest
+
+from postroom.db import connect
+from postroom.db.tables.web import backfill_run_urls
+from postroom.websources import runs
+from postroom.websources.config import Mode
+from postroom.websources.run_model import NewRun
+from tests.support.tiny_site import TinySite
+from tests.support.web_sources import ME, count, item_urls, job_keys, make_web, sources_file, write_sources
+
+SLUGS = ("a", "b", "c")
+
+
+async def start(url: str, home: Path, run_id: str, slug: str) -> Process:
+    arguments = ("-m", "tests.support.finder_process", url, str(home), run_id, slug, "400")
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.req("WB-5")
+@pytest.mark.parametrize(("max_urls", "per_source"), [(157, 500), (1_000, 53)])
+async def test_three_processes_at_once_take_exactly_what_the_caps_allow(
+    database_url: str, tmp_path: Path, site: TinySite, max_urls: int, per_source: int
+) -> None:
+    """All three sources list the same addresses: each counts once in the run, for whoever was first."""
+    write_sources(tmp_path, sources_file(site.url, *SLUGS))
+    database = await connect(database_url)
+    web = make_web(database, tmp_path)
+    new = NewRun(list(SLUGS), Mode.SITEMAP, max_urls=max_urls, max_urls_per_source=per_source)
+    run = await web.begin(ME, new)
+
+    processes = await asyncio.gather(*(start(database_url, tmp_path, run.id, slug) for slug in SLUGS))
+    answers = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+    assert [process.returncode for process in processes] == [0, 0, 0]
+
+    ended = await database.read(lambda tx: runs.find(tx, run.id))
+    expected = min(max_urls, 3 * per_source)
+    assert ended.discovered_count == ended.queued_count == expected
+    assert [ended.of_source(slug).discovered for slug in SLUGS] == [int(out) for out, _ in answers]
+    assert max(ended.of_source(slug).discovered for slug in SLUGS) <= per_source
+    assert len(set(await item_urls(database))) == len(await item_urls(database)) == expected
+    assert len(await job_keys(database)) == await count(database, backfill_run_urls) == expected
+    await database.close()

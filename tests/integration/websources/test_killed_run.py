@@ -1,0 +1,92 @@
+"""A run killed with SIGKILL in the middle, twice, and resumed: nothing is lost, nothing is done or counted twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from postroom.db import Database, connect
+from postroom.db.tables.web import backfill_runs, discovered_items
+from postroom.websources.extraction.process import Extractor
+from postroom.websources.run_model import Status
+from postroom.websources.service import WebSources, handlers
+from tests.support.processes import PostroomProcess, command
+from tests.support.tiny_site import Page, TinySite
+from tests.support.web_sources import count, item_urls, job_keys, make_web, sources_file, write_sources
+from tests.support.workers import run_until_idle, until
+
+PAGES, ON_A_PAGE = 5, 8
+
+
+def with_list(site: TinySite) -> list[str]:
+    for page in range(1, PAGES + 1):
+        items = [f"/item/{page}-{n}" for n in range(ON_A_PAGE)]
+        site.list_page(f"/list/{page}", items, f"/list/{page + 1}" if page < PAGES else None)
+    urls = [f"/item/{page}-{n}" for page in range(1, PAGES + 1) for n in range(ON_A_PAGE)]
+    for url in urls:
+        site.pages[url] = Page(f"<html><body><p>The page {url}</p></body></html>".encode())
+    return urls
+
+
+async def silent(database: Database, web: WebSources) -> None:
+    """As if two minutes had passed since the last sign of life."""
+    then = web.queue.clock.now() - timedelta(minutes=3)
+    await database.write(lambda tx: tx.execute(update(backfill_runs).values(heartbeat_at=then)))
+
+
+@pytest.mark.req("WB-7", "WB-8", "WB-11")
+async def test_a_killed_run_is_resumed_and_no_page_is_fetched_twice(
+    database_url: str, tmp_path: Path, site: TinySite
+) -> None:
+    paths = with_list(site)
+    write_sources(
+        tmp_path,
+        sources_file(
+            site.url,
+            mode="pagination",
+            url=f"{site.url}/list/1",
+            links='["/item/"]',
+            more="min_delay_ms = 0\nmax_delay_ms = 0\nmax_concurrent = 4",
+        ),
+    )
+    database = await connect(database_url)
+    web = make_web(database, tmp_path, fetches_per_minute=6_000)
+    variables = {"POSTROOM_DATABASE__URL": database_url, "BACKFILL_ENABLED": "true"}
+    if database_url.startswith("sqlite"):
+        (tmp_path / "postroom.db").symlink_to(database_url.removeprefix("sqlite:///"))
+        del variables["POSTROOM_DATABASE__URL"]
+
+    arguments: tuple[str, ...] = ("web", "backfill", "--source", "tiny", "--mode", "pagination")
+    for page in ("/list/2", "/list/4"):
+        site.gated = frozenset({page})
+        process = PostroomProcess(*arguments, home=tmp_path, variables=variables)
+        await process.start()
+        asked = site.times(page)
+        await until(lambda page=page, asked=asked: site.times(page) > asked)  # type: ignore[misc]
+        await process.kill()
+        await silent(database, web)
+        [run] = await web.list_runs()
+        assert (run.status, run.status_reason) == (Status.FAILED, "silent for two minutes: its process is gone")
+        assert run.discovered_count == (int(page[-1]) - 1) * ON_A_PAGE
+        arguments = ("web", "resume", run.id)
+
+    site.gated = frozenset()
+    site.gate.set()
+    done = await command(tmp_path, *arguments, "--json", **variables)
+    assert done.code == 0, done.stderr
+    told = done.json
+    assert (told["status"], told["discovered_count"], told["queued_count"]) == ("COMPLETED", len(paths), len(paths))
+    assert (told["skipped_count"], told["error_count"]) == (0, 0)
+    assert site.times("/list/1") == site.times("/list/3") == 1
+    assert await item_urls(database) == sorted(site.url + path for path in paths)
+    assert len(await job_keys(database)) == len(paths)
+
+    extractor = Extractor()
+    await run_until_idle(web.queue, handlers(web, extractor))
+    await extractor.close()
+    assert [site.times(path) for path in paths] == [1] * len(paths)
+    assert await count(database, discovered_items, status="FETCHED") == len(paths)
+    await database.close()

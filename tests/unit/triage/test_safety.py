@@ -1,0 +1,121 @@
+"""When an action waits for a person, and that every reason is told."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, parse_action
+from postroom.settings import SafetySettings
+from postroom.triage.decision import Source
+from postroom.triage.safety import least_confidence, meaning, reasons_for
+from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
+
+SAFETY = SafetySettings()
+ODD = Suspicion(("it speaks to a model",))
+NEEDS: dict[ActionType, dict[str, Any]] = {
+    ActionType.APPLY_LABEL: {"label": "Receipts"},
+    ActionType.REMOVE_LABEL: {"label": "Receipts"},
+    ActionType.SNOOZE: {"amount": 1, "units": "days"},
+    ActionType.FORWARD: {"to": ["anna@example.org"]},
+    ActionType.AUTO_REPLY: {"body": "Thank you."},
+}
+WANTED = {action: parse_action(action, NEEDS.get(action)) for action in ActionType}
+actions = st.sampled_from(list(ActionType))
+
+
+def by_model(wanted: Wanted, confidence: float | None = 1.0, **more: Any) -> tuple[str, ...]:
+    return reasons_for(wanted, Source.MODEL, confidence, more.pop("safety", SAFETY), **more)
+
+
+@pytest.mark.req("JB-11")
+def test_every_reason_is_told() -> None:
+    safety = SafetySettings(always_approve="trash")
+    trash = WANTED[ActionType.TRASH]
+    reasons = by_model(
+        trash, 0.5, safety=safety, suspicion=ODD, model_asked=True, strangers=("thief@elsewhere.example",)
+    )
+    wanted = ("always", "dangerous", "50% sure, and this needs 95%", "asks", "instruct the model: it speaks", "thief@")
+    assert len(reasons) == len(wanted)
+    assert all(part in reason for part, reason in zip(wanted, reasons, strict=True))
+
+
+@pytest.mark.req("JB-11")
+@pytest.mark.parametrize(
+    ("action", "confidence", "waits"),
+    [
+        ("star", 0.7, False),
+        ("star", 0.69, True),
+        ("apply_label", 0.7, False),
+        ("archive", 0.79, True),
+        ("archive", 0.8, False),
+        ("mark_read", 0.75, True),
+        ("remove_label", 0.75, True),
+        ("snooze", 0.8, False),
+        ("star", None, True),
+        ("star", float("nan"), True),
+    ],
+)
+def test_the_further_an_action_reaches_the_surer_a_model_must_be(
+    action: str, confidence: float | None, waits: bool
+) -> None:
+    assert bool(by_model(WANTED[ActionType(action)], confidence)) is waits
+
+
+@pytest.mark.req("JB-11")
+def test_a_dangerous_action_waits_whoever_wants_it_but_for_a_rule_that_the_owner_lets_run_alone() -> None:
+    for action in SAFETY.dangerous:
+        wanted = WANTED[action]
+        assert by_model(wanted)
+        assert by_model(wanted, unattended=True), "only a rule can be unattended"
+        assert reasons_for(wanted, Source.RULE, 1.0, SAFETY)
+        assert not reasons_for(wanted, Source.RULE, 1.0, SAFETY, unattended=True)
+        always = SafetySettings(always_approve=str(action))
+        assert reasons_for(wanted, Source.RULE, 1.0, always, unattended=True) == (f"{action} always needs approval",)
+
+
+@pytest.mark.req("JB-11")
+@pytest.mark.parametrize(
+    ("action", "label", "means"),
+    [
+        ("apply_label", "TRASH", "trash"),
+        ("apply_label", " trash", "trash"),
+        ("apply_label", "SPAM", "trash"),
+        ("remove_label", "INBOX", "archive"),
+        ("remove_label", "Unread", "mark_read"),
+        ("apply_label", "Receipts", "apply_label"),
+        ("remove_label", "TRASH", "restore"),
+    ],
+)
+def test_a_label_that_is_a_state_of_gmails_counts_as_what_it_does(action: str, label: str, means: str) -> None:
+    wanted = parse_action(action, {"label": label})
+    assert meaning(wanted) == means
+    if means == "trash":
+        assert by_model(wanted)
+        assert reasons_for(wanted, Source.RULE, 1.0, SAFETY)
+
+
+@pytest.mark.req("JB-11")
+@settings(deadline=None, derandomize=True)
+@given(actions, st.floats(0, 1), st.booleans(), st.booleans())
+def test_no_doubt_takes_another_reason_away(action: ActionType, sure: float, asked: bool, odd: bool) -> None:
+    fewer = set(by_model(WANTED[action], 1.0))
+    more = set(by_model(WANTED[action], sure, model_asked=asked, suspicion=ODD if odd else NOTHING_SUSPICIOUS))
+    assert fewer <= more
+    assert not asked or more
+    assert not (odd and CONSEQUENCES[action] > Consequence.MARKS) or any("instruct" in reason for reason in more)
+
+
+@given(st.tuples(*[st.floats(0, 1)] * 3))
+def test_what_reaches_further_never_needs_less(steps: tuple[float, float, float]) -> None:
+    safety = SafetySettings(min_confidence=steps[0], hiding_confidence=steps[1], destroying_confidence=steps[2])
+    least = [least_confidence(reach, safety) for reach in Consequence]
+    assert all(less <= more for less, more in itertools.pairwise(least))
+
+
+def test_a_rule_is_sure_and_is_not_swayed_by_what_the_message_says() -> None:
+    assert not reasons_for(WANTED[ActionType.ARCHIVE], Source.RULE, 1.0, SAFETY, suspicion=ODD)
