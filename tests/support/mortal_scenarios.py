@@ -12,10 +12,12 @@ from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.actions import action_links, actions, snoozes
 from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import decisions
+from postroom.db.tables.triage import decisions, labels
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.queue import NewJob
+from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.store import add_rule
 from tests.support.mortal_world import Scenario, Scene
 
 OWNER = Actor("cli", "owner")
@@ -121,3 +123,40 @@ async def no_action_without_a_decision(scene: Scene) -> None:
     decided = {row.id for row in await scene.rows(decisions)}
     assert {row.decision_id for row in await scene.rows(actions)} <= decided
     assert len(decided) <= 1
+
+
+def by_rule(*wanted: str) -> Callable[[Scene], Awaitable[None]]:
+    """Mail of the scene's sender has a rule; its message is judged."""
+
+    async def begin(scene: Scene) -> None:
+        draft = parse_draft(
+            {"name": "Friends", "condition": {"sender_domain": "friends.example"}, "actions": list(wanted)}
+        )
+        await scene.database.write(lambda tx: add_rule(tx, draft, OWNER, scene.queue.clock.now()))
+        await judge(scene)
+
+    return begin
+
+
+async def labelled_and_archived(scene: Scene) -> None:
+    await one_decision(scene)
+    assert [row.status for row in await scene.rows(actions)] == [ActionStatus.COMPLETED] * 2
+    assert scene.labels() >= {"UNREAD"}
+    assert len(scene.labels() - START) == 1
+    assert "INBOX" not in scene.labels()
+
+
+async def asked_once(scene: Scene) -> None:
+    [row] = await scene.rows(actions)
+    assert row.status == ActionStatus.APPROVED_PENDING
+    assert scene.questions_about(row.id) == 1
+    assert scene.labels() == START
+
+
+async def look_at_labels(scene: Scene) -> None:
+    payload = {"account_id": scene.account.id}
+    await scene.enqueue(NewJob(jobs.LABELS_SYNC, payload, key=f"{jobs.LABELS_SYNC}:{scene.account.id}"))
+
+
+async def labels_known(scene: Scene) -> None:
+    assert {"INBOX", "UNREAD", "TRASH"} <= {row.label_id for row in await scene.rows(labels)}

@@ -5,6 +5,7 @@ Each life has a database of its own and a message of its own, so that the kills 
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from sqlalchemy import Table, func, select
 
 from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.actions.discord.sim.server import DiscordSim, running_discord
 from postroom.app.installation import open_vault
 from postroom.app.jobs import CATALOGUE
 from postroom.db import Database, Tx, connect
@@ -44,6 +46,7 @@ class Scene:
 
     sim: Sim
     model: ModelSim
+    discord: DiscordSim
     database: Database
     account: Account
     gmail_id: str
@@ -70,6 +73,10 @@ class Scene:
             for mail in self.mails()
             if wanted in {(name.lower(), value) for name, value in headers_of(self.sim.control.raw(mail["id"]))}
         ]
+
+    def questions_about(self, action_id: str) -> int:
+        """How many messages in the channel ask about this action."""
+        return sum(action_id in json.dumps(message) for message in self.discord.board.messages.values())
 
     async def work(self) -> None:
         """Let the worker do what there is to do, in peace."""
@@ -111,6 +118,7 @@ class MortalWorld:
     folder: Path
     sim: Sim
     model: ModelSim
+    discord: DiscordSim
     worker: MortalWorker
     databases: DatabaseFactory
 
@@ -122,7 +130,15 @@ class MortalWorld:
             gmail_id = self.sim.control.deliver(scenario.mail())
             account, message_id = await database.write(lambda tx: self._take_in(tx, gmail_id))
             scene = Scene(
-                self.sim, self.model, database, account, gmail_id, message_id, self._variables(url), self.worker
+                self.sim,
+                self.model,
+                self.discord,
+                database,
+                account,
+                gmail_id,
+                message_id,
+                self._variables(url),
+                self.worker,
             )
             await scenario.begin(scene)
             yield scene
@@ -185,6 +201,7 @@ class MortalWorld:
             "POSTROOM_HOME": str(self.folder),
             "POSTROOM_DATABASE__URL": url,
             "POSTROOM_WORKER__CONCURRENCY": "1",
+            **{f"POSTROOM_DISCORD__{name.upper()}": value for name, value in self.discord.settings("1").items()},
             "POSTROOM_MODEL__PROVIDER": "compatible",
             "POSTROOM_MODEL__NAME": "simulated-small",
             "POSTROOM_MODEL__BASE_URL": self.model.url,
@@ -199,7 +216,8 @@ async def mortal_world(folder: Path, worker: MortalWorker, databases: DatabaseFa
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(running_sim(mailbox(0)))
         model = await stack.enter_async_context(running_model())
+        discord = await stack.enter_async_context(running_discord())
         GrantStore(open_vault(Settings(home=folder))).save(
             StaticGrant(email=sim.email, api_base=sim.url, access_token=sim.token)
         )
-        yield MortalWorld(folder, sim, model, worker, databases)
+        yield MortalWorld(folder, sim, model, discord, worker, databases)
