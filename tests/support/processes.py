@@ -21,6 +21,13 @@ def environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
     return {**others, "POSTROOM_HOME": str(home), **variables}
 
 
+def only_given(variables: Mapping[str, str]) -> None:
+    """The same for this process itself."""
+    for name in [name for name in os.environ if name.startswith(_OURS)]:
+        del os.environ[name]
+    os.environ.update(variables)
+
+
 class PostroomProcess:
     """`postroom ...` until it is ended. Its log goes to a file, so that nobody has to read it for it to go on."""
 

@@ -175,6 +175,9 @@ class Control:
         """Every message as it truly is, in listing order."""
         return (self._shown(mail, hashes) for _, mail in self._box.store.walk(None, None, None))
 
+    def raw(self, message_id: str) -> bytes:
+        return self._box.store.raw(message_id)
+
     def truth_page(self, after: Place | None, limit: int, *, hashes: bool) -> Json:
         found = list(islice(self._box.store.walk(None, None, after), limit))
         cursor = None
