@@ -17,6 +17,7 @@ from postroom.settings.groups import (
     SwitchboardSettings,
     SyncSettings,
     TelemetrySettings,
+    WebSettings,
     WorkerSettings,
 )
 from postroom.settings.tree import (
@@ -59,6 +60,7 @@ __all__ = [
     "SwitchboardSettings",
     "SyncSettings",
     "TelemetrySettings",
+    "WebSettings",
     "WorkerSettings",
     "load",
     "reference",

@@ -125,6 +125,7 @@ class RecurringSettings(Group):
     live: str = Field("every 1m", description="take in new mail; where a connector of its own does that, it goes first")
     backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
     labels: str = Field("every 1h", description="bring the lists of labels up to date")
+    sentinel: str = Field("daily 06:00", description="look at the web sources for what is new")
 
 
 class SwitchboardSettings(Group):
@@ -313,6 +314,41 @@ def listed(names: str) -> frozenset[ActionType]:
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+class WebSettings(Group):
+    """Web sources. Where a source in `sources.toml` says something else, that holds for it."""
+
+    max_urls_per_run: int = Field(1_000, ge=1, le=1_000_000, description="urls that one backfill run may find")
+    max_urls_per_source: int = Field(500, ge=1, le=1_000_000, description="the same for each source of a run")
+    concurrency: int = Field(2, ge=1, le=32, description="walks of a backfill run at once")
+    max_pages: int = Field(1_000, ge=1, le=1_000_000, description="pages that one walk may turn; the rest is an error")
+    sentinel_days: int = Field(3, ge=1, le=365, description="how far back the sentinel looks by the site's own dates")
+    sentinel_pages: int = Field(3, ge=1, le=1_000, description="pages of an archive or list that the sentinel reads")
+    min_delay_ms: int = Field(5_000, ge=0, le=3_600_000, description="the least time between requests to a domain")
+    max_delay_ms: int = Field(10_000, ge=0, le=3_600_000, description="the most, apart from waiting in line")
+    max_concurrent: int = Field(1, ge=1, le=32, description="requests to a domain at once, by all processes together")
+    fetches_per_minute: float = Field(2.0, gt=0, le=6_000, description="fetch jobs of backfill that begin in a minute")
+    queue_depth: int = Field(1_000, ge=1, le=100_000, description="fetch jobs of backfill that may wait at once")
+    queue_patience_s: float = Field(60.0, ge=0, description="how long a run waits for room before it fails, resumable")
+    user_agent: str = Field("Postroom/0.1", min_length=1, max_length=200, description="how Postroom names itself")
+    timeout_s: float = Field(30.0, gt=0, le=600, description="how long one request may take in all")
+    max_page_bytes: int = Field(20_000_000, ge=1_000, le=1_000_000_000, description="a larger answer is refused")
+    max_redirects: int = Field(5, ge=0, le=20, description="redirects that are followed, each checked anew")
+    robots_hours: float = Field(24.0, gt=0, le=168, description="how long a site's robots.txt is remembered")
+    allow_private_hosts: str = Field(
+        "", description="hosts that may have a private or loopback address; names, separated by commas"
+    )
+
+    @model_validator(mode="after")
+    def _delays_in_order(self) -> WebSettings:
+        if self.min_delay_ms > self.max_delay_ms:
+            raise ValueError("web.min_delay_ms is more than web.max_delay_ms")
+        return self
+
+    @property
+    def private_hosts(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in _parts(self.allow_private_hosts))
 
 
 class TelemetrySettings(Group):

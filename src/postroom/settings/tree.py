@@ -40,6 +40,7 @@ from postroom.settings.groups import (
     SwitchboardSettings,
     SyncSettings,
     TelemetrySettings,
+    WebSettings,
     WorkerSettings,
 )
 
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     gmail: GmailSettings = GmailSettings()
     safety: SafetySettings = SafetySettings()
     discord: DiscordSettings = DiscordSettings()
+    web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod

@@ -79,6 +79,11 @@ SEEDS = {
         INSERT INTO actions (id, account_id, gmail_id, origin, type, status, wanted_by, created_at, updated_at)
         VALUES ('01990000-0000-7000-8000-000000000003', '01990000-0000-7000-8000-000000000001', '18c0', 'person',
                 'archive', 'queued', 'me', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')""",
+    "0006": """
+        INSERT INTO backfill_runs (id, created_at, updated_at, sources, mode, max_urls, max_urls_per_source,
+                                   concurrency, delay_ms, dry_run)
+        VALUES ('01990000-0000-7000-8000-000000000004', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z',
+                '["gazette"]', 'SITEMAP', 1000, 500, 2, 5000, FALSE)""",
 }
 
 
@@ -94,7 +99,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts", "sync_states", "messages", "actions"):
+    for table in ("jobs", "accounts", "sync_states", "messages", "actions", "backfill_runs"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()
