@@ -1,20 +1,20 @@
 """The Switchboard on HTTP: `/mcp` behind a token, `/health` for anybody, `/metrics` behind its own token.
 
-Whoever calls is known before a byte of the body is read.
+Whoever calls is known before a byte of the body is read. What is mounted beside it sees to that itself.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
@@ -46,7 +46,12 @@ class SwitchboardHttp:
         request_bytes: int,
         is_loopback: bool = True,
         metrics_token: str | None = None,
+        mounts: Mapping[str, ASGIApp] | None = None,
+        front: ASGIApp | None = None,
     ) -> None:
+        """`mounts` are applications at a path of their own, `front` is the one for every path that nobody else has."""
+        self._mounts = mounts or {}
+        self._front = front or _nothing
         self._database = database
         self._clock = clock
         self._metrics_token = metrics_token
@@ -78,8 +83,8 @@ class SwitchboardHttp:
                 await self._health(send)
             case "/metrics" if self._metrics_token is not None:
                 await self._metrics(scope, send, self._metrics_token)
-            case _:
-                await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
+            case path:
+                await self._mounts.get(path, self._front)(scope, receive, send)
 
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -156,6 +161,10 @@ def _bearer(scope: Scope) -> str | None:
 
 def _ask(tx: Tx) -> None:
     tx.rows("SELECT 1")
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
 
 
 async def _answer(send: Send, status: int, content: dict[str, Any], *headers: tuple[str, str]) -> None:
