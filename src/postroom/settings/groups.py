@@ -161,7 +161,7 @@ class DashboardSettings(Group):
     url: str | None = Field(
         None,
         pattern=r"^https?://[^/?#@\s]+/?$",
-        description="the address by which people reach it, where that is not where it listens; https with TLS before it",
+        description="the address by which people reach it, if it is not where it listens; https with TLS before it",
     )
     session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
     idle_days: int = Field(7, ge=1, le=365, description="a login that nobody uses ends after this")

@@ -1,0 +1,52 @@
+"""For each topic a look at the database that differs whenever the topic changed. Cheap: indexes and small tables only.
+
+To add a topic, add a function here and mark the part of the page with `data-live="topic"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Column, func, select
+
+from postroom.db import Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.backfill import BACKFILL_JOBS
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
+from postroom.db.tables.switchboard import audit_log, connectors
+from postroom.db.tables.sync import sync_states
+from postroom.db.tables.web import backfill_runs
+from postroom.queue.model import FINISHED, JobState
+
+Look = Callable[[Tx], object]
+
+
+def _queue(tx: Tx) -> object:
+    """The newest job, who is at work, and what ended last in each way."""
+    newest = tx.execute(select(jobs.c.id).order_by(jobs.c.id.desc()).limit(1)).scalar()
+    running = tx.execute(select(func.count(), func.max(jobs.c.fence)).where(jobs.c.state == JobState.RUNNING)).one()
+    ended = [
+        tx.execute(
+            select(func.max(jobs.c.finished_at)).where(jobs.c.state == state, jobs.c.finished_at.is_not(None))
+        ).scalar()
+        for state in sorted(FINISHED)
+    ]
+    return newest, tuple(running), ended
+
+
+def _newest(tx: Tx, column: Column[Any]) -> object:
+    return tx.execute(select(func.max(column))).scalar()
+
+
+LOOKS: dict[str, Look] = {
+    "queue": _queue,
+    "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
+    "actions": lambda tx: _newest(tx, actions.c.updated_at),
+    "backfill": lambda tx: _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at),
+    "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
+    "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
+    "web": lambda tx: _newest(tx, backfill_runs.c.updated_at),
+    "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),
+}
