@@ -16,7 +16,7 @@ log = logs.get(__name__)
 
 MOST_LISTENERS = 64
 _LOOK_EVERY_S = 3.0
-_NEVER_SOONER_S = 0.5
+_NEVER_SOONER_S = 0.3
 """Changes that come thick and fast are told together."""
 
 
@@ -31,15 +31,22 @@ class Listener:
         self.topics = topics
         self._changed: set[str] = set()
         self._arrived = asyncio.Event()
+        self._ready = asyncio.Event()
         self.is_closed = False
 
+    async def ready(self) -> None:
+        """Once it is known how its topics stand: whatever changes from here on is told."""
+        await self._ready.wait()
+
     def tell(self, topics: set[str]) -> None:
+        self._ready.set()
         if topics & self.topics:
             self._changed |= topics & self.topics
             self._arrived.set()
 
     def close(self) -> None:
         self.is_closed = True
+        self._ready.set()
         self._arrived.set()
 
     async def changes(self, patience_s: float) -> list[str]:
@@ -58,6 +65,7 @@ class Hub:
         self._look_every_s = look_every_s
         self._listeners: set[Listener] = set()
         self._joined = asyncio.Event()
+        self._look_soon = asyncio.Event()
         self._seen: dict[str, object] = {}
 
     @asynccontextmanager
@@ -82,31 +90,37 @@ class Hub:
         listener = Listener(topics & LOOKS.keys())
         self._listeners.add(listener)
         self._joined.set()
+        self._look_soon.set()
         try:
             yield listener
         finally:
             self._listeners.discard(listener)
 
     async def _run(self) -> None:
-        async with self._database.wake.listen() as wakeups:
+        async with self._database.wake.listen() as wakeups, asyncio.TaskGroup() as group:
+            group.create_task(self._relay(wakeups))
             while True:
                 await self._joined.wait()
+                self._look_soon.clear()
                 await self._look()
                 if not self._listeners:
                     self._joined.clear()
                     self._seen.clear()
-                await self._nap(wakeups)
+                await asyncio.sleep(_NEVER_SOONER_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._look_every_s):
+                        await self._look_soon.wait()
 
-    async def _nap(self, wakeups: Wakeups) -> None:
-        await asyncio.sleep(_NEVER_SOONER_S)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._look_every_s):
-                await wakeups.wait()
-        wakeups.take()
+    async def _relay(self, wakeups: Wakeups) -> None:
+        while True:
+            await wakeups.wait()
+            wakeups.take()
+            self._look_soon.set()
 
     async def _look(self) -> None:
         """What nobody shows is not looked at; what was not looked at before has not changed."""
-        topics = sorted({topic for listener in self._listeners for topic in listener.topics})
+        listeners = list(self._listeners)
+        topics = sorted({topic for listener in listeners for topic in listener.topics})
         try:
             found = await self._database.read(lambda tx: {topic: LOOKS[topic](tx) for topic in topics})
         except Retryable as error:
@@ -114,7 +128,7 @@ class Hub:
             return
         changed = {topic for topic in topics if topic in self._seen and self._seen[topic] != found[topic]}
         self._seen = found
-        for listener in self._listeners:
+        for listener in listeners:
             listener.tell(changed)
 
 

@@ -1,4 +1,7 @@
-"""The stream of an open page: `changed` with the topics, and a sign of life in between. It ends with the session."""
+"""The stream of an open page: `ready` when it is watched, `changed` with the topics, a sign of life in between.
+
+It ends with the session.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ _SIGN_OF_LIFE_S = 15.0
 async def events(hub: Hub, topics: frozenset[str], is_welcome: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
     with hub.listening(topics) as listener:
         yield "retry: 5000\n\n"
+        await listener.ready()
+        yield "event: ready\ndata: {}\n\n"
         while True:
             changed = await listener.changes(_SIGN_OF_LIFE_S)
             if listener.is_closed:

@@ -49,6 +49,8 @@ function listen() {
   const topics = [...new Set(regions().flatMap(topicsOf))];
   if (topics.length === 0) return;
   const source = new EventSource(`/live?topics=${encodeURIComponent(topics.join(","))}`);
+  // What changed between the making of the page and now was told to nobody; so it is looked at once more.
+  source.addEventListener("ready", () => renew(topics).then(() => (document.documentElement.dataset.watched = "yes")));
   source.addEventListener("changed", (event) => renew(JSON.parse(event.data)));
   source.addEventListener("over", () => source.close());
   addEventListener("pagehide", () => source.close());
