@@ -33,6 +33,7 @@ def _environment_of_pages() -> Environment:
     )
     environment.filters |= {
         "plain": wording.plain,
+        "said": wording.said,
         "count": wording.count,
         "percent": wording.percent,
         "size": wording.size,

@@ -24,6 +24,17 @@ def plain(value: Any) -> Markup:
     return Markup("<bdi>{}</bdi>").format(escape(clean(str(value))))
 
 
+def said(value: Any) -> Markup:
+    """A message of ours, or with words of other people in it: as `plain`, with what stands in backticks as code."""
+    parts = clean(str(value)).split("`")
+    if len(parts) % 2 == 0:  # one of them has no partner
+        return plain(value)
+    forms = (Markup("{}"), Markup("<code>{}</code>"))
+    return Markup("<bdi>{}</bdi>").format(
+        Markup("").join(forms[place % 2].format(part) for place, part in enumerate(parts))
+    )
+
+
 def clean(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 

@@ -36,6 +36,17 @@ def _queue(tx: Tx) -> object:
     return newest, tuple(running), ended
 
 
+def _actions(tx: Tx) -> object:
+    """The newest, what ended last, and how many wait for an answer or are under way."""
+    newest = tx.execute(select(actions.c.id).order_by(actions.c.id.desc()).limit(1)).scalar()
+    ended = tx.execute(select(func.max(actions.c.finished_at))).scalar()
+    open_ones = [
+        tx.execute(select(func.count()).where(actions.c.status == status)).scalar()
+        for status in ("approved_pending", "queued", "executing")
+    ]
+    return newest, ended, open_ones
+
+
 def _newest(tx: Tx, column: Column[Any]) -> object:
     return tx.execute(select(func.max(column))).scalar()
 
@@ -43,7 +54,7 @@ def _newest(tx: Tx, column: Column[Any]) -> object:
 LOOKS: dict[str, Look] = {
     "queue": _queue,
     "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
-    "actions": lambda tx: _newest(tx, actions.c.updated_at),
+    "actions": _actions,
     "backfill": lambda tx: _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at),
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),

@@ -122,7 +122,7 @@ def queue_overview(tx: Tx) -> QueueOverview:
     standings = {
         standing: bounded(tx, select(jobs.c.state).where(*conditions)) for standing, conditions in _CONDITIONS.items()
     }
-    return QueueOverview(standings, _lines(tx), _types(tx))
+    return QueueOverview(standings, queue_lines(tx), _types(tx))
 
 
 def list_jobs(tx: Tx, wanted: JobsWanted) -> Paged[JobRow]:
@@ -163,7 +163,7 @@ def _start(tx: Tx, after: str) -> Any:
     return row
 
 
-def _lines(tx: Tx) -> list[Line]:
+def queue_lines(tx: Tx) -> list[Line]:
     """All lines, the empty ones too: that a tier has nothing waiting is worth seeing."""
     waiting = depth(tx)
     running = Counter(
