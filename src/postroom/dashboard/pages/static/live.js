@@ -11,6 +11,16 @@ function localTimes(root) {
   }
 }
 
+// Whoever has no pointer scrolls a wide table by keyboard: it has to take the focus for that.
+function reachable(root) {
+  for (const box of root.querySelectorAll(".scroll")) {
+    if (box.scrollWidth <= box.clientWidth) continue;
+    box.tabIndex = 0;
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", box.querySelector("caption")?.textContent.trim() ?? "Table");
+  }
+}
+
 // A region is left alone while somebody is at work in it.
 const isInUse = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
 
@@ -43,6 +53,7 @@ function replace(region, fresh) {
   region.replaceChildren(...fresh.childNodes);
   for (const details of region.querySelectorAll("details[id]")) if (open.has(details.id)) details.open = true;
   localTimes(region);
+  reachable(region);
 }
 
 function listen() {
@@ -64,5 +75,6 @@ document.addEventListener("submit", (event) => {
 });
 
 localTimes(document);
+reachable(document);
 listen();
 document.querySelector(".problem")?.closest(".field")?.querySelector("input, select, textarea")?.focus();
