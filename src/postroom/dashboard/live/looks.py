@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, func, select
 
+from postroom.dashboard.reading.queue import CONDITIONS, Standing
 from postroom.db import Tx
 from postroom.db.tables.actions import actions
 from postroom.db.tables.backfill import BACKFILL_JOBS
@@ -18,7 +19,6 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.switchboard import audit_log, connectors
 from postroom.db.tables.sync import sync_states
 from postroom.db.tables.web import backfill_runs
-from postroom.queue.model import FINISHED, JobState
 
 Look = Callable[[Tx], object]
 
@@ -26,12 +26,12 @@ Look = Callable[[Tx], object]
 def _queue(tx: Tx) -> object:
     """The newest job, who is at work, and what ended last in each way."""
     newest = tx.execute(select(jobs.c.id).order_by(jobs.c.id.desc()).limit(1)).scalar()
-    running = tx.execute(select(func.count(), func.max(jobs.c.fence)).where(jobs.c.state == JobState.RUNNING)).one()
+    running = tx.execute(select(func.count(), func.max(jobs.c.fence)).where(CONDITIONS[Standing.RUNNING])).one()
     ended = [
         tx.execute(
-            select(func.max(jobs.c.finished_at)).where(jobs.c.state == state, jobs.c.finished_at.is_not(None))
+            select(jobs.c.finished_at).where(CONDITIONS[standing]).order_by(jobs.c.finished_at.desc()).limit(1)
         ).scalar()
-        for state in sorted(FINISHED)
+        for standing in (Standing.COMPLETED, Standing.FAILED, Standing.CANCELED)
     ]
     return newest, tuple(running), ended
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.dashboard.reading.tiers import TierSnapshot, Window, tier_snapshot
+from postroom.dashboard.reading.tiers import Mail, TierSnapshot, Window, tier_snapshot
 from postroom.db import Tx
-from postroom.db.tables.mail import messages
 from postroom.db.tables.switchboard import connectors
 from postroom.domain.errors import NotFound
 from postroom.switchboard.registry import Connector, list_connectors
@@ -50,8 +49,7 @@ def connector_detail(tx: Tx, kind: str, identity: str, window: Window, now: date
     if row is None:
         raise NotFound("connector", f"no {kind} connector of {identity} has ever called")
     found = Connector(**{name: getattr(row, name) for name in Connector.__slots__})
-    mine = (messages.c.provider == kind, messages.c.endpoint_identity == identity)
-    mail = tier_snapshot(tx, now - window.length, now, *mine)
+    mail = tier_snapshot(tx, now - window.length, now, Mail(kind, identity))
     return ConnectorDetail(_row(found, now), dict(found.counters), dict(found.checkpoint or {}), window, mail)
 
 

@@ -14,14 +14,13 @@ from postroom.accounts.store import AccountStatus, list_accounts
 from postroom.dashboard.reading.connectors import connector_rows
 from postroom.dashboard.reading.counting import bounded
 from postroom.dashboard.reading.filters import Freshness, contact_state
-from postroom.dashboard.reading.queue import Line
+from postroom.dashboard.reading.queue import CONDITIONS, Line, Standing
 from postroom.dashboard.wording import duration
 from postroom.db import Tx
 from postroom.db.tables.actions import actions
 from postroom.db.tables.backfill import BACKFILL_JOBS
 from postroom.db.tables.queue import jobs
 from postroom.domain.actions import ActionStatus
-from postroom.queue import JobState
 from postroom.settings import Settings
 from postroom.switchboard.backfill.transitions import Status
 from postroom.sync.alert_store import alerts_of
@@ -72,9 +71,7 @@ def _worker(lines: list[Line], now: datetime) -> Iterator[Need]:
 
 
 def _failures(tx: Tx) -> Iterator[Need]:
-    failed = bounded(
-        tx, select(jobs.c.id).where(jobs.c.state == JobState.FAILED, jobs.c.finished_at.is_not(None)), 1_000
-    )
+    failed = bounded(tx, select(jobs.c.id).where(CONDITIONS[Standing.FAILED]), 1_000)
     if failed.number:
         yield Need(Level.BAD, f"Failed jobs: {failed}", "/queue?state=failed")
     undone = bounded(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)

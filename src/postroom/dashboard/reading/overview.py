@@ -12,16 +12,15 @@ from sqlalchemy import func, select
 from postroom.accounts.store import Account, list_accounts
 from postroom.dashboard.reading.days import start_of_day
 from postroom.dashboard.reading.needs import Need, needs
-from postroom.dashboard.reading.queue import Line, queue_lines
-from postroom.dashboard.reading.tiers import TierSnapshot, tier_snapshot
+from postroom.dashboard.reading.queue import CONDITIONS, Line, Standing, queue_lines
+from postroom.dashboard.reading.tiers import Mail, TierSnapshot, tier_snapshot
 from postroom.db import Tx
 from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_spend
-from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import model_calls
 from postroom.domain.money import from_cents
 from postroom.domain.tiers import TIERS, Tier
-from postroom.queue import JobState, QueueName
+from postroom.queue import QueueName
 from postroom.settings import Settings
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.sync.status import status_of
@@ -89,7 +88,7 @@ def overview(tx: Tx, settings: Settings, now: datetime) -> Overview:
     today = start_of_day(now, settings.backfill)
     return Overview(
         needs=needs(tx, settings, lines, now),
-        mail=tier_snapshot(tx, today, now, messages.c.backfill_job_id.is_(None)),
+        mail=tier_snapshot(tx, today, now, Mail(live_only=True)),
         waiting=_waiting(tx, lines),
         archive=[_archived(tx, account, now) for account in accounts],
         spending=_spending(tx, settings, today, now),
@@ -118,7 +117,7 @@ def _last_waits(tx: Tx) -> dict[Tier, list[float]]:
     """Seconds between joining the line and being taken from it, sorted, of live mail among what was completed last."""
     last = (
         select(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.queued_at, jobs.c.started_at)
-        .where(jobs.c.state == JobState.COMPLETED, jobs.c.finished_at.is_not(None))
+        .where(CONDITIONS[Standing.COMPLETED])
         .order_by(jobs.c.finished_at.desc())
         .limit(_LATELY)
     )

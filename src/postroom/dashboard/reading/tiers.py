@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Subquery, func, select
 
 from postroom.dashboard.charts import Chart, Part, pie
 from postroom.dashboard.wording import percent
@@ -14,13 +14,16 @@ from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.tiers import TIERS, Tier
 
+MOST_COUNTED = 500_000
+"""Of a window with more mail than this, the newest are counted."""
+_LOOKED_AT = ("policy_tier", "assignment_rule", "direction", "provider", "endpoint_identity", "backfill_job_id")
+
 
 class Window(StrEnum):
     HOUR = "1h"
     DAY = "24h"
     WEEK = "7d"
     MONTH = "30d"
-    QUARTER = "90d"
 
     @property
     def length(self) -> timedelta:
@@ -36,15 +39,29 @@ _LENGTHS = {
     Window.DAY: timedelta(days=1),
     Window.WEEK: timedelta(days=7),
     Window.MONTH: timedelta(days=30),
-    Window.QUARTER: timedelta(days=90),
 }
 _LABELS = {
     Window.HOUR: "Last hour",
     Window.DAY: "Last 24 hours",
     Window.WEEK: "Last 7 days",
     Window.MONTH: "Last 30 days",
-    Window.QUARTER: "Last 90 days",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Whose mail, and whether history counts too."""
+
+    provider: str | None = None
+    endpoint_identity: str | None = None
+    live_only: bool = False
+
+    def conditions(self, window: Subquery) -> list[ColumnElement[bool]]:
+        wanted = {"provider": self.provider, "endpoint_identity": self.endpoint_identity}
+        found: list[ColumnElement[bool]] = [
+            window.c[name] == value for name, value in wanted.items() if value is not None
+        ]
+        return [*found, window.c.backfill_job_id.is_(None)] if self.live_only else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +95,22 @@ class TierSnapshot:
         )
 
 
-def tier_snapshot(tx: Tx, since: datetime, now: datetime, *conditions: ColumnElement[bool]) -> TierSnapshot:
-    """Incoming mail only: what the owner sent has no tier to speak of."""
-    rows = tx.execute(
-        select(messages.c.policy_tier, messages.c.assignment_rule, func.count().label("messages"))
-        .where(
-            messages.c.received_at >= since,
-            messages.c.received_at <= now,
-            messages.c.direction == "inbound",
-            *conditions,
-        )
-        .group_by(messages.c.policy_tier, messages.c.assignment_rule)
-    ).all()
+def tier_snapshot(tx: Tx, since: datetime, now: datetime, where: Mail | None = None) -> TierSnapshot:
+    """Incoming mail only: what the owner sent has no tier to speak of.
+
+    The window comes first and is bounded, so that no other index than that of time is thought to be of use.
+    """
+    window = (
+        select(*(messages.c[name] for name in _LOOKED_AT))
+        .where(messages.c.received_at >= since, messages.c.received_at <= now)
+        .order_by(messages.c.received_at.desc())
+        .limit(MOST_COUNTED)
+        .subquery()
+    )
+    query = select(window.c.policy_tier, window.c.assignment_rule, func.count().label("messages")).where(
+        window.c.direction == "inbound", *((where or Mail()).conditions(window))
+    )
+    rows = tx.execute(query.group_by(window.c.policy_tier, window.c.assignment_rule)).all()
     counts = {tier: sum(row.messages for row in rows if row.policy_tier == tier) for tier in TIERS}
     total = sum(counts.values())
     rules = [RuleShare(row.assignment_rule or "none", Tier(row.policy_tier), row.messages) for row in rows]
