@@ -37,7 +37,7 @@ def switchboard() -> None:
             link = await first_link(app, running.url, Actor.of(me()))
             welcome = {} if link is None else {"welcome": link}
             print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
-            if link is not None:
+            if link is not None and errors.is_terminal:  # a log is no place for it
                 errors.print(
                     f"Open this link within the hour to set your passphrase:\n{link}", markup=False, soft_wrap=True
                 )

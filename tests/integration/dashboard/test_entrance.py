@@ -61,6 +61,15 @@ async def test_neither_link_nor_cookie_nor_passphrase_is_in_the_database(site: S
     assert not [text for text in (link, secret, PHRASE) if text in rows]
 
 
+async def test_somebody_who_is_logged_in_may_use_a_link_too(site: Site) -> None:
+    link = await link_of(site)
+    form = await site.get("/welcome", params={"link": link})
+    assert f'name="csrf" value="{site.csrf}"' in form.text
+    answer = await site.post("/welcome", link=link, passphrase=PHRASE, repeated=PHRASE)
+    assert answer.status_code == 303
+    assert (await site.get("/queue")).status_code == 200
+
+
 async def test_of_two_who_use_a_link_at_once_one_gets_in(site: Site) -> None:
     link = await link_of(site)
     async with site.stranger() as one, site.stranger() as other:

@@ -175,6 +175,23 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read_through(sit
     assert (await site.get("/queue")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data; boundary=x", b"nonsense"),
+        ("multipart/form-data", b"--x"),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="csrf"\r\n\r\n'),
+        ("application/x-www-form-urlencoded", b"&".join(b"a%d=1" % n for n in range(5_000))),
+        ("application/x-www-form-urlencoded", b"csrf=%ff%00&\xff=\x00"),
+    ],
+    ids=["garbage", "no boundary", "cut off", "too many fields", "no text"],
+)
+async def test_a_form_that_cannot_be_read_changes_nothing(site: Site, kind: str, body: bytes) -> None:
+    answer = await site.http.post("/logout", content=body, headers={"content-type": kind})
+    assert answer.status_code in (403, 422)
+    assert (await site.get("/queue")).status_code == 200
+
+
 async def test_wrong_addresses_and_methods_are_told_as_pages_and_as_json(site: Site) -> None:
     page = await site.get("/no/such/page")
     assert (page.status_code, "There is nothing here" in page.text) == (404, True)

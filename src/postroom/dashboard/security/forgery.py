@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
 from postroom.dashboard.security import browser_secrets
 from postroom.dashboard.security.hosts import Hosts
-from postroom.domain.errors import NotAllowed
+from postroom.domain.errors import BadInput, NotAllowed
 
 FIELD, HEADER = "csrf", "x-csrf-token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -38,7 +40,14 @@ def check_origin(request: Request, hosts: Hosts) -> None:
 async def check_token(request: Request, session_secret: str) -> None:
     offered = request.headers.get(HEADER)
     if offered is None and request.headers.get("content-type", "").partition(";")[0].strip().lower() in _FORMS:
-        value = (await request.form()).get(FIELD)
-        offered = value if isinstance(value, str) else None
+        offered = await _field(request)
     if offered is None or not browser_secrets.is_csrf_token(offered, session_secret):
         raise Forged()
+
+
+async def _field(request: Request) -> str | None:
+    try:
+        value = (await request.form()).get(FIELD)
+    except (HTTPException, MultiPartException):
+        raise BadInput("body", "is not a form that can be read") from None
+    return value if isinstance(value, str) else None
