@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
+from uuid import UUID
 
 from fastapi import Query
 from sqlalchemy import Column, Select, and_, or_
@@ -15,6 +16,8 @@ PAGE = 50
 MOST = 200
 
 Limit = Annotated[int, Query(ge=1, le=MOST, description="how many at most")]
+AfterId = Annotated[UUID | None, Query(description="`next` of the page before")]
+"""Of a list whose places are ids."""
 After = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
 
 

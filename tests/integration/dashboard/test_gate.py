@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,16 @@ from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
 from postroom.settings import DashboardSettings
 from tests.support.dashboards import Site, log_in, open_site
+from tests.support.switchboards import in_a_task
 
 SAFE = ("GET", "HEAD")
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """On one database: the gate's few statements are tested on both with sessions and tokens."""
+    async with in_a_task(open_site(tmp_path / "home")) as opened:
+        yield opened
 
 
 @dataclass(frozen=True)

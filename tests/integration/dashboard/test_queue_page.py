@@ -114,6 +114,7 @@ async def test_the_api_does_what_the_page_does(site: Site) -> None:
 
 
 async def test_what_is_not_there_is_not_found(site: Site) -> None:
+    assert (await site.api("GET", f"/queue/jobs?after={new_id()}")).status_code == 404
     assert (await site.get(f"/queue/{new_id()}")).status_code == 404
     assert (await site.api("GET", f"/queue/jobs/{new_id()}")).json()["error"]["kind"] == "not_found"
     assert (await site.get("/queue/nonsense")).status_code == 422

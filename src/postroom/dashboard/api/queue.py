@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from postroom.dashboard.api import api_router
 from postroom.dashboard.changing.queue import cancel_job, retry_failed_jobs, retry_job
-from postroom.dashboard.paging import PAGE, After, Limit, Paged
+from postroom.dashboard.paging import PAGE, AfterId, Limit, Paged
 from postroom.dashboard.reading.queue import (
     JobDetail,
     JobRow,
@@ -49,11 +49,12 @@ async def jobs(
     type: Annotated[str | None, Query(max_length=100)] = None,
     queue: QueueName | None = None,
     tier: Tier | None = None,
-    after: After = None,
+    after: AfterId = None,
     limit: Limit = PAGE,
 ) -> Paged[JobRow]:
     """Jobs: waiting ones as they are served, scheduled ones as they fall due, all others newest first."""
-    return await here.read(lambda tx: list_jobs(tx, JobsWanted(state, type, queue, tier, after, limit)))
+    wanted = JobsWanted(state, type, queue, tier, None if after is None else str(after), limit)
+    return await here.read(lambda tx: list_jobs(tx, wanted))
 
 
 @router.get("/jobs/{job_id}")

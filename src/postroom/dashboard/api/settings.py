@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictBool
 
 from postroom.dashboard.api import api_router
 from postroom.dashboard.changing.settings import end_one
@@ -18,7 +18,7 @@ router = api_router("settings")
 
 class TokenWanted(BaseModel, extra="forbid"):
     role: Role
-    name: str = Field(max_length=100, description="stands in the audit for whoever uses it")
+    name: str = Field(min_length=1, max_length=100, description="stands in the audit for whoever uses it")
     expires_days: int | None = Field(None, ge=1, le=3_650)
     identity: str | None = Field(None, max_length=320, description="for a connector: good for this mailbox only")
 
@@ -29,7 +29,7 @@ class MadeToken(BaseModel):
 
 
 class SwitchWanted(BaseModel, extra="forbid"):
-    enabled: bool
+    enabled: StrictBool
 
 
 @router.get("")

@@ -14,7 +14,7 @@ from postroom.dashboard.paging import PAGE, Order, Paged, paged
 from postroom.dashboard.reading.counting import Bounded, bounded
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.tiers import TIERS, Tier
 from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
@@ -163,7 +163,7 @@ def _placed(tx: Tx, query: Select[Any], wanted: JobsWanted) -> Select[Any]:
 def _start(tx: Tx, after: str) -> Any:
     row = tx.execute(select(jobs).where(jobs.c.id == parse_id(after, "after"))).one_or_none()
     if row is None:
-        raise BadInput("after", "names a job that is gone; begin again at the first page")
+        raise NotFound("after", "the job that the page before ended with is gone; begin again at the first page")
     return row
 
 
