@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.actions.source import SourceWatch
 from postroom.app.installation import App
@@ -29,6 +30,25 @@ log = logs.get(__name__)
 
 _ADDRESS = "switchboard.json"
 _LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class House:
+    """What an application that is served beside the tools may use."""
+
+    app: App
+    toolbox: Toolbox
+    archive: ArchiveService
+    search: Search
+
+
+class Front(Protocol):
+    """An ASGI application for every path that the Switchboard does not have: the dashboard."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """What it does beside answering. Ends before the server does, so that no open stream holds the server up."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +73,16 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
 
 
 @asynccontextmanager
-async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
+async def open_switchboard(
+    app: App, front_of: Callable[[House], Front] | None = None
+) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
         archive = await _owned_archive(app, stack)
         search = stack.enter_context(Search(app.archive.root, app.clock))
         toolbox = toolbox_of(app, archive, search)
+        front = None if front_of is None else front_of(House(app, toolbox, archive, search))
         http = SwitchboardHttp(
             toolbox,
             app.database,
@@ -68,11 +91,14 @@ async def open_switchboard(app: App) -> AsyncIterator[RunningSwitchboard]:
             is_loopback=is_loopback(settings.host),
             metrics_token=None if token is None else token.get_secret_value(),
             mounts=_mounts(app),
+            front=front,
         )
         await app.declare_schedules()
         await stack.enter_async_context(http.running())
         url = await stack.enter_async_context(serving(http, settings.host, settings.port))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
+        if front is not None:
+            await stack.enter_async_context(front.running())
         yield RunningSwitchboard(url, toolbox)
 
 

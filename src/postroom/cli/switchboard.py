@@ -1,4 +1,4 @@
-"""`postroom switchboard`: serve the tools over MCP, own the archive, until told to stop."""
+"""`postroom switchboard`: serve the tools over MCP and the dashboard, own the archive, until told to stop."""
 
 from __future__ import annotations
 
@@ -7,28 +7,40 @@ import json
 import signal
 
 from postroom.app import App
-from postroom.cli.session import with_app
+from postroom.audit import Actor
+from postroom.cli.output import errors
+from postroom.cli.session import me, with_app
 from postroom.telemetry import logs, metrics
 
 log = logs.get(__name__)
 
 
 def switchboard() -> None:
-    """Serve MCP at /mcp and print one line of JSON when ready. SIGTERM or Ctrl-C finishes what is under way and ends.
+    """Serve the dashboard, and MCP at /mcp; print a line of JSON when ready. SIGTERM or Ctrl-C finishes and ends.
 
-    Who calls needs a token: `postroom token create`. Settings are under `switchboard` in docs/settings.md.
+    The first start prints a link for setting a passphrase. Programs need a token: `postroom token create`.
+    Settings are under `switchboard` and `dashboard` in docs/settings.md.
     """
 
     async def run(app: App) -> None:
-        from postroom.app.serving import open_switchboard  # the web server takes a second to import
+        # The web server takes a second to import.
+        from postroom.app.serving import open_switchboard
+        from postroom.dashboard.entering import first_link
+        from postroom.dashboard.server import Dashboard
 
         metrics.configure()
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-        async with open_switchboard(app) as running:
-            print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp"}), flush=True)
+        async with open_switchboard(app, Dashboard) as running:
+            link = await first_link(app, running.url, Actor.of(me()))
+            welcome = {} if link is None else {"welcome": link}
+            print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
+            if link is not None and errors.is_terminal:  # a log is no place for it
+                errors.print(
+                    f"Open this link within the hour to set your passphrase:\n{link}", markup=False, soft_wrap=True
+                )
             log.info("switchboard.serving", address=running.url)
             await stopped.wait()
             log.info("switchboard.stopping")

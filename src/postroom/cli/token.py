@@ -14,7 +14,10 @@ from postroom.cli.session import me, with_app
 from postroom.domain.roles import Role
 from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_token
 
-app = typer.Typer(no_args_is_help=True, help="Tokens for dashboards, connectors and agents: create, list, revoke.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Who may come in: tokens for dashboards, connectors and agents; a link for a person.",
+)
 
 
 @app.command()
@@ -71,6 +74,25 @@ def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As `postr
     async def run(app: App) -> None:
         token = await app.database.write(lambda tx: revoke_token(tx, token_id, app.clock.now(), Actor.of(me())))
         console.print(f"Revoked {token.name} ({token.role}).", markup=False)
+
+    with_app(run)
+
+
+@app.command()
+def link(json: JsonOption = False) -> None:
+    """Print a link, good once and for an hour, that sets the dashboard's passphrase. It ends every login."""
+
+    async def run(app: App) -> None:
+        from postroom.app.serving import running_address  # the web server takes a second to import
+        from postroom.dashboard.entering import fresh_link
+
+        settings = app.settings.switchboard
+        served_at = running_address(app.settings.home) or f"http://{settings.host}:{settings.port}"
+        url = await fresh_link(app, served_at.removesuffix("/mcp"), Actor.of(me()))
+        if json:
+            print_json({"url": url})
+        else:
+            console.print(url, markup=False, soft_wrap=True)
 
     with_app(run)
 

@@ -45,19 +45,19 @@ class JobQueue:
     async def cancel(self, job_id: str, *, dry_run: bool = False) -> CancelOutcome:
         return await self.database.write(lambda tx: self.cancel_within(tx, job_id, dry_run=dry_run))
 
-    async def retry(self, job_id: str, *, dry_run: bool = False) -> None:
-        def run(tx: Tx) -> None:
-            control.retry_one(tx, job_id, self.clock.now(), dry_run=dry_run)
-            self._wake_after(tx, Topic.WORK)
+    def retry_within(self, tx: Tx, job_id: str, *, dry_run: bool = False) -> None:
+        self._wake_after(tx, Topic.WORK)
+        control.retry_one(tx, job_id, self.clock.now(), dry_run=dry_run)
 
-        await self.database.write(run)
+    async def retry(self, job_id: str, *, dry_run: bool = False) -> None:
+        await self.database.write(lambda tx: self.retry_within(tx, job_id, dry_run=dry_run))
+
+    def retry_failed_within(self, tx: Tx, which: FailedJobs, *, dry_run: bool = False) -> list[str]:
+        self._wake_after(tx, Topic.WORK)
+        return control.retry_failed(tx, which, self.clock.now(), dry_run=dry_run)
 
     async def retry_failed(self, which: FailedJobs, *, dry_run: bool = False) -> Sequence[str]:
-        def run(tx: Tx) -> list[str]:
-            self._wake_after(tx, Topic.WORK)
-            return control.retry_failed(tx, which, self.clock.now(), dry_run=dry_run)
-
-        return await self.database.write(run)
+        return await self.database.write(lambda tx: self.retry_failed_within(tx, which, dry_run=dry_run))
 
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare(tx, self.catalogue, wanted, self.clock.now()))

@@ -155,6 +155,18 @@ class SwitchboardSettings(Group):
             raise ValueError(f"{host!r} is not an address; write for example 127.0.0.1") from None
 
 
+class DashboardSettings(Group):
+    """The dashboard, served by the Switchboard beside its tools."""
+
+    url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+/?$",
+        description="the address by which people reach it, if it is not where it listens; https with TLS before it",
+    )
+    session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
+    idle_days: int = Field(7, ge=1, le=365, description="a login that nobody uses ends after this")
+
+
 class BackfillSettings(Group):
     """Backfill: history recovered under a budget."""
 

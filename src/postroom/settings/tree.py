@@ -28,6 +28,7 @@ from postroom.settings.groups import (
     ArchiverSettings,
     ArchiveSettings,
     BackfillSettings,
+    DashboardSettings,
     DatabaseSettings,
     DiscordSettings,
     GmailSettings,
@@ -70,6 +71,7 @@ class Settings(BaseSettings):
     archiver: ArchiverSettings = ArchiverSettings()
     recurring: RecurringSettings = RecurringSettings()
     switchboard: SwitchboardSettings = SwitchboardSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     backfill: BackfillSettings = BackfillSettings()
     retention: RetentionSettings = RetentionSettings()
     model: ModelSettings = ModelSettings()

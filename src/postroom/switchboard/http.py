@@ -48,7 +48,11 @@ class SwitchboardHttp:
         is_loopback: bool = True,
         metrics_token: str | None = None,
         mounts: Mapping[str, ASGIApp] | None = None,
+        front: ASGIApp | None = None,
     ) -> None:
+        """`mounts` are applications at a path of their own, `front` is the one for every path that nobody else has."""
+        self._mounts = mounts or {}
+        self._front = front or _nothing
         self._database = database
         self._clock = clock
         self._metrics_token = metrics_token
@@ -81,10 +85,8 @@ class SwitchboardHttp:
                 await self._health(send)
             case "/metrics" if self._metrics_token is not None:
                 await self._metrics(scope, send, self._metrics_token)
-            case path if path in self._mounts:
-                await self._mounts[path](scope, receive, send)
-            case _:
-                await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
+            case path:
+                await self._mounts.get(path, self._front)(scope, receive, send)
 
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -161,6 +163,10 @@ def _bearer(scope: Scope) -> str | None:
 
 def _ask(tx: Tx) -> None:
     tx.rows("SELECT 1")
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
 
 
 async def _answer(send: Send, status: int, content: dict[str, Any], *headers: tuple[str, str]) -> None:

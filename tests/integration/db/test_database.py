@@ -84,6 +84,9 @@ SEEDS = {
                                    concurrency, delay_ms, dry_run)
         VALUES ('01990000-0000-7000-8000-000000000004', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z',
                 '["gazette"]', 'SITEMAP', 1000, 500, 2, 5000, FALSE)""",
+    "0007": """
+        INSERT INTO dashboard_passphrases (name, hash, changed_at)
+        VALUES ('owner', 'scrypt$1$1$1$c2FsdA==$aGFzaA==', '2026-01-01T00:00:00.000000Z')""",
 }
 
 
@@ -99,7 +102,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts", "sync_states", "messages", "actions", "backfill_runs"):
+    for table in ("jobs", "accounts", "sync_states", "messages", "actions", "backfill_runs", "dashboard_passphrases"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()

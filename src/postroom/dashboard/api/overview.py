@@ -1,0 +1,15 @@
+"""`/api/overview`: the post room at a glance."""
+
+from __future__ import annotations
+
+from postroom.dashboard.api import api_router
+from postroom.dashboard.reading.overview import Overview, overview
+from postroom.dashboard.visit import Here
+
+router = api_router("overview")
+
+
+@router.get("")
+async def show(here: Here) -> Overview:
+    """Mail today, waiting times, what needs a person, the archive, money."""
+    return await here.read(lambda tx: overview(tx, here.app.settings, here.now))

@@ -1,0 +1,74 @@
+"""What a person sent with a form: kept as it was written, so that the page can show it again beside what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from starlette.datastructures import FormData
+
+from postroom.domain.errors import BadInput
+
+_LONGEST = 100_000
+
+
+@dataclass(frozen=True)
+class Form:
+    """`form["name"]` is the text of a field, empty where it was not sent."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def sent(cls, data: FormData) -> Form:
+        texts: dict[str, tuple[str, ...]] = {}
+        for name, value in data.multi_items():
+            if not isinstance(value, str):
+                raise BadInput(name, "is a file, and none is expected here")
+            if len(value) > _LONGEST or "\x00" in value:
+                raise BadInput(name, "is too long, or holds characters that no text has")
+            texts[name] = (*texts.get(name, ()), value)
+        return cls(texts)
+
+    @classmethod
+    def filled(cls, **values: Any) -> Form:
+        """With what stands now, for a form that changes it."""
+        return cls({name: _texts(value) for name, value in values.items() if value is not None})
+
+    def __getitem__(self, name: str) -> str:
+        values = self.values.get(name)
+        return values[-1].strip() if values else ""
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return self.values.get(name, ())
+
+    def checked(self, name: str) -> bool:
+        return bool(self[name])
+
+    def error(self, name: str) -> str:
+        return self.errors.get(name, "")
+
+    def number(self, name: str) -> int:
+        try:
+            return int(self[name])
+        except ValueError:
+            raise BadInput(name, "is not a whole number") from None
+
+    def optional(self, name: str) -> str | None:
+        return self[name] or None
+
+    def one_of(self, name: str, choices: Sequence[str]) -> str:
+        if self[name] not in choices:
+            raise BadInput(name, f"is not one of {', '.join(choices)}")
+        return self[name]
+
+    def refused(self, error: BadInput) -> Form:
+        """The same form, with the problem beside the field that it names."""
+        return replace(self, errors={**self.errors, error.field: error.problem})
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return (str(value),)
+    return tuple(str(item) for item in value)

@@ -1,0 +1,1 @@
+"""Pages that renew themselves: what changed is told by topic, over server-sent events."""

@@ -1,0 +1,63 @@
+"""For each topic a look at the database that differs whenever the topic changed. Cheap: indexes and small tables only.
+
+To add a topic, add a function here and mark the part of the page with `data-live="topic"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Column, func, select
+
+from postroom.dashboard.reading.queue import CONDITIONS, Standing
+from postroom.db import Tx
+from postroom.db.tables.actions import actions
+from postroom.db.tables.backfill import BACKFILL_JOBS
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
+from postroom.db.tables.switchboard import audit_log, connectors
+from postroom.db.tables.sync import sync_states
+from postroom.db.tables.web import backfill_runs
+
+Look = Callable[[Tx], object]
+
+
+def _queue(tx: Tx) -> object:
+    """The newest job, who is at work, and what ended last in each way."""
+    newest = tx.execute(select(jobs.c.id).order_by(jobs.c.id.desc()).limit(1)).scalar()
+    running = tx.execute(select(func.count(), func.max(jobs.c.fence)).where(CONDITIONS[Standing.RUNNING])).one()
+    ended = [
+        tx.execute(
+            select(jobs.c.finished_at).where(CONDITIONS[standing]).order_by(jobs.c.finished_at.desc()).limit(1)
+        ).scalar()
+        for standing in (Standing.COMPLETED, Standing.FAILED, Standing.CANCELED)
+    ]
+    return newest, tuple(running), ended
+
+
+def _actions(tx: Tx) -> object:
+    """The newest, what ended last, and how many wait for an answer or are under way."""
+    newest = tx.execute(select(actions.c.id).order_by(actions.c.id.desc()).limit(1)).scalar()
+    ended = tx.execute(select(func.max(actions.c.finished_at))).scalar()
+    open_ones = [
+        tx.execute(select(func.count()).where(actions.c.status == status)).scalar()
+        for status in ("approved_pending", "queued", "executing")
+    ]
+    return newest, ended, open_ones
+
+
+def _newest(tx: Tx, column: Column[Any]) -> object:
+    return tx.execute(select(func.max(column))).scalar()
+
+
+LOOKS: dict[str, Look] = {
+    "queue": _queue,
+    "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
+    "actions": _actions,
+    "backfill": lambda tx: _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at),
+    "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
+    "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
+    "web": lambda tx: _newest(tx, backfill_runs.c.updated_at),
+    "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),
+}

@@ -1,0 +1,123 @@
+"""Getting in and out: the passphrase through a one-time link, login, logout."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from starlette.responses import RedirectResponse, Response
+
+from postroom import audit
+from postroom.dashboard.pages import pages_router
+from postroom.dashboard.security import cookies, links, passphrase, sessions, throttle
+from postroom.dashboard.security.visitor import OWNER, visitor_of
+from postroom.dashboard.visit import Here, Visit
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, Retryable
+
+router = pages_router()
+
+_SAID = {"out": "You are logged out."}
+_WHO = audit.Actor.of(OWNER)
+
+
+@router.get("/login")
+async def login_form(here: Here, next: str = "/", said: str = "") -> Response:
+    if visitor_of(here.request.scope) is not None:
+        return RedirectResponse(local(next), 303)
+    is_set = await here.read(passphrase.stored_hash) is not None
+    return await here.page("login.html", None, next=local(next), is_set=is_set, said=_SAID.get(said, ""))
+
+
+@router.post("/login")
+async def login(here: Here) -> Response:
+    form = await here.form()
+    target = local(form["next"])
+    try:
+        await _check_passphrase(here, form.values.get("passphrase", ("",))[-1])
+    except BadInput as error:
+        refused = form.refused(error)
+        return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, said="")
+    except throttle.TooManyAttempts as error:
+        return await _too_many(here, target, error)
+    return await _opened(here, target, "dashboard.login")
+
+
+@router.get("/welcome")
+async def welcome(here: Here, link: Annotated[str, Query(max_length=200)] = "") -> Response:
+    if not await here.read(lambda tx: links.is_good(tx, link, here.now)):
+        raise links.LinkSpent()
+    return await here.page("welcome.html", None, link=link, shortest=passphrase.SHORTEST)
+
+
+@router.post("/welcome")
+async def set_passphrase(here: Here) -> Response:
+    form = await here.form()
+    chosen, repeated = (form.values.get(name, ("",))[-1] for name in ("passphrase", "repeated"))
+    link = form["link"]
+    if not await here.read(lambda tx: links.is_good(tx, link, here.now)):
+        raise links.LinkSpent()
+    try:
+        passphrase.check(chosen, repeated)
+    except BadInput as error:
+        refused, shortest = form.refused(error), passphrase.SHORTEST
+        return await here.page("welcome.html", None, 422, form=refused, link=link, shortest=shortest)
+    made = await here.desk.hashing.make(chosen)
+
+    def run(tx: Tx) -> None:
+        links.spend(tx, link, here.now)
+        passphrase.set_hash(tx, made, _WHO, here.now)
+
+    await here.write(run)
+    return await _opened(here, "/", "dashboard.login")
+
+
+@router.post("/logout")
+async def logout(here: Here) -> Response:
+    session = here.visitor.session
+    if session is not None:
+        await here.write(lambda tx: sessions.end_session(tx, session.id, here.now))
+    response = RedirectResponse("/login?said=out", 303)
+    cookies.take_back(response, here.request, here.desk.hosts)
+    return response
+
+
+async def _check_passphrase(here: Visit, offered: str) -> None:
+    address = _address(here)
+    attempt = await here.write(lambda tx: throttle.admit(tx, address, here.now))
+    stored = await here.read(passphrase.stored_hash)
+    if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
+        raise BadInput("passphrase", "is not right")
+    await here.write(lambda tx: throttle.forgive(tx, attempt))
+
+
+async def _opened(here: Visit, target: str, action: str) -> Response:
+    client, address, settings = here.request.headers.get("user-agent", "?"), _address(here), here.app.settings.dashboard
+
+    def run(tx: Tx) -> str:
+        secret = sessions.begin_session(tx, settings, client, address, here.now)
+        audit.record(tx, _WHO, action, ("dashboard", "login"), here.now, after={"address": address})
+        return secret
+
+    secret = await here.write(run)
+    response = RedirectResponse(target, 303)
+    cookies.give(response, here.request, here.desk.hosts, settings, secret)
+    return response
+
+
+async def _too_many(here: Visit, target: str, error: Retryable) -> Response:
+    said = (await here.form()).refused(BadInput("passphrase", error.message))
+    response = await here.page("login.html", None, 429, form=said, next=target, is_set=True, said="")
+    if error.retry_after is not None:
+        response.headers["retry-after"] = str(round(error.retry_after.total_seconds()))
+    return response
+
+
+def _address(here: Visit) -> str:
+    return here.request.client.host if here.request.client else "?"
+
+
+def local(target: str) -> str:
+    """Only a place of this dashboard: a link that logs in must not lead away."""
+    is_ours = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_ours and "\\" not in target else "/"

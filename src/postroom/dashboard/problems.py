@@ -1,0 +1,149 @@
+"""What went wrong, told to whoever asked: as a page to people, as JSON to programs. Each error has its status here."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from postroom.dashboard.rendering import render
+from postroom.dashboard.security.bodies import TooLarge
+from postroom.dashboard.security.visitor import visitor_of
+from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable
+from postroom.domain.refusals import to_wire
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+HTML, JSON = "text/html", "application/json"
+
+
+class Unknown(NotAllowed):
+    """Log in first. A program sends a token of role dashboard in its Authorization header."""
+
+
+class UnknownHost(NotAllowed):
+    """This name is not one of the dashboard's. Use the address that it listens on, or set `dashboard.url`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    status: int
+    message: str
+    content: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return _TITLES.get(self.status) or HTTPStatus(self.status).phrase
+
+
+_TITLES = {
+    401: "You are not logged in",
+    403: "That is not allowed",
+    404: "There is nothing here",
+    405: "That cannot be done here",
+    409: "That cannot be done now",
+    413: "That is too large",
+    421: "Unknown address",
+    422: "Something in this is not right",
+    429: "Too many attempts",
+    500: "Something broke",
+    503: "Not available just now",
+}
+_HTTP_MESSAGES = {
+    404: "No page has this address. It may have moved, or what it showed is gone.",
+    405: "This address does not take this kind of request.",
+}
+
+
+def answer(scope: Scope, error: Exception) -> Response:
+    """For a person who is not logged in and only looked, the way to the login."""
+    request = Request(scope)
+    problem = problem_of(error)
+    if problem.status == 401 and request.method == "GET" and HTML in request.headers.get("accept", ""):
+        return RedirectResponse(f"/login?next={quote(_local(request), safe='')}", 303)
+    if _wants_json(request):
+        return JSONResponse(problem.content, problem.status, problem.headers)
+    html = render("problem.html", problem=problem, visitor=visitor_of(scope), section=None)
+    return HTMLResponse(html, problem.status, problem.headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    match error:
+        case RequestValidationError():
+            return problem_of(_first(error))
+        case HTTPException():
+            return _of_http(error)
+        case PostroomError():
+            return _of_ours(error)
+        case _:
+            return _unexpected(error)
+
+
+def _of_ours(error: PostroomError) -> Problem:
+    said = to_wire(error)["error"]
+    said |= {name: logs.clean(value) for name, value in said.items() if isinstance(value, str)}
+    headers: dict[str, str] = {}
+    if isinstance(error, Unknown):
+        headers["www-authenticate"] = 'Bearer realm="postroom"'
+    if isinstance(error, Retryable) and error.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
+    return Problem(_status(error), said["message"], {"error": said}, headers)
+
+
+def _status(error: PostroomError) -> int:
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return status
+    return 409
+
+
+_STATUSES: dict[type[PostroomError], int] = {
+    Unknown: 401,
+    UnknownHost: 421,
+    NotAllowed: 403,
+    TooLarge: 413,
+    NotFound: 404,
+    BadInput: 422,
+    Retryable: 503,
+}
+"""The first that fits; what nobody can mend by asking again is a conflict with how things stand."""
+
+
+def _first(error: RequestValidationError) -> BadInput:
+    """The path, the query or the body did not have the form that the page or the API says."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+    return BadInput(name, str(first["msg"]))
+
+
+def _of_http(error: HTTPException) -> Problem:
+    message = _HTTP_MESSAGES.get(error.status_code, str(error.detail))
+    kind = "not_found" if error.status_code == 404 else "not_allowed"
+    return Problem(error.status_code, message, {"error": {"kind": kind, "message": message}}, dict(error.headers or {}))
+
+
+def _unexpected(error: Exception) -> Problem:
+    """The log has what happened; the visitor gets a word to find it by."""
+    reference = secrets.token_hex(4)
+    log.error("dashboard.unexpected", reference=reference, exc_info=error)
+    message = f"This is a fault in Postroom. Its log says more; look for {reference}."
+    return Problem(500, message, {"error": {"kind": "fatal", "message": message, "reference": reference}})
+
+
+def _wants_json(request: Request) -> bool:
+    accept = request.headers.get("accept", "")
+    return request.url.path.startswith("/api/") or (JSON in accept and HTML not in accept)
+
+
+def _local(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")

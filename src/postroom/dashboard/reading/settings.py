@@ -1,0 +1,130 @@
+"""How this installation is set up: accounts, who may come in, the model, caps, and every setting with its value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import SecretStr
+
+from postroom import kill_switch
+from postroom.accounts.store import Account, list_accounts
+from postroom.dashboard.security.sessions import Session, list_sessions
+from postroom.db import Tx
+from postroom.kill_switch import SwitchState
+from postroom.settings import Settings, reference
+from postroom.switchboard.tokens import Token, list_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    id: str
+    provider: str
+    email: str
+    status: str
+    quota: str | None
+    created_at: datetime
+    last_checked_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    id: str
+    role: str
+    name: str
+    endpoint_identity: str | None
+    state: str
+    """good, expired or revoked"""
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: str
+    client: str
+    address: str
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    key: str
+    value: str
+    default: str
+    help: str
+
+    @property
+    def is_changed(self) -> bool:
+        return self.value != self.default
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    accounts: list[AccountRow]
+    tokens: list[TokenRow]
+    sessions: list[SessionRow]
+    switch: SwitchState
+
+
+def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
+    return Setup(
+        [_account(each) for each in list_accounts(tx)],
+        sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
+        [_session(each) for each in list_sessions(tx, settings.dashboard, now)],
+        kill_switch.state(tx, settings.backfill),
+    )
+
+
+def token_row(token: Token, now: datetime) -> TokenRow:
+    state = "revoked" if token.revoked_at else "good" if token.is_good(now) else "expired"
+    return TokenRow(
+        token.id,
+        token.role,
+        token.name,
+        token.endpoint_identity,
+        state,
+        token.created_at,
+        token.expires_at,
+        token.last_used_at,
+    )
+
+
+def all_settings(settings: Settings) -> Iterator[tuple[str, list[SettingRow]]]:
+    """By group, as the reference page has them. Of a secret only whether it is set."""
+    for title, rows in reference():
+        named = [row for row in rows if row.key]
+        if named:
+            yield title, [SettingRow(row.key, _value(settings, row.key), row.default, row.help) for row in named]
+
+
+def _value(settings: Settings, key: str) -> str:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    if isinstance(value, SecretStr):
+        return "(set)"
+    return "" if value is None else str(value)
+
+
+def _account(account: Account) -> AccountRow:
+    return AccountRow(
+        account.id,
+        account.provider,
+        account.email,
+        account.status,
+        account.quota,
+        account.created_at,
+        account.last_checked_at,
+        account.last_error,
+    )
+
+
+def _session(session: Session) -> SessionRow:
+    return SessionRow(**{name: getattr(session, name) for name in SessionRow.__slots__})

@@ -1,0 +1,36 @@
+"""The session's cookie. Its name has the port in it: browsers share cookies among all ports of a machine."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from postroom.dashboard.security.hosts import Hosts, port_of
+from postroom.settings import DashboardSettings
+
+_DAY_S = 86_400
+
+
+def read(request: Request, hosts: Hosts) -> str | None:
+    return request.cookies.get(_name(request, hosts))
+
+
+def give(response: Response, request: Request, hosts: Hosts, settings: DashboardSettings, secret: str) -> None:
+    response.set_cookie(
+        _name(request, hosts),
+        secret,
+        max_age=settings.session_days * _DAY_S,
+        httponly=True,
+        samesite="lax",
+        secure=hosts.is_secure,
+    )
+
+
+def take_back(response: Response, request: Request, hosts: Hosts) -> None:
+    response.delete_cookie(_name(request, hosts), httponly=True, samesite="lax", secure=hosts.is_secure)
+
+
+def _name(request: Request, hosts: Hosts) -> str:
+    if hosts.is_secure:
+        return "__Host-postroom"
+    return f"postroom_{port_of(request.headers.get('host', '')) or 80}"

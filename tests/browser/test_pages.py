@@ -1,0 +1,110 @@
+"""Every page of the navigation in a browser: without barriers, light and dark, from a phone to a wide screen."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from postroom.audit import SYSTEM
+from postroom.dashboard.entering import fresh_link
+from postroom.domain.roles import Role
+from postroom.domain.tiers import Tier
+from tests.support import dashboard_scene as scene
+from tests.support.dashboards import Site
+from tests.support.envelopes import ME
+from tests.support.windows import Window, open_window
+
+PAGES = ("/", "/connectors", f"/connectors/gmail/{ME}", "/filters", "/audit", "/settings", "/queue")
+LONG = "unbroken" * 40
+HOSTILE = f"<script>window.hit=1</script><img src=x onerror='window.hit=1'>\u202e{LONG}"
+
+
+@pytest.fixture
+async def furnished(site: Site) -> Site:
+    """Something in every corner, all of it written by somebody who means harm."""
+    owner = await scene.account(site)
+    await scene.mail(site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, assignment_rule=HOSTILE)
+    await scene.heartbeat(site, status=HOSTILE, instance=HOSTILE, checkpoint={HOSTILE: HOSTILE, "contacts": HOSTILE})
+    await scene.heartbeat(site, HOSTILE, ago=timedelta(hours=2))
+    await scene.failed_jobs(site, 2, HOSTILE)
+    await scene.alert(site, owner, HOSTILE)
+    await scene.backfill_job(site, spent=1_000_000, endpoint_identity=HOSTILE)
+    await site.token(Role.AGENT)
+    return site
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(
+    browser: Browser, furnished: Site, scheme: str, width: int
+) -> None:
+    view: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    async with open_window(browser, furnished, **view) as window:
+        for path in PAGES:
+            page = await window.open(path)
+            assert await window.barriers() == [], path
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            assert await page.evaluate("window.hit === undefined"), path
+    assert window.complaints == []
+
+
+async def test_every_room_is_reached_from_the_navigation_without_script(plain_page: Page, furnished: Site) -> None:
+    await plain_page.goto("/")
+    titles = await plain_page.locator(".rooms a").all_inner_texts()
+    for title in titles:
+        await plain_page.get_by_role("navigation", name="Main").get_by_role("link", name=title, exact=True).click()
+        await expect(plain_page.get_by_role("heading", level=1)).to_contain_text(title)
+        await expect(plain_page.locator(".rooms a[aria-current]")).to_have_text(title)
+
+
+async def test_a_token_is_made_by_keyboard_and_shown_once(window: Window) -> None:
+    page = await window.open("/settings")
+    await page.get_by_text("Make a token").focus()
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Name").focus()
+    await page.keyboard.type("my script")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".secret")).to_contain_text("prt_")
+    await window.open("/settings")
+    await expect(page.locator(".secret")).to_have_count(0)
+    await expect(page.get_by_role("row", name="my script")).to_be_visible()
+
+
+async def test_a_wrong_field_is_named_and_gets_the_focus(window: Window) -> None:
+    page = await window.open("/settings")
+    await page.get_by_text("Make a token").click()
+    await page.get_by_label("Name").fill("an agent")
+    await page.get_by_label("Only for this mailbox").fill("me@example.org")
+    await page.get_by_role("button", name="Make it").click()
+    wrong = page.get_by_label("Only for this mailbox")
+    await expect(wrong).to_be_focused()
+    await expect(wrong).to_have_attribute("aria-invalid", "true")
+    await expect(wrong).to_have_value("me@example.org")
+    window.complaints.clear()  # of the status 422
+
+
+async def test_the_overview_renews_itself(window: Window) -> None:
+    page = await window.open("/")
+    await window.watched()
+    await expect(page.locator("#overview")).to_contain_text("Nothing needs you")
+    await scene.failed_jobs(window.site, 2)
+    await expect(page.locator("#overview")).to_contain_text("Failed jobs: 2")
+
+
+async def test_a_person_sets_a_passphrase_logs_out_and_in_again(browser: Browser, site: Site) -> None:
+    context = await browser.new_context(base_url=site.url)
+    page = await context.new_page()
+    await page.goto(await fresh_link(site.app, site.url, SYSTEM))
+    await page.get_by_label("Passphrase").fill("correct horse battery staple")
+    await page.get_by_label("The same again").fill("correct horse battery staple")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.get_by_role("status")).to_have_text("You are logged out.")
+    await page.goto("/audit")
+    await page.get_by_label("Passphrase").fill("correct horse battery staple")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Audit")
+    await context.close()

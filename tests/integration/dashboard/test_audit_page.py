@@ -1,0 +1,44 @@
+"""Audit: who did what, filtered and page by page."""
+
+from __future__ import annotations
+
+from postroom import audit
+from postroom.audit import Actor
+from postroom.db import Tx
+from tests.support.dashboards import Site, text_of
+
+ANN = Actor("dashboard", "<Ann>")
+
+
+async def entries(site: Site, count: int, action: str = "thing.change", subject: str = "t1") -> None:
+    def run(tx: Tx) -> None:
+        for number in range(count):
+            now = site.app.clock.now()
+            audit.record(tx, ANN, action, ("thing", subject), now, before={"n": number}, after={"n": "</pre><b>"})
+
+    await site.write(run)
+
+
+async def test_entries_are_shown_newest_first_with_before_and_after_as_text(site: Site) -> None:
+    await entries(site, 1)
+    page = (await site.get("/audit")).text
+    assert "&lt;Ann&gt;" in page
+    assert "</pre><b>" not in page
+    assert "thing.change" in text_of(page)
+
+
+async def test_a_filter_holds_over_all_pages(site: Site) -> None:
+    await entries(site, 60)
+    await entries(site, 60, "other.change", "t2")
+    first = (await site.api("GET", "/audit?action=thing.change&limit=50")).json()
+    second = (await site.api("GET", f"/audit?action=thing.change&after={first['next']}")).json()
+    assert {entry["action"] for entry in first["items"] + second["items"]} == {"thing.change"}
+    assert len(first["items"]) + len(second["items"]) == 60
+    page = (await site.get("/audit?subject_type=thing&subject_id=t2")).text
+    assert "subject_type=thing&amp;subject_id=t2&amp;after=" in page
+    assert "thing.change" not in text_of(page).split("Before and after")[1]
+
+
+async def test_an_empty_answer_says_so(site: Site) -> None:
+    assert "No entry matches" in (await site.get("/audit?action=nothing.such")).text
+    assert (await site.get("/audit?after=nonsense")).status_code == 422

@@ -1,0 +1,95 @@
+"""Connectors: alive or silent, and their mail by tier for a chosen window."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from postroom.domain.clock import ManualClock
+from postroom.domain.tiers import Tier
+from tests.support import dashboard_scene as scene
+from tests.support.dashboards import Site, open_site, text_of
+from tests.support.envelopes import ME
+
+
+async def test_without_connectors_the_page_says_how_one_is_started(site: Site) -> None:
+    assert "postroom connector gmail" in (await site.get("/connectors")).text
+
+
+@pytest.mark.req("PL-5")
+async def test_a_connector_is_alive_until_it_was_silent_for_five_minutes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_site(tmp_path / "home", clock=clock) as site:
+        await scene.heartbeat(site)
+        assert f"{ME} gmail Alive" in text_of((await site.get("/connectors")).text)
+        clock.advance(299)
+        assert "Alive" in text_of((await site.get("/connectors")).text)
+        clock.advance(1)
+        said = text_of((await site.get("/connectors")).text)
+        assert "Silent" in said
+        assert "5 minutes ago" in said
+
+
+@pytest.mark.req("PL-5")
+async def test_the_silent_ones_stand_first(site: Site) -> None:
+    await scene.heartbeat(site, "a@example.org")
+    await scene.heartbeat(site, "b@example.org", ago=timedelta(hours=1))
+    rows = (await site.api("GET", "/connectors")).json()
+    assert [(row["endpoint_identity"], row["is_alive"]) for row in rows] == [
+        ("b@example.org", False),
+        ("a@example.org", True),
+    ]
+
+
+@pytest.mark.req("PQ-9")
+async def test_the_detail_has_a_pie_with_counts_percentages_and_the_time_of_the_snapshot(site: Site) -> None:
+    await scene.heartbeat(site)
+    await scene.mail(site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, timedelta(minutes=5))
+    await scene.mail(site, {Tier.DEFAULT: 90}, timedelta(minutes=5), endpoint_identity="other@example.org")
+    page = (await site.get(f"/connectors/gmail/{ME}")).text
+    said = text_of(page)
+    assert "High priority 2 20 %" in said
+    assert "Interactive 3 30 %" in said
+    assert "Default 5 50 %" in said
+    assert re.search(r"Counted \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
+    assert "Known contact High priority 2 20 %" in said
+    (drawn,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)" alt="Mail by tier', page)
+    svg = base64.b64decode(drawn).decode()
+    assert svg.count("<path") == 3
+    assert "<desc>High priority 2 (20 %), Interactive 3 (30 %), Default 5 (50 %)</desc>" in svg
+
+
+@pytest.mark.req("PQ-9")
+async def test_the_window_is_chosen(site: Site) -> None:
+    await scene.heartbeat(site)
+    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(minutes=30))
+    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(hours=20))
+    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(days=6))
+    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(days=29))
+    totals = [
+        (await site.api("GET", f"/connectors/gmail/{ME}?window={window}")).json()["mail"]["total"]
+        for window in ("1h", "24h", "7d", "30d")
+    ]
+    assert totals == [1, 2, 3, 4]
+    assert 'aria-current="true">Last 7 days' in (await site.get(f"/connectors/gmail/{ME}?window=7d")).text
+    assert (await site.get(f"/connectors/gmail/{ME}?window=9y")).status_code == 422
+
+
+async def test_counters_and_checkpoint_are_shown_whatever_the_connector_wrote_there(site: Site) -> None:
+    hostile = {"<script>alert(1)</script>": "<img src=x onerror=alert(1)>", "deep": {"x": ["</pre>"]}, "flag": True}
+    await scene.heartbeat(site, checkpoint=hostile, status="\u202e<b>running", counters={"ingested": 1_234})
+    page = (await site.get(f"/connectors/gmail/{ME}")).text
+    assert "Ingested 1,234" in text_of(page)
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    assert "</pre>" not in page
+    assert "\u202e" not in page
+
+
+async def test_a_connector_that_never_called_is_not_found(site: Site) -> None:
+    assert (await site.get("/connectors/gmail/nobody@example.org")).status_code == 404
+    assert (await site.api("GET", "/connectors/gmail/nobody@example.org")).status_code == 404

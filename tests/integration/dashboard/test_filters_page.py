@@ -1,0 +1,74 @@
+"""Filters: the panel of tier rules, the guard, contacts, and the ingestion policy."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from postroom.audit import SYSTEM
+from postroom.connectors.priority import AssignmentRule
+from postroom.dashboard.reading.filters import TIER_RULES
+from postroom.domain.clock import ManualClock
+from postroom.settings import QueueSettings
+from postroom.switchboard import policy
+from tests.support import dashboard_scene as scene
+from tests.support.dashboards import Site, open_site, text_of
+
+
+@pytest.mark.req("PQ-8")
+async def test_the_panel_lists_the_rules_in_the_order_in_which_they_decide(site: Site) -> None:
+    page = (await site.get("/filters")).text
+    assert re.search(r"<h2[^>]*>Email priority tier rules</h2>", page)
+    named = re.findall(r"<code>(\w+)</code></th>", page)
+    assert named == list(AssignmentRule)
+    assert "<form" not in page.replace('<form method="post" action="/logout">', "")  # it is read-only
+    assert [rule.rule for rule in TIER_RULES] == list(AssignmentRule)
+
+
+@pytest.mark.req("PQ-8")
+async def test_the_guard_is_shown_as_it_is_in_force(tmp_path: Path, site: Site) -> None:
+    assert "10 in a row" in text_of((await site.get("/filters")).text)
+    async with open_site(tmp_path / "other", queue=QueueSettings(max_consecutive_same_tier=25)) as other:
+        said = text_of((await other.get("/filters")).text)
+        assert "25 in a row" in said
+        assert "the default is 10" in said
+
+
+@pytest.mark.req("PQ-8")
+async def test_contacts_are_shown_with_their_source_and_freshness(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_site(tmp_path / "home", clock=clock) as site:
+        assert "Missing" in text_of((await site.get("/filters")).text)
+        await scene.contact_book(site, clock.now())
+        clock.advance(3_600)
+        said = text_of((await site.get("/filters")).text)
+        assert "Fresh" in said
+        assert "1 hour ago (2026-01-01 00:00:00 UTC)" in said
+        assert "people you wrote to 2, address books (vCard) 1" in said
+        clock.advance(1)
+        assert "Stale" in text_of((await site.get("/filters")).text)
+        assert (await site.api("GET", "/filters")).json()["contacts"]["freshness"] == "stale"
+
+
+@pytest.mark.req("PQ-8")
+async def test_the_copies_of_the_connectors_are_shown_too(site: Site) -> None:
+    await scene.heartbeat(site, checkpoint={"contacts": "stale", "contacts_generated_at": "nonsense"})
+    await scene.heartbeat(site, "b@example.org", ago=timedelta(), checkpoint={})
+    copies = (await site.api("GET", "/filters")).json()["contacts"]["copies"]
+    assert copies == [{"endpoint_identity": "me@example.org", "state": "stale", "generated_at": None}]
+
+
+async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) -> None:
+    rules = [
+        {"tier": 3, "condition": {"subject": "<b>sale</b>"}, "note": "No <i>adverts</i>"},
+        {"tier": 2, "condition": {"headers": {"List-Id": "."}, "bulk": True}, "note": "Lists", "enabled": False},
+    ]
+    await site.write(lambda tx: policy.replace(tx, rules, SYSTEM, site.app.clock.now()))
+    page = (await site.get("/filters")).text
+    said = text_of(page)
+    assert "1 No &lt;i&gt;adverts&lt;/i&gt; Skip Subject: &lt;b&gt;sale&lt;/b&gt;" in said
+    assert "2 Lists Off Metadata" in said
+    assert "<i>adverts" not in page

@@ -1,0 +1,53 @@
+"""A browser's window on a dashboard: logged in, listening to what the browser complains about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page
+
+from tests.support.dashboards import Site
+
+
+@dataclass
+class Window:
+    page: Page
+    site: Site
+    complaints: list[str] = field(default_factory=list)
+
+    async def open(self, path: str) -> Page:
+        await self.page.goto(path)
+        return self.page
+
+    async def watched(self) -> None:
+        """Until the page hears of changes."""
+        await self.page.locator("html[data-watched]").wait_for()
+
+    async def barriers(self) -> list[str]:
+        """What axe finds that keeps somebody from using this page."""
+        found = await Axe().run(self.page)
+        return [
+            f"{violation['id']}: {node['html']}"
+            for violation in found.response["violations"]
+            if violation["impact"] in ("serious", "critical", "moderate")
+            for node in violation["nodes"]
+        ]
+
+
+@asynccontextmanager
+async def open_window(browser: Browser, site: Site, *, script: bool = True, **options: Any) -> AsyncIterator[Window]:
+    context = await browser.new_context(base_url=site.url, java_script_enabled=script, **options)
+    context.set_default_timeout(15_000)
+    host = urlsplit(site.url).hostname or ""
+    for name, value in site.cookie.items():
+        await context.add_cookies([{"name": name, "value": value, "domain": host, "path": "/"}])
+    window = Window(await context.new_page(), site)
+    window.page.on("console", lambda said: window.complaints.append(said.text) if said.type == "error" else None)
+    window.page.on("pageerror", lambda error: window.complaints.append(str(error)))
+    yield window
+    await context.close()
