@@ -57,10 +57,13 @@ class Search:
         messages, is_exact = ask.count(limit)
         return Count(messages, is_exact, ask.problems)
 
-    def thread(self, account: str, thread_id: str) -> Thread:
-        """All messages of a thread, whichever shards they are in, spam and trash too."""
+    def thread(self, account: str, thread_id: str, *, newest: int | None = None, before: int | None = None) -> Thread:
+        """All messages of a thread, whichever shards they are in, spam and trash too.
+
+        Of a very long one, only the newest so many, and only those before a row id.
+        """
         ask = self._question(EVERYTHING, [account])
-        messages = ask.thread(thread_id)
+        messages = ask.thread(thread_id, newest, before)
         return Thread(messages, ask.problems)
 
     def accounts(self) -> list[str]:
