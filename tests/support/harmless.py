@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 DIRECTION = re.compile(r"[\x00\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -14,6 +15,9 @@ _RUNS_OR_LOADS = frozenset(
     {"script", "style", "svg", "math", "object", "embed", "base", "applet", "video", "audio", "source", "img", "image"}
     | {"iframe", "frame", "link", "meta", "form", "input", "button", "textarea", "select", "template", "noscript"}
 )
+
+
+R = TypeVar("R", bound="_Reader")
 
 
 class _Reader(HTMLParser):
@@ -98,7 +102,7 @@ def read_frame(html: str) -> FrameReader:
     return _read(FrameReader(), html)
 
 
-def _read(reader: _Reader, html: str) -> object:
+def _read(reader: R, html: str) -> R:
     reader.feed(html)
     reader.close()
     if DIRECTION.search(html):

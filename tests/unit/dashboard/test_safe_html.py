@@ -13,8 +13,8 @@ from tests.support.hostile_mail import HTML_BODIES
 
 _SCRAPS = (
     "< > \" ' / = & ; <!-- --> <script> </script> <style> </style> <svg> <a&href= javascript:alert(1) <b> </b> <table> "
-    "https://x.example/ <img/src=x/onerror=alert(1)> <p/style= url(x) <td> </p> <math> <mtext> &#x202e; &lt;script&gt; ]]> "
-    "<![CDATA[ <title> </title> <textarea> <noscript> </svg> </math> <iframe> <template> <form> <select> <plaintext> <li>"
+    "https://x.example/ <img/src=x/onerror=alert(1)> <p/style= url(x) <td> </p> <math> <mtext> &#x202e; &lt;script&gt; "
+    "]]> <![CDATA[ <title> <textarea> <noscript> </svg> </math> <iframe> <template> <form> <select> <plaintext> <li>"
 )
 _PIECES = st.sampled_from([*_SCRAPS.split(), " ", "\0", "\ud800", "<a href="])
 

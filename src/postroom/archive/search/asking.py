@@ -92,6 +92,13 @@ class Question:
                 return limit, False
         return total, True
 
+    def message(self, key: str) -> ArchivedMessage | None:
+        """The newest shards are asked first: most mail that is asked for is new."""
+        for name in sorted(self._names, key=_year, reverse=True):
+            if (found := self._ask(name, lambda reader: reader.message(key))) is not None:
+                return found
+        return None
+
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         values = (thread_id, _LARGEST_ID if before is None else before, -1 if newest is None else newest)

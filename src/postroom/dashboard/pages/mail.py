@@ -138,4 +138,5 @@ async def _list(here: Here, form: Form, query: str, account: str, status: int = 
 def _height(letter: Letter) -> str:
     """Of the frame: nobody outside can measure what is in it, so it is guessed from how much there is to read."""
     lines = sum(1 + len(line) // 90 for line in letter.text.splitlines())
-    return "short" if lines <= 8 else "middling" if lines <= 25 else "tall"
+    blocks = sum(letter.html.html.count(end) for end in ("</p>", "</tr>", "</li>")) if letter.html else 0
+    return "short" if lines + blocks <= 6 else "middling" if lines + blocks <= 30 else "tall"

@@ -6,9 +6,11 @@ Everything is bounded, whatever a sender made of it; what was left out is said, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
+from typing import TypeVar
 
 from postroom.app.serving import House
 from postroom.archive.layout import parse_name
@@ -23,6 +25,8 @@ from postroom.domain.errors import NotFound
 from postroom.mail.addresses import Address
 from postroom.mail.encoded_words import decode_words
 from postroom.mail.parsing import ParsedMail, parse_mail
+
+T = TypeVar("T")
 
 MOST_ADDRESSES = 200
 MOST_OF_A_THREAD = 100
@@ -102,55 +106,49 @@ class Conversation:
 
 
 async def read_letter(house: House, account: str, key: str) -> Letter:
-    def read(archive: ArchiveReader) -> Letter:
-        shard, message = _find(archive, account, key)
-        attachments = tuple(shard.attachments(message.row_id))[:_MOST_ATTACHMENTS]
+    def read(shard: ShardReader, message: ArchivedMessage) -> Letter:
+        attachments = tuple(islice(shard.attachments(message.row_id), _MOST_ATTACHMENTS))
         return _letter(message, parse_mail(shard.raw(message.row_id)), attachments)
 
-    return await house.archive.read_apart(read)
+    return await _read(house, account, key, read)
 
 
 async def read_raw(house: House, account: str, key: str) -> bytes:
-    def read(archive: ArchiveReader) -> bytes:
-        shard, message = _find(archive, account, key)
-        return shard.raw(message.row_id)
-
-    return await house.archive.read_apart(read)
+    """The exact bytes."""
+    return await _read(house, account, key, lambda shard, message: shard.raw(message.row_id))
 
 
 async def read_attachment(house: House, account: str, key: str, number: int) -> tuple[str, bytes]:
     """Its name and its content."""
 
-    def read(archive: ArchiveReader) -> tuple[str, bytes]:
-        shard, message = _find(archive, account, key)
+    def read(shard: ShardReader, message: ArchivedMessage) -> tuple[str, bytes]:
         attachment = attachment_of(parse_mail(shard.raw(message.row_id)), number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
-    return await house.archive.read_apart(read)
+    return await _read(house, account, key, read)
 
 
 async def read_html(house: House, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
-    def read(archive: ArchiveReader) -> SafeHtml:
-        shard, message = _find(archive, account, key)
+    def read(shard: ShardReader, message: ArchivedMessage) -> SafeHtml:
         return safe_html(parse_mail(shard.raw(message.row_id)).html or "")
 
-    return await house.archive.read_apart(read)
+    return await _read(house, account, key, read)
 
 
 async def read_conversation(house: House, account: str, key: str, before: int | None = None) -> Conversation:
     """The messages of a message's thread; of a very long one the newest, or those before a place."""
-    message = await house.archive.read_apart(lambda archive: _find(archive, account, key)[1])
+    message = await _find(house, account, key)
     most = MOST_OF_A_THREAD
     thread = await asyncio.to_thread(
         house.search.thread, message.account, message.thread_id, newest=most + 1, before=before
     )
-    is_more = len(thread.messages) > most
-    shown = thread.messages[-most:]
+    ids = sorted((one.row_id for one in thread.messages), reverse=True)
+    start = ids[most] + 1 if len(ids) > most else None  # so that the first that is left out begins the next part
+    shown = [one for one in thread.messages if start is None or one.row_id >= start]
     entries = await house.archive.read_apart(lambda archive: [_entry(archive, one) for one in shown])
-    earliest = min((one.row_id for one in shown), default=None) if is_more else None
-    return Conversation(message.subject, entries, earliest, thread.problems)
+    return Conversation(message.subject, entries, start, thread.problems)
 
 
 async def thread_of(house: House, letter: Letter) -> Thread:
@@ -158,11 +156,17 @@ async def thread_of(house: House, letter: Letter) -> Thread:
     return await asyncio.to_thread(house.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
 
 
-def _find(archive: ArchiveReader, account: str, key: str) -> tuple[ShardReader, ArchivedMessage]:
-    message = archive.message(account, key)
+async def _find(house: House, account: str, key: str) -> ArchivedMessage:
+    message = await asyncio.to_thread(house.search.message, account, key)
     if message is None:
         raise NotFound("message", f"the archive has no message {key} of {account}")
-    return archive.shard(parse_name(message.shard)), message
+    return message
+
+
+async def _read(house: House, account: str, key: str, work: Callable[[ShardReader, ArchivedMessage], T]) -> T:
+    """Off the event loop: bytes are unpacked, parsed and sanitised there too."""
+    message = await _find(house, account, key)
+    return await house.archive.read_apart(lambda archive: work(archive.shard(parse_name(message.shard)), message))
 
 
 def _letter(message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[ArchivedAttachment, ...]) -> Letter:
