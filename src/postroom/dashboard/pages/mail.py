@@ -46,7 +46,7 @@ Before = Annotated[int | None, Query(ge=0, lt=1 << 63)]
 @router.get("/mail")
 async def mail(here: Here, query: Asked = "", account: Choice = "", after: After = "") -> Response:
     query = clean(query).replace("\N{REPLACEMENT CHARACTER}", "")
-    form = Form.filled(query=query, account=account)
+    asked = Form.filled(query=query, account=account)
     try:
         found = await list_mail(here.desk.house, MailWanted(query, account or None, after or None))
     except BadInput as error:
@@ -54,8 +54,8 @@ async def mail(here: Here, query: Asked = "", account: Choice = "", after: After
             raise
         accounts = await mail_accounts(here.desk.house)
         shown = {"found": MailList([], None, (), accounts), "mistake": mistake_in(query, error)}
-        return await _list(here, form.refused(error), query, account, status=422, **shown)
-    return await _list(here, form, query, account, found=found, mistake=None, is_first=not after)
+        return await _list(here, asked.refused(error), query, account, status=422, **shown)
+    return await _list(here, asked, query, account, found=found, mistake=None, is_first=not after)
 
 
 @router.get(MESSAGE)
@@ -120,12 +120,12 @@ def address_of(account: str, key: str) -> str:
     return f"/mail/{quote(account, safe='@')}/{quote(key, safe='')}"
 
 
-async def _list(here: Here, form: Form, query: str, account: str, status: int = 200, **shown: object) -> Response:
+async def _list(here: Here, asked: Form, query: str, account: str, status: int = 200, **shown: object) -> Response:
     return await here.page(
         "mail/list.html",
         SECTION,
         status,
-        form=form,
+        asked=asked,
         query=query,
         account=account,
         filter=query_of(query=query, account=account),
