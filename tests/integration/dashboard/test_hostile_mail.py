@@ -32,6 +32,7 @@ async def test_no_page_shows_anything_that_acts(attacked: Site) -> None:
         for view in ("", "?view=text", "/thread"):
             page = await attacked.get(f"/mail/{ME}/{key}{view}")
             assert page.status_code == 200, (key, view)
+            assert page.headers["x-dns-prefetch-control"] == "off"
             read = read_page(page.text)
             assert read.harms == [], (key, view)
             for frame in read.frames:
@@ -52,6 +53,7 @@ async def test_the_frame_holds_words_tables_and_links_only_under_a_policy_of_its
         assert frame.headers["content-security-policy"] == FRAME_POLICY
         assert frame.headers["content-type"] == "text/html; charset=utf-8"
         assert frame.headers["referrer-policy"] == "no-referrer"
+        assert frame.headers["x-dns-prefetch-control"] == "off"
         assert read_frame(frame.text).harms == [], key
 
 
