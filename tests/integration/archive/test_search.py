@@ -17,7 +17,7 @@ from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Page, Search
 from postroom.archive.shard import open_for_writing
 from postroom.domain.clock import ManualClock
-from postroom.domain.errors import BadInput, Retryable
+from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.mail.query import QueryError
 from tests.support.queries import NOISE
 from tests.support.searched_shards import ACCOUNT, fill
@@ -173,6 +173,33 @@ def test_a_thread_is_found_over_all_shards_of_its_account(root: Path, search: Se
     thread = search.thread(ACCOUNT, "t1")
     assert [message.subject for message in thread.messages] == [f"Letter {number}" for number in range(5)]
     assert search.thread(ACCOUNT, "unknown").messages == ()
+
+
+def test_a_long_thread_is_read_from_its_end(root: Path, search: Search) -> None:
+    fill(root, [mail(number, thread="t1") for number in range(5)])
+    newest = search.thread(ACCOUNT, "t1", newest=2).messages
+    assert [message.subject for message in newest] == ["Letter 3", "Letter 4"]
+    older = search.thread(ACCOUNT, "t1", newest=2, before=newest[0].row_id).messages
+    assert [message.subject for message in older] == ["Letter 1", "Letter 2"]
+
+
+def test_a_message_is_found_by_its_key_in_whichever_shard_of_its_account(root: Path, search: Search) -> None:
+    fill(root, [mail(0), mail(5)])
+    for number in (0, 5):
+        found = search.message(ACCOUNT, f"{number:016x}")
+        assert found is not None
+        assert found.subject == f"Letter {number}"
+    assert search.message(ACCOUNT, "unknown") is None
+    assert search.message(OTHER, f"{0:016x}") is None
+
+
+def test_a_message_that_may_be_in_a_damaged_shard_is_not_said_to_be_missing(root: Path, search: Search) -> None:
+    fill(root, [mail(0), mail(5)])
+    damaged = path_of(root, ShardName(ACCOUNT, 2024))
+    damaged.write_bytes(b"\xff" * 50_000)
+    assert search.message(ACCOUNT, f"{5:016x}") is not None
+    with pytest.raises(Fatal, match="cannot be read"):
+        search.message(ACCOUNT, f"{0:016x}")
 
 
 def test_a_damaged_shard_is_named_and_the_others_are_searched(root: Path, search: Search) -> None:

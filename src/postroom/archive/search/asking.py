@@ -29,6 +29,7 @@ from postroom.mail.query import span
 from postroom.mail.query.nodes import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LARGEST_ID = (1 << 63) - 1
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 T = TypeVar("T")
@@ -91,11 +92,20 @@ class Question:
                 return limit, False
         return total, True
 
-    def thread(self, thread_id: str) -> tuple[ArchivedMessage, ...]:
-        sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ?"
-        answers = self._ask_all(lambda reader: [reader.read_row(row) for row in reader.query(sql, (thread_id,))])
+    def message(self, key: str) -> ArchivedMessage | None:
+        """The newest shards are asked first: most mail that is asked for is new."""
+        for name in sorted(self._names, key=_year, reverse=True):
+            if (found := self._ask(name, lambda reader: reader.message(key))) is not None:
+                return found
+        return None
+
+    def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
+        sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        values = (thread_id, _LARGEST_ID if before is None else before, -1 if newest is None else newest)
+        answers = self._ask_all(lambda reader: [reader.read_row(row) for row in reader.query(sql, values)])
         messages = [message for answer in answers for message in answer]
-        return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
+        latest = sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest]
+        return tuple(sorted(latest, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def read(self, found: Sequence[Found]) -> tuple[Hit, ...]:
         """The messages themselves, in the order in which they were found."""

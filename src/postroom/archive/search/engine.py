@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from postroom.archive.model import ArchivedMessage
 from postroom.archive.search.asking import Question
 from postroom.archive.search.folding import without_spam_and_trash
 from postroom.archive.search.model import Count, Page, Sort, Thread
 from postroom.archive.search.shards import ShardFolder, Shards
 from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import EVERYTHING, Node
 
@@ -57,10 +58,22 @@ class Search:
         messages, is_exact = ask.count(limit)
         return Count(messages, is_exact, ask.problems)
 
-    def thread(self, account: str, thread_id: str) -> Thread:
-        """All messages of a thread, whichever shards they are in, spam and trash too."""
+    def message(self, account: str, key: str) -> ArchivedMessage | None:
+        """One message by its key; None if the archive does not have it."""
         ask = self._question(EVERYTHING, [account])
-        messages = ask.thread(thread_id)
+        found = ask.message(key)
+        if found is None and ask.problems:
+            first = ask.problems[0]
+            raise Fatal(f"The message may be in {first.shard}, which cannot be read: {first.problem}")
+        return found
+
+    def thread(self, account: str, thread_id: str, *, newest: int | None = None, before: int | None = None) -> Thread:
+        """All messages of a thread, whichever shards they are in, spam and trash too.
+
+        Of a very long one, only the newest so many, and only those before a row id.
+        """
+        ask = self._question(EVERYTHING, [account])
+        messages = ask.thread(thread_id, newest, before)
         return Thread(messages, ask.problems)
 
     def accounts(self) -> list[str]:

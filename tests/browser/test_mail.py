@@ -1,0 +1,143 @@
+"""Mail in a browser: hostile mail does nothing there, and all the rest works by keyboard, live, and without script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, Page, Request, expect
+
+from tests.integration.dashboard.test_mail_page import TWO_PARTS, mail
+from tests.support.dashboards import Site
+from tests.support.envelopes import ME
+from tests.support.hostile_mail import HTML_BODIES, corpus
+from tests.support.mail_sites import judge, keep
+from tests.support.windows import Window, open_window
+
+_LISTEN = "addEventListener('message', (event) => { window.heard = String(event.data) })"
+
+
+class Guard:
+    """Listens to everything that a page asks for, opens or says."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.strays: list[str] = []
+        context = window.page.context
+        self.outside: list[Request] = []
+        context.on("request", self._asked)
+        context.on("page", lambda page: self.strays.append(f"opened {page.url}"))
+        window.page.on("dialog", lambda dialog: self.strays.append(f"said {dialog.message}"))
+        window.page.on("download", lambda download: self.strays.append(f"saved {download.url}"))
+
+    def _asked(self, request: Request) -> None:
+        """Even what the policy then stops."""
+        if not request.url.startswith(f"{self.window.site.url}/"):
+            self.outside.append(request)
+
+    async def nothing_happened(self, where: str) -> None:
+        page = self.window.page
+        assert self.strays == [], where
+        assert [request.url for request in self.outside] == [], where
+        assert await page.evaluate("window.heard") is None, where
+        assert await page.title() != "ran", where
+        assert page.url == f"{self.window.site.url}{where}"
+        assert len(page.frames) <= 2, where
+
+
+@pytest.fixture
+async def guard(browser: Browser, site: Site) -> AsyncIterator[Guard]:
+    async with open_window(browser, site) as window:
+        await window.page.add_init_script(_LISTEN)
+        yield Guard(window)
+    assert window.complaints == []  # the policy had nothing to refuse: all was taken out before
+
+
+@pytest.mark.req("PL-7")
+async def test_no_message_of_the_corpus_runs_loads_or_opens_anything(guard: Guard) -> None:
+    keys = await keep(guard.window.site, corpus())
+    for key in keys:
+        path = f"/mail/{ME}/{key}"
+        page = await guard.window.open(path)
+        await guard.nothing_happened(path)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+            f"{key} is wider than the page"
+        )
+    for path in ("/mail", "/mail?query=in:anywhere", *(f"/mail/{ME}/{key}?view=text" for key in keys if "text" in key)):
+        await guard.window.open(path)
+        await guard.nothing_happened(path)
+
+
+@pytest.mark.req("PL-7")
+async def test_the_policy_of_the_frame_holds_even_without_the_sanitiser(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second wall alone: what the corpus holds is put into the frame as it came."""
+    raw = HTML_BODIES["svg"] + HTML_BODIES["styles"] + HTML_BODIES["image-handlers"] + HTML_BODIES["frames"]
+    monkeypatch.setattr("postroom.dashboard.pages.mail.frame_document", lambda safe: f"<!doctype html>{raw}")
+    (key,) = await keep(guard.window.site, [mail(1, TWO_PARTS)])
+    path = f"/mail/{ME}/{key}"
+    await guard.window.open(path)
+    assert guard.strays == []
+    assert {request.failure for request in guard.outside} == {"csp", "origin"}  # stopped before they left
+    assert await guard.window.page.evaluate("window.heard") is None
+    guard.window.complaints.clear()
+
+
+async def test_a_link_in_a_message_opens_beside_it_and_knows_nothing_of_it(guard: Guard) -> None:
+    body = f'Content-Type: text/html\r\n\r\n<a href="{guard.window.site.url}/login?x">go</a>'
+    (key,) = await keep(guard.window.site, [mail(1, body)])
+    page = await guard.window.open(f"/mail/{ME}/{key}")
+    async with page.context.expect_page() as opened:
+        await page.frame_locator("iframe").get_by_role("link", name="go").click()
+    beside = await opened.value
+    await beside.wait_for_load_state()
+    assert await beside.evaluate("[window.opener, document.referrer]") == [None, ""]
+    guard.strays.clear()
+
+
+async def test_mail_is_found_and_read_by_keyboard_alone(window: Window) -> None:
+    await keep(window.site, [mail(1), mail(2, TWO_PARTS)])
+    page = await window.open("/mail")
+    await page.get_by_label("Search").focus()
+    await page.keyboard.type("has:attachment")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".mail")).to_have_count(1)
+    await page.get_by_role("link", name="Letter 2").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Letter 2")
+    await expect(page.frame_locator("iframe").locator("b")).to_have_text("you")
+    await page.get_by_role("link", name="Plain text").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".body.text")).to_contain_text("Dear you")
+
+
+async def test_the_list_renews_itself_when_mail_comes_in(window: Window) -> None:
+    page = await window.open("/mail")
+    await window.watched()
+    (key,) = await keep(window.site, [mail(1)])
+    await judge(window.site, key)
+    await expect(page.locator("#mail-list")).to_contain_text("Letter 1")
+
+
+async def test_everything_can_be_read_without_script(plain_page: Page, site: Site) -> None:
+    await keep(site, [mail(1), mail(2, TWO_PARTS)])
+    await plain_page.goto("/mail")
+    await plain_page.get_by_role("link", name="Letter 2").click()
+    await expect(plain_page.frame_locator("iframe").locator("b")).to_have_text("you")
+    async with plain_page.expect_download() as saved:
+        await plain_page.get_by_role("link", name="page.html").click()
+    assert (await saved.value).suggested_filename == "page.html"
+    await plain_page.get_by_role("link", name="Read all 2").click()
+    await expect(plain_page.locator(".thread > li")).to_have_count(2)
+
+
+async def test_nothing_on_it_is_a_barrier(window: Window) -> None:
+    keys = await keep(window.site, [mail(1), mail(2, TWO_PARTS)])
+    await judge(window.site, keys[1], action="archive", needs_review=True)
+    for path in ("/mail", "/mail?query=a%20(", "/mail?query=nothing", f"/mail/{ME}/{keys[0]}", f"/mail/{ME}/{keys[1]}"):
+        await window.open(path)
+        assert await window.barriers() == [], path
+    await window.open(f"/mail/{ME}/{keys[1]}/thread")
+    assert await window.barriers() == []
+    window.complaints.clear()  # of the query that was refused
