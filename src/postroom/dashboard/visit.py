@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -22,6 +22,7 @@ from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.hosts import Hosts
 from postroom.dashboard.security.passphrase import Hashing
+from postroom.dashboard.security.seal import Seal
 from postroom.dashboard.security.visitor import Visitor, require_visitor, visitor_of
 from postroom.db import Tx
 from postroom.domain.refusals import from_wire
@@ -41,6 +42,7 @@ class Desk:
     hub: Hub
     hosts: Hosts
     hashing: Hashing
+    seal: Seal = field(default_factory=Seal)
 
 
 class Visit:
