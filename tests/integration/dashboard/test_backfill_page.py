@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -341,3 +342,38 @@ async def test_a_job_made_on_the_page_is_the_job_that_its_connector_gets(site: S
     job = await site.read(lambda tx: find(tx, work.job_id))
     assert job.estimate is not None
     assert job.estimate["is_exact"] is True
+
+
+async def test_nonsense_is_refused_and_never_breaks_anything(site: Site) -> None:
+    for path in (
+        "/backfill/jobs?account=%00",
+        "/backfill/jobs?after=%00",
+        "/backfill/jobs?status=%00",
+        "/archive/bad?account=%00",
+        f"/archive/bad?account={ME}&after=%00%ff",
+        f"/archive/certificates?account={ME}&message=%00",
+        f"/archive/certificates?account={ME}&after=99999999999999999999",
+    ):
+        assert (await site.api("GET", path)).status_code in (200, 404, 422), path
+    for change in (
+        {"endpoint_identity": "\x00@example.org"},
+        {"endpoint_identity": "x" * 300},
+        {"target_categories": ["\x00"]},
+        {"target_categories": ["finance", "finance"]},
+        {"date_from": "0001-01-01"},
+        {"date_to": "9999-12-31"},
+        {"rate_limit_per_hour": 10**30},
+        {"daily_cost_cap_cents": 0},
+        {"includes": ["drafts", "drafts"], "date_from": "2026-01-02", "date_to": "2026-01-01"},
+        {"nonsense": 1},
+    ):
+        wanted = {"endpoint_identity": ME, "target_categories": ["finance"], **change}
+        assert (await site.api("POST", "/backfill/estimate", json=wanted)).status_code in (404, 422), change
+    for offer in ("\ud800", "\x00", ".", "A" * 60_000):
+        body = json.dumps({"offer": offer, "consent": True})
+        assert (await site.api("POST", "/backfill/jobs", content=body)).status_code in (415, 422), offer[:10]
+    form = WHAT | {"daily_cost_cap": "1e999999", "rate_limit_per_hour": "9" * 5_000}
+    assert (await site.post("/backfill/new/estimate", **form)).status_code == 422
+    for amount in ("1e999999", "NaN", "-1", "1e9", "$1,50"):
+        answer = await site.post("/backfill/new/estimate", **WHAT | {"daily_cost_cap": amount})
+        assert answer.status_code == 422, amount
