@@ -223,12 +223,26 @@ def intended_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence
 
 
 def list_certificates(
-    root: Path, email: str, *, result: Result | None = None, gmail_id: str | None = None, limit: int = 50
+    root: Path,
+    email: str,
+    *,
+    result: Result | None = None,
+    gmail_id: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
 ) -> list[Certificate]:
-    """The newest certificates of an account, read without disturbing anybody."""
-    condition = "WHERE (? IS NULL OR result = ?) AND (? IS NULL OR gmail_id = ?) ORDER BY certificate DESC LIMIT ?"
+    """The newest certificates of an account, or those before a number, read without disturbing anybody."""
+    wanted = {"result": result, "gmail_id": gmail_id}
+    conditions = [f"{name} = ?" for name, value in wanted.items() if value is not None]
+    parameters: list[object] = [value for value in wanted.values() if value is not None]
+    if before is not None:
+        conditions.append("certificate < ?")
+        parameters.append(before)
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     with _reading(root, email) as connection:
-        return [] if connection is None else _read(connection, condition, (result, result, gmail_id, gmail_id, limit))
+        if connection is None:
+            return []
+        return _read(connection, f"{where}ORDER BY certificate DESC LIMIT ?", (*parameters, limit))
 
 
 def count_certificates(root: Path, email: str) -> dict[Result, int]:

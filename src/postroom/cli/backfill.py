@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from postroom.app import App
-from postroom.cli.backfill_estimate import default_days, print_estimate
+from postroom.cli.backfill_estimate import print_estimate
 from postroom.cli.backfill_following import follow, print_view
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json, print_table
 from postroom.cli.session import me, with_app
@@ -241,7 +241,7 @@ def _days(app: App, names: list[str] | None, all_mail: bool, first: str | None, 
         raise BadInput("category", f"choose from {', '.join(shipped().selectable)}, or give --all-mail")
     if names and all_mail:
         raise BadInput("all-mail", "leaves no room for a category")
-    early, late = default_days(shipped(), names or [], app.clock.now().date())
+    early, late = shipped().window(names or [], app.clock.now().date())
     return _day("from", first) or early, _day("to", last) or late
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from postroom.cli.output import console
 from postroom.domain.money import Micros, format_dollars
-from postroom.mail.categories import Categories
 
 _BINDS = {
     "rate_limit_per_hour": "the limit of messages an hour",
@@ -16,12 +15,6 @@ _BINDS = {
     "source_quota": "the quota of the source",
     "nothing": "nothing, there is nothing to do",
 }
-
-
-def default_days(categories: Categories, names: Sequence[str], today: date) -> tuple[date, date]:
-    """The days that a job for these categories covers unless told otherwise: the longest of their windows."""
-    windows = [category.window(today) for category in categories.require(names)]
-    return min((first for first, _ in windows), default=date(1970, 1, 1)), today
 
 
 def print_estimate(estimate: Mapping[str, Any]) -> None:

@@ -81,6 +81,28 @@ def sparkline(title: str, points: Sequence[Part], width: int = 320, height: int 
     return _chart(title, points, width, height, drawn)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A piece of a band: so long, of this kind."""
+
+    kind: int
+    value: float
+
+
+def band(title: str, stretches: Sequence[Stretch], totals: Sequence[Part], width: int = 960) -> Chart:
+    """Stretches in a row. The first kind is the highest, so that kinds differ without colours too; in words, totals."""
+    height, at = 28, 0.0
+    whole = sum(stretch.value for stretch in stretches) or 1
+    drawn = []
+    for stretch in stretches:
+        length = width * stretch.value / whole
+        top = 6 * stretch.kind
+        shape = f'x="{at:.2f}" y="{top}" width="{max(length, 0.5):.2f}" height="{height - top}"'
+        drawn.append(f'<rect class="s{stretch.kind % _COLOURS}" {shape}/>')
+        at += length
+    return _chart(title, totals, width, height, drawn)
+
+
 def as_image(chart: Chart, kind: str = "chart") -> Markup:
     data = base64.b64encode(chart.svg.encode()).decode()
     return Markup('<img class="{}" src="data:image/svg+xml;base64,{}" alt="{}" width="{}" height="{}">').format(

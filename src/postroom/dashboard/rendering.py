@@ -38,6 +38,7 @@ def _environment_of_pages() -> Environment:
         "percent": wording.percent,
         "size": wording.size,
         "money": wording.money,
+        "cents": wording.cents,
         "duration": wording.duration,
         "when": wording.when,
         "since": _since,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -22,8 +22,10 @@ from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.hosts import Hosts
 from postroom.dashboard.security.passphrase import Hashing
+from postroom.dashboard.security.seal import Seal
 from postroom.dashboard.security.visitor import Visitor, require_visitor, visitor_of
 from postroom.db import Tx
+from postroom.domain.errors import BadInput
 from postroom.domain.refusals import from_wire
 from postroom.switchboard.protocol import server_for
 
@@ -41,10 +43,13 @@ class Desk:
     hub: Hub
     hosts: Hosts
     hashing: Hashing
+    seal: Seal = field(default_factory=Seal)
 
 
 class Visit:
     def __init__(self, request: Request) -> None:
+        if b"%00" in request.scope["query_string"]:
+            raise BadInput("query", "holds a character that no text has")
         self.request = request
         self.desk: Desk = request.app.state.desk
         self.now: datetime = self.app.clock.now()

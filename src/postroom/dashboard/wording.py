@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from postroom.domain.money import Micros, format_dollars
+from postroom.domain.money import Micros, format_dollars, from_cents
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What has no shape of its own but changes that of its neighbours: direction marks let a name pose as another."""
@@ -69,6 +69,10 @@ def size(number: int | None) -> str:
 def money(micros: int | None) -> str:
     """Dollars with cents; a finer amount is shown to its last digit, so that nothing looks free that is not."""
     return _NONE if micros is None else format_dollars(Micros(micros))
+
+
+def cents(number: int | None) -> str:
+    return _NONE if number is None else format_dollars(from_cents(number))
 
 
 def duration(value: timedelta | float | None) -> str:

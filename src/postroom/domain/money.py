@@ -11,6 +11,8 @@ Micros = NewType("Micros", int)
 
 MICROS_PER_DOLLAR = 1_000_000
 MICROS_PER_CENT = 10_000
+_TOO_MUCH = 10**12
+"""Dollars. A number of a few characters may have millions of digits; it is refused before anything is done with it."""
 
 
 def from_cents(cents: int) -> Micros:
@@ -28,8 +30,8 @@ def parse_dollars(text: str, field: str = "amount") -> Micros:
         dollars = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:
         raise BadInput(field, f"{text!r} is not an amount in dollars; write for example 1.50") from None
-    if not dollars.is_finite():
-        raise BadInput(field, f"{text!r} is not a finite amount")
+    if not dollars.is_finite() or dollars.copy_abs() >= _TOO_MUCH:
+        raise BadInput(field, f"{text[:50]!r} is not an amount that anybody has")
     return Micros(int((dollars * MICROS_PER_DOLLAR).to_integral_value(ROUND_CEILING)))
 
 

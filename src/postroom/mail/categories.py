@@ -120,6 +120,10 @@ class Categories:
             raise BadInput(FIELD, "a category is named twice")
         return found
 
+    def window(self, names: Iterable[str], today: date) -> tuple[date, date]:
+        """The days that a backfill of these covers unless told otherwise: as far back as any of them goes."""
+        return min((category.window(today)[0] for category in self.require(names)), default=_FIRST_DAY), today
+
     def matching(self, facts: MailFacts, names: Iterable[str] | None = None) -> tuple[str, ...]:
         """Which of these categories (of all, by default) a message belongs to."""
         wanted = self._by_name if names is None else names

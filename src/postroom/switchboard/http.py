@@ -56,7 +56,6 @@ class SwitchboardHttp:
         self._database = database
         self._clock = clock
         self._metrics_token = metrics_token
-        self._mounts = dict(mounts or {})
         self._managers = {
             role: StreamableHTTPSessionManager(
                 role_server(toolbox, role, _caller_of),

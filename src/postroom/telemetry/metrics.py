@@ -6,6 +6,9 @@ The registry is the one piece of global state in Postroom.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
 from opentelemetry import metrics
 
 meter = metrics.get_meter("postroom")
@@ -27,6 +30,21 @@ def configure() -> None:
 
     seconds = View(instrument_unit="s", aggregation=ExplicitBucketHistogramAggregation(_SECONDS))
     metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()], views=[seconds]))
+
+
+class Sample(NamedTuple):
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples() -> Iterator[Sample]:
+    """All metrics as they stand, one by one."""
+    from prometheus_client import REGISTRY
+
+    for family in REGISTRY.collect():
+        for sample in family.samples:
+            yield Sample(sample.name, sample.labels, sample.value)
 
 
 def exposition() -> bytes:

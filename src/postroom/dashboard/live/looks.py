@@ -13,10 +13,10 @@ from sqlalchemy import Column, func, select
 from postroom.dashboard.reading.queue import CONDITIONS, Standing
 from postroom.db import Tx
 from postroom.db.tables.actions import actions
-from postroom.db.tables.backfill import BACKFILL_JOBS
+from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_rate, backfill_spend
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.switchboard import audit_log, connectors
+from postroom.db.tables.switchboard import audit_log, connectors, switches
 from postroom.db.tables.sync import sync_states
 from postroom.db.tables.web import backfill_runs
 
@@ -47,6 +47,19 @@ def _actions(tx: Tx) -> object:
     return newest, ended, open_ones
 
 
+def _backfill(tx: Tx) -> object:
+    """What the jobs say of themselves, what they spent, the newest message that was let in, and the kill switch."""
+    spent = select(func.sum(backfill_spend.c.reserved_microdollars), func.sum(backfill_spend.c.settled_microdollars))
+    admitted = select(backfill_rate.c.id).order_by(backfill_rate.c.id.desc()).limit(1)
+    jobs_changed = _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at)
+    return (
+        jobs_changed,
+        tuple(tx.execute(spent).one()),
+        tx.execute(admitted).scalar(),
+        _newest(tx, switches.c.changed_at),
+    )
+
+
 def _newest(tx: Tx, column: Column[Any]) -> object:
     return tx.execute(select(func.max(column))).scalar()
 
@@ -55,7 +68,7 @@ LOOKS: dict[str, Look] = {
     "queue": _queue,
     "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
     "actions": _actions,
-    "backfill": lambda tx: _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at),
+    "backfill": _backfill,
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
     "web": lambda tx: _newest(tx, backfill_runs.c.updated_at),
