@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,8 +16,18 @@ from postroom.domain.clock import ManualClock
 from postroom.telemetry import logs
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
 
+_ENOUGH_MEMORY = 6 << 30
+
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests that press Ctrl-C need it back.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """Databases and archives of tests lie in memory where there is room: a killed process loses no page of it, and
+    no test pulls the plug."""
+    memory = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
+    if memory.is_dir() and shutil.disk_usage(memory).free > _ENOUGH_MEMORY and "TMPDIR" not in os.environ:
+        tempfile.tempdir = os.environ["TMPDIR"] = str(memory)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from sqlalchemy.engine import make_url
 
 from postroom.db import Dialect, connect
 from postroom.domain.ids import new_id
+
+_MOST_DATABASES = 50
 
 on_sqlite = pytest.mark.parametrize("database_factory", [Dialect.SQLITE], indirect=True)
 """For a test that asks the database nothing that its neighbours do not ask of both."""
@@ -45,7 +48,9 @@ class PostgresFactory:
 
     def __init__(self, server_url: str) -> None:
         self._server = make_url(server_url)
+        self._made: deque[str] = deque()
         template = self.empty_url()
+        self._made.clear()  # this one stays
         asyncio.run(_migrate(template))
         self._template = make_url(template).database or ""
 
@@ -60,7 +65,19 @@ class PostgresFactory:
         server = self._server.render_as_string(hide_password=False)
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+            self._forget_the_oldest(connection)
+        self._made.append(name)
         return self._server.set(database=name).render_as_string(hide_password=False)
+
+    def _forget_the_oldest(self, connection: psycopg.Connection) -> None:
+        """They lie in memory, and no test uses so many."""
+        if len(self._made) <= _MOST_DATABASES:
+            return
+        name = self._made.popleft()
+        try:
+            connection.execute(f'DROP DATABASE "{name}"'.encode())
+        except psycopg.errors.ObjectInUse:
+            self._made.append(name)
 
 
 DatabaseFactory = SqliteFactory | PostgresFactory
