@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, func, select, union, update
@@ -20,24 +19,13 @@ from postroom.domain.ids import new_id
 from postroom.queue import JobQueue
 from postroom.queue.model import FINISHED
 from postroom.websources.config import Endpoint, Source
-from postroom.websources.pages import fetch_job, verify_job
+from postroom.websources.items import ItemStatus, Method
+from postroom.websources.jobs import fetch_job, verify_job
 from postroom.websources.routes import Found
 from postroom.websources.urls import backfill_job_id
 
 _LANE = "fetch"
 _RECONCILED_AT_ONCE = 500
-
-
-class Method(StrEnum):
-    SENTINEL = "SENTINEL"
-    BACKFILL = "BACKFILL"
-
-
-class ItemStatus(StrEnum):
-    PENDING = "PENDING"
-    FETCHED = "FETCHED"
-    FAILED = "FAILED"
-    SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True, slots=True)

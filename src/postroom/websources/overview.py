@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from postroom.db import Tx
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.websources.config import Mode, Sources
-from postroom.websources.discovery import ItemStatus
+from postroom.websources.items import ItemStatus
 
 
 @dataclass(frozen=True, slots=True)

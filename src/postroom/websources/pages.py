@@ -15,10 +15,9 @@ from sqlalchemy import func, select, update
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
-from postroom.queue import JobContext, JobType, KeyUse, NewJob, Postponed, QueueName, RetryPolicy
+from postroom.queue import JobContext, Postponed
 from postroom.queue.model import Json
 from postroom.queue.outcome import storable
 from postroom.settings import BackfillSettings, WebSettings
@@ -28,37 +27,16 @@ from postroom.websources.extraction.model import Document, Extracted, Reader
 from postroom.websources.fetching.errors import Disallowed, NotYet
 from postroom.websources.fetching.ports import DomainLimits, Fetched, Fetching, LimitsOf, Purpose, Validators
 from postroom.websources.fetching.targets import read_target
+from postroom.websources.items import ItemStatus, Method
+from postroom.websources.jobs import FETCH
 from postroom.websources.politeness import DatabasePace, place_in_line
 
-_RETRY = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=30), factor=2.0)
-_LIMIT = timedelta(minutes=15)
-FETCH = JobType("web.fetch", KeyUse.ONCE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
-VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
-
-BACKFILL, SENTINEL = "BACKFILL", "SENTINEL"
 PATIENCE = timedelta(seconds=2)
 """A turn that comes so soon is waited for; for any other the job comes back."""
 WHILE_SWITCHED_OFF = timedelta(minutes=1)
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
-_WAITING = ("queued", "running")
 _SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
-
-
-def fetch_job(item_id: str, key: str, method: str) -> NewJob:
-    """The job that fetches an item. History's queue, for backfill, has only the slots that others leave idle."""
-    queue = QueueName.HISTORY if method == BACKFILL else QueueName.WORK
-    return NewJob(FETCH.name, {"item": item_id}, queue=queue, key=key)
-
-
-def verify_job(item_id: str) -> NewJob:
-    return NewJob(VERIFY.name, {"item": item_id}, key=f"verify:{item_id}")
-
-
-def waiting(tx: Tx) -> int:
-    """Fetch jobs that are not done: what a bounded queue is bounded by."""
-    query = select(func.count()).select_from(jobs).where(jobs.c.type == FETCH.name, jobs.c.state.in_(_WAITING))
-    return int(tx.execute(query).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +44,8 @@ class _Item:
     id: str
     url: str
     fetch_url: str
-    status: str
-    method: str
+    status: ItemStatus
+    method: Method
     source_slug: str
     known: Evidence | None
 
@@ -93,7 +71,7 @@ class PagePipeline:
 
     async def __call__(self, context: JobContext) -> Json:
         item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
-        if context.job.type == FETCH.name and item.status == "FETCHED":
+        if context.job.type == FETCH.name and item.status is ItemStatus.FETCHED:
             return {"skipped": "fetched already"}
         await self._wait_for_turn(context, item)
         try:
@@ -106,13 +84,13 @@ class PagePipeline:
         except PostroomError as error:
             instruments.record(item.method, type(error).__name__)
             if context.job.is_last_attempt or isinstance(error, Fatal | BadInput | NotAllowed):
-                await context.write(partial(_mark, item=item, status="FAILED", error=error, context=context))
+                await context.write(partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context))
             raise
 
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
         """Raises Postponed unless the page may be asked for now."""
         limits = self._limits_of(_host(item))
-        is_backfill = context.job.type == FETCH.name and item.method == BACKFILL
+        is_backfill = context.job.type == FETCH.name and item.method is Method.BACKFILL
         if is_backfill:
             await self._require_switch(context)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
@@ -164,7 +142,7 @@ class PagePipeline:
 
     async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
         instruments.record(item.method, "disallowed")
-        await context.write(partial(_mark, item=item, status="SKIPPED", error=error, context=context))
+        await context.write(partial(_mark, item=item, status=ItemStatus.SKIPPED, error=error, context=context))
         return {"skipped": error.message}
 
 
@@ -188,12 +166,13 @@ def _read(tx: Tx, item_id: str) -> _Item:
     known = evidence.newest(tx, row.url)
     if known is not None and known.validators == Validators():
         known = None
-    return _Item(row.id, row.url, row.fetch_url, row.status, row.discovery_method, row.source_slug, known)
+    status, method = ItemStatus(row.status), Method(row.discovery_method)
+    return _Item(row.id, row.url, row.fetch_url, status, method, row.source_slug, known)
 
 
 def _pending(tx: Tx) -> int:
     """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
-    some = select(discovered_items.c.id).where(discovered_items.c.status == "PENDING").limit(_LONGEST_LINE)
+    some = select(discovered_items.c.id).where(discovered_items.c.status == ItemStatus.PENDING).limit(_LONGEST_LINE)
     waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
     return max(int(waiting_items), _SHORTEST_LINE)
 
@@ -215,13 +194,13 @@ def _kept(tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: 
 
 
 def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
-    values = {"status": "FETCHED", "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
+    values = {"status": ItemStatus.FETCHED, "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
     tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
 
 
-def _mark(tx: Tx, item: _Item, status: str, error: PostroomError, context: JobContext) -> None:
+def _mark(tx: Tx, item: _Item, status: ItemStatus, error: PostroomError, context: JobContext) -> None:
     """A page that was had once stays fetched, whatever happens when it is looked at again."""
     values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
-    if item.status != "FETCHED":
+    if item.status is not ItemStatus.FETCHED:
         values["status"] = status
     tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
-from postroom.queue import Handler, JobContext, JobQueue, JobType, KeyUse, NewJob, QueueName, RetryPolicy, Schedule
+from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings
@@ -19,21 +19,14 @@ from postroom.websources import discovery, runs
 from postroom.websources.config import Sources, load_sources
 from postroom.websources.driving import Progress, RunDriver
 from postroom.websources.extraction.process import Extractor
+from postroom.websources.jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, backfill_job
 from postroom.websources.limits import limits_of, private_hosts
-from postroom.websources.pages import FETCH, VERIFY, PagePipeline
+from postroom.websources.pages import PagePipeline
 from postroom.websources.road import Road, open_road
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.sentinel import Look, Sentinel
 
 T = TypeVar("T")
-
-SENTINEL = JobType(
-    "web.sentinel", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), timedelta(hours=6), keep_completed=30
-)
-BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=1), timedelta(hours=24))
-UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
-UPKEEP_EVERY_MINUTE = Schedule("web.upkeep", UPKEEP.name, "every 1m")
-JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
 
 
 @dataclass(frozen=True)
@@ -73,8 +66,7 @@ class WebSources:
 
         def create_and_queue(tx: Tx, now: datetime) -> Run:
             run = runs.create(tx, sources, web, backfill, new, who, now)
-            job = NewJob(BACKFILL.name, {"run": run.id}, queue=QueueName.HISTORY, key=f"web.backfill:{run.id}")
-            self.queue.add(tx, job)
+            self.queue.add(tx, backfill_job(run.id))
             return run
 
         return await self._write(create_and_queue)
@@ -122,10 +114,6 @@ class WebSources:
 
     async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
-
-
-def sentinel_schedule(cadence: str) -> Schedule:
-    return Schedule("web.sentinel", SENTINEL.name, cadence)
 
 
 def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from postroom.db import connect
 from postroom.db.tables.web import evidence
 from postroom.domain.clock import SystemClock
-from postroom.websources.pages import SENTINEL
+from postroom.websources.items import Method
 from postroom.websources.sim.server import SiteSim, running_site
 from tests.support.databases import DatabaseFactory
 from tests.support.websites import pages_on
@@ -25,7 +25,7 @@ async def _two_workers(sim: SiteSim, url: str, delays: str, concurrent: int, pat
     database = await connect(url)
     async with pages_on(database, SystemClock()) as pages:
         for number in range(PAGES):
-            await pages.discover(f"{sim.url}{path.format(number=number + 1)}", SENTINEL)
+            await pages.discover(f"{sim.url}{path.format(number=number + 1)}", Method.SENTINEL)
     workers = [await _worker(url, delays, concurrent) for _ in range(2)]
     try:
         codes = await asyncio.gather(*(worker.wait() for worker in workers))
