@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotAllowed
 from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings
-from postroom.websources import discovery, runs
+from postroom.websources import discovery, run_upkeep, runs
 from postroom.websources.config import Sources, load_sources
 from postroom.websources.driving import Progress, RunDriver
 from postroom.websources.extraction.process import Extractor
@@ -56,7 +57,7 @@ class WebSources:
 
         def create_and_start(tx: Tx, now: datetime) -> Run:
             created = runs.create(tx, sources, web, backfill, new, who, now)
-            return runs.start(tx, backfill, created.id, who, now)
+            return runs.start(tx, sources, backfill, created.id, who, now)
 
         return await self._write(create_and_start)
 
@@ -72,10 +73,16 @@ class WebSources:
         return await self._write(create_and_queue)
 
     async def start(self, who: Actor, run_id: str) -> Run:
-        return await self._write(lambda tx, now: runs.start(tx, self.settings.backfill, run_id, who, now))
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.start(tx, sources, backfill, run_id, who, now))
 
     async def resume(self, who: Actor, run_id: str) -> Run:
-        return await self._write(lambda tx, now: runs.resume(tx, self.settings.backfill, run_id, who, now))
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
+
+    async def refuse(self, run_id: str, reason: str) -> Run:
+        """A run that waited for a worker could not be started: it says why, and can be resumed."""
+        return await self._write(lambda tx, now: runs.fail(tx, runs.find(tx, run_id, lock=True), reason, SYSTEM, now))
 
     async def cancel(self, who: Actor, run_id: str) -> Run:
         return await self._write(lambda tx, now: runs.cancel(tx, run_id, who, now))
@@ -89,12 +96,12 @@ class WebSources:
             return await driver.drive(run, stop)
 
     async def show(self, run_id: str) -> Run:
-        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
 
     async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
         """Newest first. A run whose process is gone says so here too, where no worker has told it yet."""
-        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
 
     async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Look]:
@@ -106,14 +113,25 @@ class WebSources:
 
     async def upkeep(self) -> dict[str, int]:
         """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
-        silent = await self._write(lambda tx, now: runs.fail_silent(tx, now))
-        stopped = await self._write(lambda tx, now: runs.fail_switched_off(tx, self.settings.backfill, now))
+        silent = await self._write(run_upkeep.fail_silent)
+        abandoned = await self._write(run_upkeep.fail_abandoned)
+        stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
         settled = await self._write(discovery.reconcile)
         pruned = await prune_surplus(self.queue.database, (FETCH, VERIFY))
-        return {"silent": len(silent), "switched_off": len(stopped), "items_settled": settled, "jobs_pruned": pruned}
+        failed = {"silent": len(silent), "abandoned": len(abandoned), "switched_off": len(stopped)}
+        return {**failed, "items_settled": settled, "jobs_pruned": pruned}
 
     async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
+
+
+async def _started(web: WebSources, run: Run) -> Run:
+    """A run that may not be started does not wait for ever: its job is gone after this."""
+    try:
+        return await web.start(SYSTEM, run.id)
+    except (BadInput, NotAllowed) as error:
+        await web.refuse(run.id, error.message)
+        raise
 
 
 def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
@@ -133,8 +151,11 @@ def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
         run = await web.show(str(context.job.payload["run"]))
         if run.status not in (Status.PENDING, Status.FAILED):
             return {"skipped": f"the run is {run.status}"}
-        begin = web.start if run.status is Status.PENDING else web.resume
-        ended = await web.drive(await begin(SYSTEM, run.id))
+        if run.status is Status.FAILED:
+            begun = await web.resume(SYSTEM, run.id)
+        else:
+            begun = await _started(web, run)
+        ended = await web.drive(begun)
         return {"status": ended.status, "reason": ended.status_reason, **asdict(ended.counters)}
 
     async def upkeep(context: JobContext) -> Json:

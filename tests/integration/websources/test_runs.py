@@ -182,15 +182,6 @@ async def test_a_dry_run_counts_what_a_run_would_do_and_writes_only_its_row(web:
 
 
 @pytest.mark.req("WB-11")
-@on_sqlite
-async def test_a_dry_run_cannot_be_resumed(web: WebSources, site: TinySite) -> None:
-    failed = await backfilled(web, dry_run=True)
-    assert failed.status is Status.FAILED
-    with pytest.raises(BadInput, match="dry run"):
-        await web.resume(ME, failed.id)
-
-
-@pytest.mark.req("WB-11")
 async def test_the_database_is_told_of_the_progress_at_least_every_fifty_addresses(
     web: WebSources, site: TinySite
 ) -> None:
