@@ -42,8 +42,10 @@ class WebSources:
     @asynccontextmanager
     async def road(self, sources: Sources) -> AsyncIterator[Road]:
         web, clock = self.settings.web, self.queue.clock
-        allowed = private_hosts(sources)
-        async with open_road(self.queue.database, clock, web, limits_of(sources, web), private_hosts=allowed) as road:
+        limits, allowed = limits_of(sources, web), private_hosts(sources)
+        async with open_road(
+            self.queue.database, clock, web, limits, may_lead=sources.may_lead, private_hosts=allowed
+        ) as road:
             yield road
 
     async def create(self, who: Actor, new: NewRun) -> Run:

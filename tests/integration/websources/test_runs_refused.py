@@ -19,7 +19,7 @@ from postroom.websources.jobs import backfill_job
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.service import WebSources, handlers
 from tests.support.databases import on_sqlite
-from tests.support.tiny_site import TinySite
+from tests.support.tiny_site import Page, TinySite
 from tests.support.web_sources import ME, backfilled, count, make_web, sources_file, turn, with_sitemap, write_sources
 from tests.support.workers import run_until_idle
 
@@ -147,3 +147,14 @@ async def test_an_archive_is_never_asked_for_days_to_come(
     run = await backfilled(web, mode=Mode.ARCHIVE, date_to=datetime(today.year + 2, 1, 1, tzinfo=UTC))
     assert (run.status, run.discovered_count) == (Status.COMPLETED, 1)
     assert [path for path in site.asked if path != "/robots.txt"] == [f"/{today:%Y/%m/%d}"]
+
+
+@pytest.mark.req("WB-13")
+@on_sqlite
+async def test_a_redirect_out_of_the_source_is_not_followed_and_is_told(web: WebSources, site: TinySite) -> None:
+    elsewhere = site.url.replace("127.0.0.1", "localhost")
+    site.pages["/tiny.xml"] = Page(b"", status=302, headers={"location": f"{elsewhere}/secret.xml"})
+    run = await backfilled(web)
+    assert (run.status, run.error_count) == (Status.FAILED, 1)
+    assert "redirects to localhost, which is none of its source's domains" in (run.status_reason or "")
+    assert "/secret.xml" not in site.asked
