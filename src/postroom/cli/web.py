@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
@@ -162,6 +163,18 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
         print_table(["source", "endpoint", new, "known", "changed", "problems"], rows, empty="No source is watched.")
     if any(look.problems for look in looks):
         raise typer.Exit(1)
+
+
+@app.command()
+def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Ask once more for pages that could not be had: those that `web sources` counts as failed."""
+    retried = with_app(lambda app: app.web.retry(source, dry_run=dry_run))
+    counts = Counter(item.source_slug for item in retried)
+    if json:
+        print_json(counts)
+    else:
+        asked = "would be asked for" if dry_run else "to be asked for"
+        print_table(["source", asked], counts.items(), empty="No page failed.")
 
 
 @app.command("evidence")

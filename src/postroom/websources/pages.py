@@ -7,6 +7,7 @@ neither a worker's slot nor an attempt meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -34,6 +35,7 @@ from postroom.websources.politeness import DatabasePace, place_in_line
 PATIENCE = timedelta(seconds=2)
 """A turn that comes so soon is waited for; for any other the job comes back."""
 WHILE_SWITCHED_OFF = timedelta(minutes=1)
+"""How soon the first job looks at the switch again; the others come after it as they would be fetched, one by one."""
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
 _SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
@@ -61,6 +63,7 @@ class PagePipeline:
         reader: Reader,
         settings: WebSettings,
         backfill: BackfillSettings,
+        is_followed: Callable[[str], bool] = lambda slug: True,
     ) -> None:
         self._road = road
         self._pace = pace
@@ -68,14 +71,18 @@ class PagePipeline:
         self._reader = reader
         self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
         self._backfill = backfill
+        self._is_followed = is_followed
 
     async def __call__(self, context: JobContext) -> Json:
         item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
         if context.job.type == FETCH.name and item.status is ItemStatus.FETCHED:
             return {"skipped": "fetched already"}
-        await self._wait_for_turn(context, item)
         try:
+            self._require_source(item)
+            await self._wait_for_turn(context, item)
             return await self._bring(context, item)
+        except Postponed:
+            raise
         except NotYet as error:
             limits = self._limits_of(_host(item))
             raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
@@ -87,28 +94,31 @@ class PagePipeline:
                 await context.write(partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context))
             raise
 
+    def _require_source(self, item: _Item) -> None:
+        if not self._is_followed(item.source_slug):
+            raise Fatal(f"The source {item.source_slug} is not in sources.toml any more.")
+
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
         """Raises Postponed unless the page may be asked for now."""
         limits = self._limits_of(_host(item))
-        is_backfill = context.job.type == FETCH.name and item.method is Method.BACKFILL
-        if is_backfill:
-            await self._require_switch(context)
+        is_backfill = item.method is Method.BACKFILL and item.status is not ItemStatus.FETCHED
+        interval = self._interval.total_seconds()
+        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
+        if is_backfill and not await self._is_switched_on(context):
+            raise await self._later(context, item, lane, WHILE_SWITCHED_OFF)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
             raise await self._later(context, item, limits, wait)
         if not is_backfill:
             return
-        interval = self._interval.total_seconds()
-        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
         try:
             async with self._pace.turn(lane, patience=_NO_PATIENCE):
                 return
         except NotYet as error:
             raise await self._later(context, item, lane, error.retry_after or self._interval) from error
 
-    async def _require_switch(self, context: JobContext) -> None:
+    async def _is_switched_on(self, context: JobContext) -> bool:
         state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
-        if not state.in_force:
-            raise Postponed(WHILE_SWITCHED_OFF, f"Backfill is off: {state.reason}")
+        return state.in_force
 
     async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
         """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""

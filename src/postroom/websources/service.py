@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed
@@ -18,8 +19,10 @@ from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings
 from postroom.websources import discovery, run_upkeep, runs
 from postroom.websources.config import Sources, load_sources
+from postroom.websources.discovery import Retried
 from postroom.websources.driving import Progress, RunDriver
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.model import Reader
+from postroom.websources.items import Method
 from postroom.websources.jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, backfill_job
 from postroom.websources.limits import limits_of, private_hosts
 from postroom.websources.pages import PagePipeline
@@ -113,6 +116,19 @@ class WebSources:
             sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
             return await sentinel.look(slugs)
 
+    async def retry(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Retried]:
+        """Ask once more for pages that could not be had, as many as may wait at once."""
+        sources, most = self.sources(), self.settings.web.queue_depth
+        chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
+
+        def ask_again(tx: Tx, now: datetime) -> list[Retried]:
+            retried = discovery.retry_failed(tx, self.queue, chosen, most, dry_run=dry_run)
+            if any(item.method is Method.BACKFILL for item in retried):
+                kill_switch.require_on(tx, self.settings.backfill)
+            return retried
+
+        return await self._write(ask_again)
+
     async def upkeep(self) -> dict[str, int]:
         """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
         silent = await self._write(run_upkeep.fail_silent)
@@ -136,14 +152,15 @@ async def _started(web: WebSources, run: Run) -> Run:
         raise
 
 
-def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
+def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
     """Each job reads the file of sources anew, so that a change needs no restart and a mistake stops nothing else."""
 
     async def bring(context: JobContext) -> Json:
         sources, settings = web.sources(), web.settings
         async with web.road(sources) as road:
             limits = limits_of(sources, settings.web)
-            pipeline = PagePipeline(road.fetcher, road.pace, limits, extractor, settings.web, settings.backfill)
+            followed = sources.by_slug.__contains__
+            pipeline = PagePipeline(road.fetcher, road.pace, limits, reader, settings.web, settings.backfill, followed)
             return await pipeline(context)
 
     async def look(context: JobContext) -> Json:
