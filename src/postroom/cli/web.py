@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
@@ -27,7 +26,7 @@ from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.websources import evidence
 from postroom.websources.config import Mode
-from postroom.websources.overview import overview
+from postroom.websources.overview import EndpointView, overview
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.search import search
 from postroom.websources.sentinel import Look
@@ -52,13 +51,21 @@ def sources(json: JsonOption = False) -> None:
         if json:
             print_json(rows)
             return
-        columns = ["source", "endpoint", "mode", "watched", "waiting", "fetched", "failed", "last look", "url"]
+        columns = [
+            "source",
+            "endpoint",
+            "mode",
+            "watched",
+            "waiting",
+            "fetched",
+            "failed",
+            "skipped",
+            "last look",
+            "url",
+        ]
         print_table(
             columns,
-            (
-                [r.source, r.endpoint, r.mode.lower(), r.watched, r.waiting, r.fetched, r.failed, r.looked_at, r.url]
-                for r in rows
-            ),
+            ([r.source, r.endpoint, r.mode.lower(), r.watched, *_item_counts(r), r.looked_at, r.url] for r in rows),
             empty=f"No sources. Write {app.settings.home / 'sources.toml'}; docs/web.md says how.",
         )
 
@@ -167,14 +174,15 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
 
 @app.command()
 def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Ask once more for pages that could not be had: those that `web sources` counts as failed."""
+    """Ask once more for pages that could not be had; with --dry-run, list them and why each failed."""
     retried = with_app(lambda app: app.web.retry(source, dry_run=dry_run))
-    counts = Counter(item.source_slug for item in retried)
     if json:
-        print_json(counts)
+        print_json(retried)
     else:
-        asked = "would be asked for" if dry_run else "to be asked for"
-        print_table(["source", asked], counts.items(), empty="No page failed.")
+        rows = ([item.source_slug, item.url, item.error] for item in retried)
+        print_table(
+            ["source", "would retry" if dry_run else "retried", "failed because"], rows, empty="No page failed."
+        )
 
 
 @app.command("evidence")
@@ -202,6 +210,10 @@ def evidence_(
             print_json(hits) if json else print_hits(hits)
 
     with_app(run)
+
+
+def _item_counts(view: EndpointView) -> tuple[int, ...]:
+    return view.waiting, view.fetched, view.failed, view.skipped
 
 
 async def _drive(app: App, run: Run) -> Run:

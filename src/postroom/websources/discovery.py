@@ -53,6 +53,8 @@ class Retried:
 
     id: str
     source_slug: str
+    url: str
+    error: str | None
     method: Method
 
 
@@ -130,13 +132,15 @@ def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[Fo
 def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, dry_run: bool) -> list[Retried]:
     """Pages that could not be had are asked for once more; what backfill found still goes by backfill's rules."""
     query = (
-        select(discovered_items.c.id, discovered_items.c.discovery_method, web_endpoints.c.source_slug)
+        select(discovered_items, web_endpoints.c.source_slug)
         .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
         .where(discovered_items.c.status == ItemStatus.FAILED, web_endpoints.c.source_slug.in_(slugs))
         .order_by(discovered_items.c.id)
         .limit(most)
     )
-    retried = [Retried(row.id, row.source_slug, Method(row.discovery_method)) for row in tx.execute(query)]
+    retried = [
+        Retried(row.id, row.source_slug, row.url, row.error, Method(row.discovery_method)) for row in tx.execute(query)
+    ]
     if not dry_run:
         queue.add(tx, *(verify_job(item.id, item.method) for item in retried))
     return retried

@@ -116,6 +116,21 @@ async def test_the_sentinel_looks_by_hand_and_a_dry_look_changes_nothing(site: T
     assert [look["known"] for look in (await postroom("web", "sentinel", "--json")).json] == [5]
 
 
+async def test_pages_that_failed_are_listed_with_their_reason_and_asked_for_again(site: TinySite) -> None:
+    [url] = sitemap(site, 1)
+    await postroom("web", "sentinel")
+    assert (await postroom("web", "retry")).stdout.strip() == "No page failed."
+    await postroom("worker", "--once")
+    listed = (await postroom("web", "retry", "--dry-run")).stdout
+    assert url in listed
+    assert "does not exist (status 404)" in listed
+    site.pages[url.removeprefix(site.url)] = Page(b"here", "text/plain")
+    assert [item["url"] for item in (await postroom("web", "retry", "--json")).json] == [url]
+    await postroom("worker", "--once")
+    [source] = (await postroom("web", "sources", "--json")).json
+    assert (source["fetched"], source["failed"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -26,6 +26,7 @@ from postroom.websources.items import Method
 from postroom.websources.jobs import FETCH, VERIFY, fetch_job, verify_job
 from postroom.websources.sim.server import SiteSim, running_site
 from postroom.websources.sim.site import Change, Fault
+from tests.support.databases import on_sqlite
 from tests.support.websites import Pages, pages_on
 from tests.support.workers import run_until_idle
 
@@ -314,6 +315,7 @@ async def test_the_kill_switch_stops_backfill_within_a_job_and_loses_nothing(
 
 
 @pytest.mark.req("WB-13")
+@on_sqlite
 async def test_a_page_that_breaks_its_reader_is_kept_with_a_note(
     sim: SiteSim, database: Database, clock: ManualClock
 ) -> None:
