@@ -51,18 +51,8 @@ def sources(json: JsonOption = False) -> None:
         if json:
             print_json(rows)
             return
-        columns = [
-            "source",
-            "endpoint",
-            "mode",
-            "watched",
-            "waiting",
-            "fetched",
-            "failed",
-            "skipped",
-            "last look",
-            "url",
-        ]
+        counted = ["waiting", "fetched", "failed", "skipped"]
+        columns = ["source", "endpoint", "mode", "watched", *counted, "last look", "url"]
         print_table(
             columns,
             ([r.source, r.endpoint, r.mode.lower(), r.watched, *_item_counts(r), r.looked_at, r.url] for r in rows),
