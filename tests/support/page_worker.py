@@ -17,7 +17,8 @@ from postroom.queue import Catalogue, JobQueue, Worker
 from postroom.settings import BackfillSettings, DatabaseSettings, WebSettings, WorkerSettings
 from postroom.telemetry import logs
 from postroom.websources.fetching.ports import DomainLimits
-from postroom.websources.pages import FETCH, VERIFY, PagePipeline
+from postroom.websources.jobs import FETCH, VERIFY
+from postroom.websources.pages import PagePipeline
 from postroom.websources.road import open_road
 from tests.support.websites import ReaderHere
 

@@ -16,8 +16,9 @@ from postroom.domain.clock import Clock, SystemClock
 from postroom.queue import Catalogue, JobQueue
 from postroom.settings import BackfillSettings, Settings, WebSettings
 from postroom.websources.config import Mode
+from postroom.websources.jobs import JOB_TYPES
 from postroom.websources.run_model import NewRun, Run
-from postroom.websources.service import JOB_TYPES, WebSources
+from postroom.websources.service import WebSources
 from tests.support.tiny_site import TinySite
 
 ME = Actor("dashboard", "cli me")

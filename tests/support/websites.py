@@ -25,7 +25,9 @@ from postroom.websources.fetching.ports import DomainLimits, FetchLimits, Limits
 from postroom.websources.fetching.resolving import AddressGuard, SystemResolver
 from postroom.websources.fetching.targets import Target
 from postroom.websources.fetching.wire import Wire
-from postroom.websources.pages import BACKFILL, FETCH, VERIFY, PagePipeline, fetch_job
+from postroom.websources.items import Method
+from postroom.websources.jobs import FETCH, VERIFY, fetch_job
+from postroom.websources.pages import PagePipeline
 from postroom.websources.road import Road, open_road
 
 LOOPBACK = ("127.0.0.1",)
@@ -121,7 +123,7 @@ class Pages:
     handler: PagePipeline
     endpoint_id: str
 
-    async def discover(self, url: str, method: str = BACKFILL, *, enqueue: bool = True) -> str:
+    async def discover(self, url: str, method: Method = Method.BACKFILL, *, enqueue: bool = True) -> str:
         item_id = new_id()
         key = f"backfill:gazette:{item_id[-12:]}"
         now = self.queue.clock.now()

@@ -20,10 +20,10 @@ from postroom.switchboard.backfill.service import Backfill
 from postroom.sync.archiver.service import ArchiverService
 from postroom.sync.service import SyncService
 from postroom.vault import Vault
-from postroom.websources.service import WebSources
 
 if TYPE_CHECKING:
     from postroom.switchboard.estimate import Estimator
+    from postroom.websources.service import WebSources
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,17 @@ class App:
     sync: SyncService
     archiver: ArchiverService
     backfill: Backfill
-    web: WebSources
     clock: Clock
 
     async def declare_schedules(self) -> None:
         await self.queue.declare_schedules(*schedules(self.settings))
+
+    @property
+    def web(self) -> WebSources:
+        """Imported here because readers of pages are slow to load, and few commands need them."""
+        from postroom.websources.service import WebSources
+
+        return WebSources(self.settings, self.queue)
 
     def estimator(self) -> Estimator:
         """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
@@ -82,7 +88,6 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             sync=SyncService(database, gmail, archive, settings, clock),
             archiver=ArchiverService(database, gmail, archive, settings, clock),
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
-            web=WebSources(settings, queue),
             clock=clock,
         )
     finally:

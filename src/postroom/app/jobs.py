@@ -19,7 +19,7 @@ from postroom.switchboard.backfill.service import UPKEEP, UPKEEP_EVERY_MINUTE
 from postroom.switchboard.ondemand import ON_DEMAND
 from postroom.sync.jobs import ARCHIVE, BAD_RETRY, SYNC
 from postroom.triage.jobs import CLASSIFY
-from postroom.websources import service as web
+from postroom.websources import jobs as web
 
 _TEN_MINUTES = timedelta(minutes=10)
 _ONCE_MORE = RetryPolicy(max_attempts=2)

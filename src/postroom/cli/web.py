@@ -26,7 +26,7 @@ from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.websources import evidence
 from postroom.websources.config import Mode
-from postroom.websources.overview import overview
+from postroom.websources.overview import EndpointView, overview
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.search import search
 from postroom.websources.sentinel import Look
@@ -51,13 +51,11 @@ def sources(json: JsonOption = False) -> None:
         if json:
             print_json(rows)
             return
-        columns = ["source", "endpoint", "mode", "watched", "waiting", "fetched", "failed", "last look", "url"]
+        counted = ["waiting", "fetched", "failed", "skipped"]
+        columns = ["source", "endpoint", "mode", "watched", *counted, "last look", "url"]
         print_table(
             columns,
-            (
-                [r.source, r.endpoint, r.mode.lower(), r.watched, r.waiting, r.fetched, r.failed, r.looked_at, r.url]
-                for r in rows
-            ),
+            ([r.source, r.endpoint, r.mode.lower(), r.watched, *_item_counts(r), r.looked_at, r.url] for r in rows),
             empty=f"No sources. Write {app.settings.home / 'sources.toml'}; docs/web.md says how.",
         )
 
@@ -164,6 +162,19 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
         raise typer.Exit(1)
 
 
+@app.command()
+def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Ask once more for pages that could not be had; with --dry-run, list them and why each failed."""
+    retried = with_app(lambda app: app.web.retry(source, dry_run=dry_run))
+    if json:
+        print_json(retried)
+    else:
+        rows = ([item.source_slug, item.url, item.error] for item in retried)
+        print_table(
+            ["source", "would retry" if dry_run else "retried", "failed because"], rows, empty="No page failed."
+        )
+
+
 @app.command("evidence")
 def evidence_(
     query: Annotated[str, typer.Argument(metavar="[QUERY]", help="As `postroom search` takes it; left out: all.")] = "",
@@ -189,6 +200,10 @@ def evidence_(
             print_json(hits) if json else print_hits(hits)
 
     with_app(run)
+
+
+def _item_counts(view: EndpointView) -> tuple[int, ...]:
+    return view.waiting, view.fetched, view.failed, view.skipped
 
 
 async def _drive(app: App, run: Run) -> Run:

@@ -64,7 +64,11 @@ def print_run(run: Run) -> None:
 
 def print_hits(hits: list[EvidenceHit]) -> None:
     rows = ([h.id, h.published_on or h.fetched_at.date(), h.source_slug, h.language, h.title or h.url] for h in hits)
-    print_table(["id", "day", "source", "language", "title"], rows, empty="No evidence that fits.")
+    print_table(
+        ["id", "day", "source", "language", "title"],
+        rows,
+        empty="No page fits, or none is kept yet: a worker fetches what `web sources` shows as waiting.",
+    )
 
 
 def print_evidence(kept: Evidence, text: EvidenceText | None) -> None:

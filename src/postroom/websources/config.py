@@ -148,8 +148,12 @@ class Sources:
             known = ", ".join(self.by_slug) or "none"
             raise NotFound("source", f"there is no source {slug!r} in {FILE_NAME} (known: {known})") from None
 
-    def of_host(self, host: str) -> Source | None:
-        return next((source for source in self if source.has_host(host)), None)
+    def of_host(self, host: str) -> list[Source]:
+        return [source for source in self if source.has_host(host)]
+
+    def may_lead(self, here: str, there: str) -> bool:
+        """Whether a page of one host may redirect to the other: only within one source, or on the host itself."""
+        return here == there or any(source.has_host(there) for source in self.of_host(here))
 
 
 class _File(_Strict):

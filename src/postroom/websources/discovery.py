@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, func, select, union, update
@@ -20,24 +19,13 @@ from postroom.domain.ids import new_id
 from postroom.queue import JobQueue
 from postroom.queue.model import FINISHED
 from postroom.websources.config import Endpoint, Source
-from postroom.websources.pages import fetch_job, verify_job
+from postroom.websources.items import ItemStatus, Method
+from postroom.websources.jobs import fetch_job, verify_job
 from postroom.websources.routes import Found
 from postroom.websources.urls import backfill_job_id
 
 _LANE = "fetch"
 _RECONCILED_AT_ONCE = 500
-
-
-class Method(StrEnum):
-    SENTINEL = "SENTINEL"
-    BACKFILL = "BACKFILL"
-
-
-class ItemStatus(StrEnum):
-    PENDING = "PENDING"
-    FETCHED = "FETCHED"
-    FAILED = "FAILED"
-    SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +45,17 @@ class Discovered:
     queued: int
     skipped: int
     problems: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """An item whose page is asked for once more."""
+
+    id: str
+    source_slug: str
+    url: str
+    error: str | None
+    method: Method
 
 
 def endpoint_row(tx: Tx, source: Source, endpoint: Endpoint, now: datetime) -> str:
@@ -117,8 +116,9 @@ def add(tx: Tx, queue: JobQueue, finder: Finder, items: Sequence[Found], now: da
 
 
 def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[Found]) -> int:
-    """Pages that the site says have changed since they were last looked at are looked at again; returns how many."""
-    claimed = {item.url: item.modified_at for item in items if item.modified_at is not None}
+    """Pages that may have changed since they were last looked at, by what the site says, are looked at again; returns
+    how many. Most sites name a day only: what was looked at that morning may have changed in the evening."""
+    claimed = {item.url: item.modified.latest for item in items if item.modified is not None}
     query = (
         select(discovered_items.c.id, discovered_items.c.url, evidence.c.last_verified_at)
         .join(evidence, evidence.c.id == discovered_items.c.evidence_id)
@@ -127,6 +127,23 @@ def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[Fo
     changed = [row.id for row in tx.execute(query) if claimed[row.url] > row.last_verified_at]
     queue.add(tx, *(verify_job(item_id) for item_id in changed))
     return len(changed)
+
+
+def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, dry_run: bool) -> list[Retried]:
+    """Pages that could not be had are asked for once more; what backfill found still goes by backfill's rules."""
+    query = (
+        select(discovered_items, web_endpoints.c.source_slug)
+        .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
+        .where(discovered_items.c.status == ItemStatus.FAILED, web_endpoints.c.source_slug.in_(slugs))
+        .order_by(discovered_items.c.id)
+        .limit(most)
+    )
+    retried = [
+        Retried(row.id, row.source_slug, row.url, row.error, Method(row.discovery_method)) for row in tx.execute(query)
+    ]
+    if not dry_run:
+        queue.add(tx, *(verify_job(item.id, item.method) for item in retried))
+    return retried
 
 
 def reconcile(tx: Tx, now: datetime) -> int:
@@ -157,7 +174,7 @@ def _row(finder: Finder, item: Found, now: datetime) -> dict[str, Any]:
         "discovery_method": finder.method,
         "run_id": finder.run_id,
         "job_key": backfill_job_id(finder.source_slug, item.url),
-        "modified_at": item.modified_at,
+        "modified_at": None if item.modified is None else item.modified.earliest,
         "discovered_at": now,
         "updated_at": now,
     }

@@ -119,8 +119,7 @@ class RunDriver:
                 outcome.problems.append(error.message)
 
     async def _walk(self, run: Run, source: Source, endpoint: Endpoint, outcome: _Outcome, seen: Seen) -> None:
-        last_day = (run.date_to or run.created_at).date()
-        route = route_of(source, endpoint, run.window, last_day, self.web.max_page_bytes)
+        route = route_of(source, endpoint, run.window, run.created_at.date(), self.web.max_page_bytes)
         place = run.walks[walk_key(source, endpoint)].place or route.start()
         log_ = RunLog(self.queue, self.web, self.backfill, run, source, endpoint, seen, self._told)
         ended = await Walker(self.fetching, self.queue.clock, self.web.max_pages).walk(route, place, log_)

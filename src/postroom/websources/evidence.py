@@ -16,6 +16,7 @@ from postroom.db.tables.web import evidence, evidence_texts
 from postroom.db.upsert import insert
 from postroom.domain.errors import Fatal, NotFound
 from postroom.domain.ids import new_id
+from postroom.websources import word_index
 from postroom.websources.extraction.model import Extracted
 from postroom.websources.fetching.ports import Fetched, Validators
 from postroom.websources.words import fold
@@ -124,21 +125,28 @@ def raw_content(tx: Tx, evidence_id: str) -> bytes:
 def write_text(tx: Tx, evidence_id: str, extracted: Extracted, now: datetime) -> None:
     """What was read out of the content; a later and better reading replaces it."""
     url = tx.execute(select(evidence.c.url).where(evidence.c.id == evidence_id)).scalar_one()
-    title = extracted.title[:_LONGEST_TITLE] if extracted.title else None
+    title = _storable(extracted.title)[:_LONGEST_TITLE] if extracted.title else None
+    text = _storable(extracted.text)
     values = {
         "title": title,
-        "text": extracted.text,
+        "text": text,
         "title_words": fold(title or ""),
-        "text_words": fold(extracted.text),
+        "text_words": fold(text),
         "url_words": fold(url),
         "published_on": extracted.published_on,
         "language": extracted.language,
         "extractor": extracted.extractor,
-        "problem": extracted.problem,
+        "problem": _storable(extracted.problem) if extracted.problem else None,
         "extracted_at": now,
     }
+    word_index.update(tx, evidence_id, values)
     row = insert(tx, evidence_texts).values(evidence_id=evidence_id, **values)
     tx.execute(row.on_conflict_do_update(index_elements=[evidence_texts.c.evidence_id], set_=values))
+
+
+def _storable(text: str) -> str:
+    """Without what PostgreSQL refuses to hold: a page can say anything."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 _COLUMNS = [column for column in evidence.c if column.name != "raw_content"]

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from postroom.db import Tx
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.websources.config import Mode, Sources
-from postroom.websources.discovery import ItemStatus
+from postroom.websources.items import ItemStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class EndpointView:
     waiting: int
     fetched: int
     failed: int
+    skipped: int
     looked_at: datetime | None
 
 
@@ -47,7 +48,8 @@ def overview(tx: Tx, sources: Sources) -> list[EndpointView]:
                     endpoint.sentinel,
                     waiting=of[ItemStatus.PENDING],
                     fetched=of[ItemStatus.FETCHED],
-                    failed=of[ItemStatus.FAILED] + of[ItemStatus.SKIPPED],
+                    failed=of[ItemStatus.FAILED],
+                    skipped=of[ItemStatus.SKIPPED],
                     looked_at=None if row is None else row.sentinel_at,
                 )
             )

@@ -7,6 +7,7 @@ neither a worker's slot nor an attempt meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,10 +16,9 @@ from sqlalchemy import func, select, update
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
-from postroom.queue import JobContext, JobType, KeyUse, NewJob, Postponed, QueueName, RetryPolicy
+from postroom.queue import JobContext, Postponed
 from postroom.queue.model import Json
 from postroom.queue.outcome import storable
 from postroom.settings import BackfillSettings, WebSettings
@@ -28,37 +28,17 @@ from postroom.websources.extraction.model import Document, Extracted, Reader
 from postroom.websources.fetching.errors import Disallowed, NotYet
 from postroom.websources.fetching.ports import DomainLimits, Fetched, Fetching, LimitsOf, Purpose, Validators
 from postroom.websources.fetching.targets import read_target
+from postroom.websources.items import ItemStatus, Method
+from postroom.websources.jobs import FETCH
 from postroom.websources.politeness import DatabasePace, place_in_line
 
-_RETRY = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=30), factor=2.0)
-_LIMIT = timedelta(minutes=15)
-FETCH = JobType("web.fetch", KeyUse.ONCE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
-VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _RETRY, _LIMIT, keep_completed=100, keep_failed=50)
-
-BACKFILL, SENTINEL = "BACKFILL", "SENTINEL"
 PATIENCE = timedelta(seconds=2)
 """A turn that comes so soon is waited for; for any other the job comes back."""
 WHILE_SWITCHED_OFF = timedelta(minutes=1)
+"""How soon the first job looks at the switch again; the others come after it as they would be fetched, one by one."""
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
-_WAITING = ("queued", "running")
 _SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
-
-
-def fetch_job(item_id: str, key: str, method: str) -> NewJob:
-    """The job that fetches an item. History's queue, for backfill, has only the slots that others leave idle."""
-    queue = QueueName.HISTORY if method == BACKFILL else QueueName.WORK
-    return NewJob(FETCH.name, {"item": item_id}, queue=queue, key=key)
-
-
-def verify_job(item_id: str) -> NewJob:
-    return NewJob(VERIFY.name, {"item": item_id}, key=f"verify:{item_id}")
-
-
-def waiting(tx: Tx) -> int:
-    """Fetch jobs that are not done: what a bounded queue is bounded by."""
-    query = select(func.count()).select_from(jobs).where(jobs.c.type == FETCH.name, jobs.c.state.in_(_WAITING))
-    return int(tx.execute(query).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +46,8 @@ class _Item:
     id: str
     url: str
     fetch_url: str
-    status: str
-    method: str
+    status: ItemStatus
+    method: Method
     source_slug: str
     known: Evidence | None
 
@@ -83,6 +63,7 @@ class PagePipeline:
         reader: Reader,
         settings: WebSettings,
         backfill: BackfillSettings,
+        is_followed: Callable[[str], bool] = lambda slug: True,
     ) -> None:
         self._road = road
         self._pace = pace
@@ -90,14 +71,18 @@ class PagePipeline:
         self._reader = reader
         self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
         self._backfill = backfill
+        self._is_followed = is_followed
 
     async def __call__(self, context: JobContext) -> Json:
         item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
-        if context.job.type == FETCH.name and item.status == "FETCHED":
+        if context.job.type == FETCH.name and item.status is ItemStatus.FETCHED:
             return {"skipped": "fetched already"}
-        await self._wait_for_turn(context, item)
         try:
+            self._require_source(item)
+            await self._wait_for_turn(context, item)
             return await self._bring(context, item)
+        except Postponed:
+            raise
         except NotYet as error:
             limits = self._limits_of(_host(item))
             raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
@@ -106,31 +91,34 @@ class PagePipeline:
         except PostroomError as error:
             instruments.record(item.method, type(error).__name__)
             if context.job.is_last_attempt or isinstance(error, Fatal | BadInput | NotAllowed):
-                await context.write(partial(_mark, item=item, status="FAILED", error=error, context=context))
+                await context.write(partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context))
             raise
+
+    def _require_source(self, item: _Item) -> None:
+        if not self._is_followed(item.source_slug):
+            raise Fatal(f"The source {item.source_slug} is not in sources.toml any more.")
 
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
         """Raises Postponed unless the page may be asked for now."""
         limits = self._limits_of(_host(item))
-        is_backfill = context.job.type == FETCH.name and item.method == BACKFILL
-        if is_backfill:
-            await self._require_switch(context)
+        is_backfill = item.method is Method.BACKFILL and item.status is not ItemStatus.FETCHED
+        interval = self._interval.total_seconds()
+        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
+        if is_backfill and not await self._is_switched_on(context):
+            raise await self._later(context, item, lane, WHILE_SWITCHED_OFF)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
             raise await self._later(context, item, limits, wait)
         if not is_backfill:
             return
-        interval = self._interval.total_seconds()
-        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
         try:
             async with self._pace.turn(lane, patience=_NO_PATIENCE):
                 return
         except NotYet as error:
             raise await self._later(context, item, lane, error.retry_after or self._interval) from error
 
-    async def _require_switch(self, context: JobContext) -> None:
+    async def _is_switched_on(self, context: JobContext) -> bool:
         state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
-        if not state.in_force:
-            raise Postponed(WHILE_SWITCHED_OFF, f"Backfill is off: {state.reason}")
+        return state.in_force
 
     async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
         """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""
@@ -164,7 +152,7 @@ class PagePipeline:
 
     async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
         instruments.record(item.method, "disallowed")
-        await context.write(partial(_mark, item=item, status="SKIPPED", error=error, context=context))
+        await context.write(partial(_mark, item=item, status=ItemStatus.SKIPPED, error=error, context=context))
         return {"skipped": error.message}
 
 
@@ -188,12 +176,13 @@ def _read(tx: Tx, item_id: str) -> _Item:
     known = evidence.newest(tx, row.url)
     if known is not None and known.validators == Validators():
         known = None
-    return _Item(row.id, row.url, row.fetch_url, row.status, row.discovery_method, row.source_slug, known)
+    status, method = ItemStatus(row.status), Method(row.discovery_method)
+    return _Item(row.id, row.url, row.fetch_url, status, method, row.source_slug, known)
 
 
 def _pending(tx: Tx) -> int:
     """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
-    some = select(discovered_items.c.id).where(discovered_items.c.status == "PENDING").limit(_LONGEST_LINE)
+    some = select(discovered_items.c.id).where(discovered_items.c.status == ItemStatus.PENDING).limit(_LONGEST_LINE)
     waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
     return max(int(waiting_items), _SHORTEST_LINE)
 
@@ -215,13 +204,13 @@ def _kept(tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: 
 
 
 def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
-    values = {"status": "FETCHED", "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
+    values = {"status": ItemStatus.FETCHED, "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
     tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
 
 
-def _mark(tx: Tx, item: _Item, status: str, error: PostroomError, context: JobContext) -> None:
+def _mark(tx: Tx, item: _Item, status: ItemStatus, error: PostroomError, context: JobContext) -> None:
     """A page that was had once stays fetched, whatever happens when it is looked at again."""
     values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
-    if item.status != "FETCHED":
+    if item.status is not ItemStatus.FETCHED:
         values["status"] = status
     tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))

@@ -23,7 +23,8 @@ from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry import logs
 from postroom.websources import discovery, runs
 from postroom.websources.config import Endpoint, Source
-from postroom.websources.discovery import Discovered, Finder, Method
+from postroom.websources.discovery import Discovered, Finder
+from postroom.websources.items import Method
 from postroom.websources.routes import Found, Place
 from postroom.websources.run_model import Counters, Run, Status, walk_key, with_counters, with_error
 from postroom.websources.urls import url_hash

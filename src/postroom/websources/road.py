@@ -13,7 +13,7 @@ from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.settings import WebSettings
 from postroom.websources.fetching.fetcher import Fetcher
-from postroom.websources.fetching.ports import FetchLimits, LimitsOf
+from postroom.websources.fetching.ports import FetchLimits, LimitsOf, MayLead
 from postroom.websources.fetching.resolving import AddressGuard, Resolver, SystemResolver
 from postroom.websources.fetching.wire import Wire
 from postroom.websources.politeness import DatabasePace
@@ -35,12 +35,13 @@ async def open_road(
     settings: WebSettings,
     limits_of: LimitsOf,
     *,
+    may_lead: MayLead = lambda here, there: True,
     private_hosts: Collection[str] = (),
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
     dice: random.Random | None = None,
 ) -> AsyncIterator[Road]:
-    """`private_hosts`: what sources allow beside the settings. The others are for tests."""
+    """`private_hosts`: what sources allow beside the settings. What follows it is for tests."""
     limits = FetchLimits(
         largest_body=settings.max_page_bytes,
         total_s=settings.timeout_s,
@@ -53,6 +54,6 @@ async def open_road(
     pace = DatabasePace(database, clock, timedelta(seconds=limits.total_s), dice)
     robots = Robots(database, clock, ROBOTS_TOKEN, timedelta(hours=settings.robots_hours))
     try:
-        yield Road(Fetcher(wire, pace, robots, limits_of, limits, clock), pace)
+        yield Road(Fetcher(wire, pace, robots, limits_of, limits, clock, may_lead), pace)
     finally:
         await wire.close()

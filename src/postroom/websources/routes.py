@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from typing import assert_never
 
 from postroom.domain.errors import BadInput
@@ -31,7 +31,7 @@ class Found:
 
     url: str
     fetch_url: str
-    modified_at: datetime | None = None
+    modified: Modified | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Route(ABC):
                 problems.append(error.message)
                 continue
             if canonical not in found and self._wanted.wants(canonical):
-                found[canonical] = Found(canonical, tidy(address), None if modified is None else modified.earliest)
+                found[canonical] = Found(canonical, tidy(address), modified)
         return tuple(found.values()), tuple(problems)
 
 

@@ -38,6 +38,7 @@ SILENCE = timedelta(minutes=2)
 """A running run that nobody has written to for so long has lost its process."""
 MOST_LISTED = 500
 SUBJECT = "web_run"
+SILENT = "silent for two minutes: its process is gone"
 
 _LONGEST_PROBLEM = 500
 
@@ -125,18 +126,20 @@ def list_runs(tx: Tx, *, status: str | None = None, limit: int = 50) -> list[Run
     return [read_run(row) for row in tx.execute(query)]
 
 
-def start(tx: Tx, settings: BackfillSettings, run_id: str, who: Actor, now: datetime) -> Run:
+def start(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, who: Actor, now: datetime) -> Run:
     """From PENDING to RUNNING."""
     kill_switch.require_on(tx, settings)
-    return _begin(tx, find(tx, run_id, lock=True), Event.START, who, now)
+    run = find(tx, run_id, lock=True)
+    _require_endpoints(run, run.walks, sources)
+    return _begin(tx, run, Event.START, who, now)
 
 
-def resume(tx: Tx, settings: BackfillSettings, run_id: str, who: Actor, now: datetime) -> Run:
+def resume(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, who: Actor, now: datetime) -> Run:
     """From FAILED to RUNNING, from the place where it was. One that lost its process may be resumed at once."""
     kill_switch.require_on(tx, settings)
     run = find(tx, run_id, lock=True)
     if is_silent(run, now):
-        run = fail(tx, run, _SILENT, SYSTEM, now)
+        run = fail(tx, run, SILENT, SYSTEM, now)
     if run.status is not Status.FAILED:
         raise BadInput("run", f"{run.id} is {run.status}; only FAILED runs can be resumed")
     if run.dry_run:
@@ -147,6 +150,7 @@ def resume(tx: Tx, settings: BackfillSettings, run_id: str, who: Actor, now: dat
         )
         for key, walk in run.walks.items()
     }
+    _require_endpoints(run, walks, sources)
     return _begin(tx, run, Event.RESUME, who, now, walks=walks)
 
 
@@ -164,31 +168,8 @@ def cancel(tx: Tx, run_id: str, who: Actor, now: datetime) -> Run:
     return _move(tx, run, Event.CANCEL, who, now, status_reason=f"cancelled by {who.name}", finished_at=now)
 
 
-_SILENT = "silent for two minutes: its process is gone"
-
-
 def is_silent(run: Run, now: datetime) -> bool:
     return run.status is Status.RUNNING and now - (run.heartbeat_at or run.updated_at) > SILENCE
-
-
-def fail_silent(tx: Tx, now: datetime) -> list[Run]:
-    """Every running run whose process is gone becomes FAILED, and says so."""
-    query = select(backfill_runs).where(
-        backfill_runs.c.status == Status.RUNNING, backfill_runs.c.heartbeat_at < now - SILENCE
-    )
-    return [
-        fail(tx, read_run(row), _SILENT, SYSTEM, now) for row in tx.execute(tx.locking(query, skip_locked=True)).all()
-    ]
-
-
-def fail_switched_off(tx: Tx, settings: BackfillSettings, now: datetime) -> list[Run]:
-    """While backfill is switched off no run is running; each can be resumed when it is on again."""
-    switch = kill_switch.state(tx, settings)
-    if switch.in_force:
-        return []
-    query = select(backfill_runs).where(backfill_runs.c.status == Status.RUNNING)
-    running = tx.execute(tx.locking(query, skip_locked=True)).all()
-    return [fail(tx, read_run(row), f"backfill is off: {switch.reason}", SYSTEM, now) for row in running]
 
 
 def beat(tx: Tx, run: Run, settings: BackfillSettings, now: datetime) -> Run:
@@ -239,6 +220,16 @@ def _walks(sources: Sources, slugs: list[str], mode: Mode) -> dict[str, WalkStat
         for endpoint in endpoints:
             walks[walk_key(sources[slug], endpoint)] = WalkState(slug, endpoint.name)
     return walks
+
+
+def _require_endpoints(run: Run, walks: Mapping[str, WalkState], sources: Sources) -> None:
+    """What a run has still to go through has to be in the file: a run that passes it over would end as if it had."""
+    for key, walk in walks.items():
+        source = sources.by_slug.get(walk.source)
+        known = [] if source is None else [endpoint.name for endpoint in source.endpoints(run.mode)]
+        if not walk.done and walk.endpoint not in known:
+            problem = f"{run.id} is not through with {key} ({run.mode.lower()}), which is not in sources.toml any more"
+            raise BadInput("run", f"{problem}; put it back, or cancel the run")
 
 
 def _within(name: str, wanted: int | None, cap: int) -> int:

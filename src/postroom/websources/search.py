@@ -32,6 +32,7 @@ from postroom.mail.query.nodes import (
     Text,
     TextField,
 )
+from postroom.websources import word_index
 from postroom.websources.words import fold
 
 MOST_HITS = 1_000
@@ -65,18 +66,29 @@ def search(tx: Tx, query: str, now: datetime, *, limit: int = 20, offset: int = 
     _require_short(node)
     day = _day(tx)
     found = (
-        select(
-            *(evidence.c[name] for name in ("id", "url", "source_slug", "fetched_at", "last_verified_at")),
-            *(evidence_texts.c[name] for name in ("title", "published_on", "language")),
-            func.substr(evidence_texts.c.text, 1, _SNIPPET).label("beginning"),
-        )
+        select(evidence.c.id)
         .join(evidence_texts, evidence_texts.c.evidence_id == evidence.c.id)
         .where(_condition(tx, node))
         .order_by(day.desc(), evidence.c.fetched_at.desc(), evidence.c.id.desc())
         .limit(limit)
         .offset(max(offset, 0))
     )
-    return [EvidenceHit(**row._mapping) for row in tx.execute(found)]
+    return _hits(tx, list(tx.execute(found).scalars()))
+
+
+def _hits(tx: Tx, ids: list[str]) -> list[EvidenceHit]:
+    """Read apart from the finding, which then does not carry the texts of all pages through its sorting."""
+    query = (
+        select(
+            *(evidence.c[name] for name in ("id", "url", "source_slug", "fetched_at", "last_verified_at")),
+            *(evidence_texts.c[name] for name in ("title", "published_on", "language")),
+            func.substr(evidence_texts.c.text, 1, _SNIPPET).label("beginning"),
+        )
+        .join(evidence_texts, evidence_texts.c.evidence_id == evidence.c.id)
+        .where(evidence.c.id.in_(ids))
+    )
+    by_id = {row.id: EvidenceHit(**row._mapping) for row in tx.execute(query)}
+    return [by_id[each] for each in ids]
 
 
 def _require_short(node: Node) -> None:
@@ -126,18 +138,20 @@ def _says(tx: Tx, field: TextField, words: str) -> Condition:
     wanted = fold(words)
     if not wanted:
         return true()
+    names = _columns(field)
     place = func.strpos if tx.dialect is Dialect.POSTGRESQL else func.instr
-    return or_(*(place(column, wanted) > 0 for column in _columns(field)))
+    said = or_(*(place(evidence_texts.c[name], wanted) > 0 for name in names))
+    return and_(word_index.may_say(tx, names, wanted), said)
 
 
-def _columns(field: TextField) -> Sequence[ColumnElement[str]]:
+def _columns(field: TextField) -> Sequence[str]:
     match field:
         case TextField.ANY:
-            return (evidence_texts.c.text_words, evidence_texts.c.title_words, evidence_texts.c.url_words)
+            return word_index.WORDS
         case TextField.SUBJECT:
-            return (evidence_texts.c.title_words,)
+            return ("title_words",)
         case TextField.FROM | TextField.FILENAME:
-            return (evidence_texts.c.url_words,)
+            return ("url_words",)
         case TextField.TO | TextField.CC | TextField.BCC | TextField.LIST:
             raise BadInput("query", f"{field}: has no meaning for web pages")
 

@@ -18,8 +18,9 @@ from postroom.settings import WebSettings
 from postroom.telemetry import logs
 from postroom.websources import discovery
 from postroom.websources.config import Endpoint, Mode, Source, Sources
-from postroom.websources.discovery import Discovered, Finder, Method
+from postroom.websources.discovery import Discovered, Finder
 from postroom.websources.fetching.ports import Fetching
+from postroom.websources.items import Method
 from postroom.websources.routes import Found, Place, Route, route_of
 from postroom.websources.sitemap import Window
 from postroom.websources.walking import Noted, Walker

@@ -6,34 +6,31 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
+from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
-from postroom.queue import Handler, JobContext, JobQueue, JobType, KeyUse, NewJob, QueueName, RetryPolicy, Schedule
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings
-from postroom.websources import discovery, runs
+from postroom.websources import discovery, run_upkeep, runs
 from postroom.websources.config import Sources, load_sources
+from postroom.websources.discovery import Retried
 from postroom.websources.driving import Progress, RunDriver
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.model import Reader
+from postroom.websources.items import Method
+from postroom.websources.jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, backfill_job
 from postroom.websources.limits import limits_of, private_hosts
-from postroom.websources.pages import FETCH, VERIFY, PagePipeline
+from postroom.websources.pages import PagePipeline
 from postroom.websources.road import Road, open_road
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.sentinel import Look, Sentinel
 
 T = TypeVar("T")
-
-SENTINEL = JobType(
-    "web.sentinel", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), timedelta(hours=6), keep_completed=30
-)
-BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=1), timedelta(hours=24))
-UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
-UPKEEP_EVERY_MINUTE = Schedule("web.upkeep", UPKEEP.name, "every 1m")
-JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,10 @@ class WebSources:
     @asynccontextmanager
     async def road(self, sources: Sources) -> AsyncIterator[Road]:
         web, clock = self.settings.web, self.queue.clock
-        allowed = private_hosts(sources)
-        async with open_road(self.queue.database, clock, web, limits_of(sources, web), private_hosts=allowed) as road:
+        limits, allowed = limits_of(sources, web), private_hosts(sources)
+        async with open_road(
+            self.queue.database, clock, web, limits, may_lead=sources.may_lead, private_hosts=allowed
+        ) as road:
             yield road
 
     async def create(self, who: Actor, new: NewRun) -> Run:
@@ -63,7 +62,7 @@ class WebSources:
 
         def create_and_start(tx: Tx, now: datetime) -> Run:
             created = runs.create(tx, sources, web, backfill, new, who, now)
-            return runs.start(tx, backfill, created.id, who, now)
+            return runs.start(tx, sources, backfill, created.id, who, now)
 
         return await self._write(create_and_start)
 
@@ -73,17 +72,22 @@ class WebSources:
 
         def create_and_queue(tx: Tx, now: datetime) -> Run:
             run = runs.create(tx, sources, web, backfill, new, who, now)
-            job = NewJob(BACKFILL.name, {"run": run.id}, queue=QueueName.HISTORY, key=f"web.backfill:{run.id}")
-            self.queue.add(tx, job)
+            self.queue.add(tx, backfill_job(run.id))
             return run
 
         return await self._write(create_and_queue)
 
     async def start(self, who: Actor, run_id: str) -> Run:
-        return await self._write(lambda tx, now: runs.start(tx, self.settings.backfill, run_id, who, now))
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.start(tx, sources, backfill, run_id, who, now))
 
     async def resume(self, who: Actor, run_id: str) -> Run:
-        return await self._write(lambda tx, now: runs.resume(tx, self.settings.backfill, run_id, who, now))
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
+
+    async def refuse(self, run_id: str, reason: str) -> Run:
+        """A run that waited for a worker could not be started: it says why, and can be resumed."""
+        return await self._write(lambda tx, now: runs.fail(tx, runs.find(tx, run_id, lock=True), reason, SYSTEM, now))
 
     async def cancel(self, who: Actor, run_id: str) -> Run:
         return await self._write(lambda tx, now: runs.cancel(tx, run_id, who, now))
@@ -97,12 +101,12 @@ class WebSources:
             return await driver.drive(run, stop)
 
     async def show(self, run_id: str) -> Run:
-        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
 
     async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
         """Newest first. A run whose process is gone says so here too, where no worker has told it yet."""
-        await self._write(lambda tx, now: runs.fail_silent(tx, now))
+        await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
 
     async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Look]:
@@ -112,30 +116,51 @@ class WebSources:
             sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
             return await sentinel.look(slugs)
 
+    async def retry(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Retried]:
+        """Ask once more for pages that could not be had, as many as may wait at once."""
+        sources, most = self.sources(), self.settings.web.queue_depth
+        chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
+
+        def ask_again(tx: Tx, now: datetime) -> list[Retried]:
+            retried = discovery.retry_failed(tx, self.queue, chosen, most, dry_run=dry_run)
+            if any(item.method is Method.BACKFILL for item in retried):
+                kill_switch.require_on(tx, self.settings.backfill)
+            return retried
+
+        return await self._write(ask_again)
+
     async def upkeep(self) -> dict[str, int]:
         """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
-        silent = await self._write(lambda tx, now: runs.fail_silent(tx, now))
-        stopped = await self._write(lambda tx, now: runs.fail_switched_off(tx, self.settings.backfill, now))
+        silent = await self._write(run_upkeep.fail_silent)
+        abandoned = await self._write(run_upkeep.fail_abandoned)
+        stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
         settled = await self._write(discovery.reconcile)
         pruned = await prune_surplus(self.queue.database, (FETCH, VERIFY))
-        return {"silent": len(silent), "switched_off": len(stopped), "items_settled": settled, "jobs_pruned": pruned}
+        failed = {"silent": len(silent), "abandoned": len(abandoned), "switched_off": len(stopped)}
+        return {**failed, "items_settled": settled, "jobs_pruned": pruned}
 
     async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
 
 
-def sentinel_schedule(cadence: str) -> Schedule:
-    return Schedule("web.sentinel", SENTINEL.name, cadence)
+async def _started(web: WebSources, run: Run) -> Run:
+    """A run that may not be started does not wait for ever: its job is gone after this."""
+    try:
+        return await web.start(SYSTEM, run.id)
+    except (BadInput, NotAllowed) as error:
+        await web.refuse(run.id, error.message)
+        raise
 
 
-def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
+def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
     """Each job reads the file of sources anew, so that a change needs no restart and a mistake stops nothing else."""
 
     async def bring(context: JobContext) -> Json:
         sources, settings = web.sources(), web.settings
         async with web.road(sources) as road:
             limits = limits_of(sources, settings.web)
-            pipeline = PagePipeline(road.fetcher, road.pace, limits, extractor, settings.web, settings.backfill)
+            followed = sources.by_slug.__contains__
+            pipeline = PagePipeline(road.fetcher, road.pace, limits, reader, settings.web, settings.backfill, followed)
             return await pipeline(context)
 
     async def look(context: JobContext) -> Json:
@@ -145,8 +170,11 @@ def handlers(web: WebSources, extractor: Extractor) -> dict[str, Handler]:
         run = await web.show(str(context.job.payload["run"]))
         if run.status not in (Status.PENDING, Status.FAILED):
             return {"skipped": f"the run is {run.status}"}
-        begin = web.start if run.status is Status.PENDING else web.resume
-        ended = await web.drive(await begin(SYSTEM, run.id))
+        if run.status is Status.FAILED:
+            begun = await web.resume(SYSTEM, run.id)
+        else:
+            begun = await _started(web, run)
+        ended = await web.drive(begun)
         return {"status": ended.status, "reason": ended.status_reason, **asdict(ended.counters)}
 
     async def upkeep(context: JobContext) -> Json:

@@ -26,6 +26,9 @@ _MOST_TOLD = 10
 _ATTEMPTS = 3
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(minutes=10)
+PATIENCE = timedelta(minutes=10)
+"""How long a walk waits for its turn at a domain. A site may ask to be left alone for a day: no walk stands there, and
+keeps others from theirs, for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class Walker:
     async def _get(self, url: str) -> Fetched:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self.fetching.get(url, purpose=Purpose.DISCOVERY)
+                return await self.fetching.get(url, purpose=Purpose.DISCOVERY, patience=PATIENCE)
             except Retryable as error:
                 if attempt == _ATTEMPTS:
                     raise

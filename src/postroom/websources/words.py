@@ -11,10 +11,15 @@ _MARKS = re.compile(f"[{''.join(chr(code) for code in range(0x300, 0x20F0) if un
 _STROKES = str.maketrans({"đ": "d", "ø": "o", "ł": "l", "ħ": "h", "ŧ": "t"})
 
 
+LONGEST_WORD = 200
+"""Of a longer word only the beginning counts: an index takes no entries of any length."""
+_TOO_LONG = re.compile(rf"(\w{{{LONGEST_WORD}}})\w+")
+
+
 def fold(text: str) -> str:
     """` zakon o porezu `; empty where there is no word at all. No quotes and no wildcards can be in it."""
     bare = text.casefold() if text.isascii() else _bare(text)
-    words = _BETWEEN.sub(" ", bare.translate(_STROKES)).strip()
+    words = _TOO_LONG.sub(r"\1", _BETWEEN.sub(" ", bare.translate(_STROKES))).strip()
     return f" {words} " if words else ""
 
 

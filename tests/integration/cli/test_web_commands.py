@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -114,6 +115,20 @@ async def test_the_sentinel_looks_by_hand_and_a_dry_look_changes_nothing(site: T
     assert [(look["new"], look["known"]) for look in dry.json] == [(5, 0)]
     assert [look["new"] for look in (await postroom("web", "sentinel", "--json")).json] == [5]
     assert [look["known"] for look in (await postroom("web", "sentinel", "--json")).json] == [5]
+
+
+async def test_pages_that_failed_are_listed_with_their_reason_and_asked_for_again(site: TinySite, home: Path) -> None:
+    [url] = sitemap(site, 1)
+    await postroom("web", "sentinel")
+    assert (await postroom("web", "retry")).stdout.strip() == "No page failed."
+    with sqlite3.connect(home / "postroom.db") as database:
+        database.execute("UPDATE discovered_items SET status = 'FAILED', error = 'it burnt down'")
+    database.close()
+    [_, listed] = (await postroom("web", "retry", "--dry-run")).stdout.splitlines()
+    assert listed.split() == ["porezna-uprava.gov.hr", url, "it", "burnt", "down"]
+    assert (await postroom("jobs", "list", "--type", "web.verify", "--json")).json == []
+    assert [item["url"] for item in (await postroom("web", "retry", "--json")).json] == [url]
+    assert len((await postroom("jobs", "list", "--type", "web.verify", "--json")).json) == 1
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,14 @@ async def test_evidence_that_does_not_exist_is_not_found(database: Database) -> 
     with pytest.raises(NotFound):
         await database.read(lambda tx: raw_content(tx, unknown))
     assert await database.read(lambda tx: newest(tx, URL)) is None
+
+
+async def test_a_text_that_no_database_holds_is_kept_without_what_offends(
+    database: Database, clock: ManualClock
+) -> None:
+    stored = await database.write(lambda tx: keep(tx, URL, "gazette", _fetched(clock, b"v1")))
+    hostile = Extracted("pypdf 6", title="A\0B \ud800", text="one\0 two \udfff", problem="\0")
+    await database.write(lambda tx: write_text(tx, stored.id, hostile, clock.now()))
+    _, found = await database.read(lambda tx: read(tx, stored.id))
+    assert found is not None
+    assert (found.title, found.text, found.problem) == ("A\ufffdB ?", "one\ufffd two ?", "\ufffd")

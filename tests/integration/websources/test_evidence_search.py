@@ -7,14 +7,18 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy import select, text, true
 
-from postroom.db import Database
+from postroom.db import Database, Dialect, Tx
+from postroom.db.tables.web import EVIDENCE_INDEX, evidence_texts
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
+from postroom.websources import word_index
 from postroom.websources.evidence import keep, write_text
 from postroom.websources.extraction.model import Extracted
 from postroom.websources.fetching.ports import Fetched, Validators
 from postroom.websources.search import search
+from postroom.websources.words import fold
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 
@@ -130,3 +134,39 @@ async def test_pages_of_hits_follow_each_other(filled: Database) -> None:
     assert first[1].title == "Žalba"
     assert first[1].beginning.startswith("Porez na dobit")
     assert first[0].fetched_at < first[0].fetched_at + timedelta(seconds=1)
+
+
+async def test_the_index_never_hides_what_a_comparison_of_all_pages_finds(
+    filled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = ["porezu", "zakon o", "subject:zakon", "from:documents", "所得税", "-porez", "porez OR važno", "a" * 300]
+    queries += ['"na dohodak"', "dohodak porezu", "100%", "subject:日本の税 所得税", "-(zakon OR žalba) larger:1", "-a"]
+    indexed = [await _found(filled, query) for query in queries]
+    monkeypatch.setattr(word_index, "may_say", lambda tx, columns, wanted: true())
+    assert [await _found(filled, query) for query in queries] == indexed
+    assert any(indexed)
+
+
+async def test_a_text_that_was_read_anew_is_found_by_its_new_words_only(filled: Database, clock: ManualClock) -> None:
+    [hit] = await filled.read(lambda tx: search(tx, "važno", NOW))
+    for words in ("Sasvim novo", "Sasvim novo", "z" * 10_000 + " kraj"):
+        await filled.write(
+            partial(write_text, evidence_id=hit.id, extracted=Extracted("y", None, words), now=clock.now())
+        )
+    assert [await _found(filled, query) for query in ("važno", "novo", "obavijest", "kraj", "z" * 9_000)] == [
+        *("", "", "", "d", "d")
+    ]
+
+
+async def test_words_are_found_through_the_index(filled: Database) -> None:
+    """Not that it is quicker, which depends on the machine: that it is asked at all."""
+
+    def plan(tx: Tx) -> str:
+        if tx.dialect is Dialect.POSTGRESQL:
+            tx.execute(text("SET LOCAL enable_seqscan = off"))
+        found = select(evidence_texts.c.evidence_id).where(word_index.may_say(tx, word_index.WORDS, fold("porezu")))
+        statement = str(found.compile(tx.connection, compile_kwargs={"literal_binds": True}))
+        explain = "EXPLAIN" if tx.dialect is Dialect.POSTGRESQL else "EXPLAIN QUERY PLAN"
+        return str(tx.rows(f"{explain} {statement}"))
+
+    assert EVIDENCE_INDEX in await filled.read(plan)

@@ -138,7 +138,8 @@ async def test_inv_4_evidence_cannot_be_changed_or_removed_by_any_sql(database: 
     for content in (b"v1", b"v2", b"v1"):
         await database.write(lambda tx, content=content: keep(tx, content))  # type: ignore[misc]
     before = await contents(database)
-    assert sorted(row[2] for row in before["evidence"]) == [b"v1", b"v2"]
+    raw = evidence.c.keys().index("raw_content")
+    assert sorted(row[raw] for row in before["evidence"]) == [b"v1", b"v2"]
 
     attacks = [
         update(evidence).values(raw_content=b"forged"),

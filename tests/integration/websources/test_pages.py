@@ -22,9 +22,11 @@ from postroom.queue.retention import Retention, prune
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.websources.extraction.process import ExtractionLimits, Extractor
 from postroom.websources.fetching.ports import DomainLimits
-from postroom.websources.pages import BACKFILL, FETCH, SENTINEL, VERIFY, fetch_job, verify_job, waiting
+from postroom.websources.items import Method
+from postroom.websources.jobs import FETCH, VERIFY, fetch_job, verify_job
 from postroom.websources.sim.server import SiteSim, running_site
 from postroom.websources.sim.site import Change, Fault
+from tests.support.databases import on_sqlite
 from tests.support.websites import Pages, pages_on
 from tests.support.workers import run_until_idle
 
@@ -59,9 +61,9 @@ async def _jobs(database: Database) -> list[Any]:
 
 
 @pytest.mark.req("WB-1", "WB-4")
-@pytest.mark.parametrize("method", [BACKFILL, SENTINEL])
+@pytest.mark.parametrize("method", [Method.BACKFILL, Method.SENTINEL])
 async def test_a_discovered_page_becomes_evidence_with_its_text(
-    sim: SiteSim, pages: Pages, database: Database, method: str
+    sim: SiteSim, pages: Pages, database: Database, method: Method
 ) -> None:
     document = sim.site.gazette.documents[0]
     item_id = await pages.discover(f"{sim.url}{document.path}", method)
@@ -136,7 +138,7 @@ async def test_a_key_is_fetched_once_also_after_its_job_was_pruned(
     """The third level of deduplication, alone."""
     item_id = await pages.discover(f"{sim.url}/documents/1")
     key = (await _item(database, item_id)).job_key
-    again = fetch_job(item_id, key, BACKFILL)
+    again = fetch_job(item_id, key, Method.BACKFILL)
     assert (await pages.queue.enqueue(again))[0].duplicate
     await _work(pages)
     await prune(database, pages.queue.catalogue, Retention(timedelta(days=-1), timedelta(days=-1)), clock)
@@ -155,12 +157,10 @@ async def test_a_hundred_completed_and_fifty_failed_jobs_are_kept(
         if context.job.payload["item"].startswith("bad"):
             raise Fatal("no such page")
 
-    good = [fetch_job(f"good {number}", f"good {number}", BACKFILL) for number in range(105)]
-    bad = [fetch_job(f"bad {number}", f"bad {number}", BACKFILL) for number in range(53)]
+    good = [fetch_job(f"good {number}", f"good {number}", Method.BACKFILL) for number in range(105)]
+    bad = [fetch_job(f"bad {number}", f"bad {number}", Method.BACKFILL) for number in range(53)]
     await pages.queue.enqueue(*good, *bad)
-    assert await database.read(waiting) == 158
     await run_until_idle(pages.queue, {FETCH.name: handle})
-    assert await database.read(waiting) == 0
     await prune(database, pages.queue.catalogue, Retention(timedelta(days=14), timedelta(days=90)), clock)
     states = [job.state for job in await _jobs(database)]
     assert (states.count(JobState.COMPLETED), states.count(JobState.FAILED)) == (100, 50)
@@ -205,9 +205,9 @@ async def test_retry_after_is_obeyed_by_every_page_of_the_domain(
     sim: SiteSim, pages: Pages, database: Database, clock: ManualClock
 ) -> None:
     sim.site.faults.append(Fault(path="/documents/1", status=429, retry_after="600"))
-    await pages.discover(f"{sim.url}/documents/1", SENTINEL)
+    await pages.discover(f"{sim.url}/documents/1", Method.SENTINEL)
     await _work(pages)
-    await pages.discover(f"{sim.url}/documents/2", SENTINEL)
+    await pages.discover(f"{sim.url}/documents/2", Method.SENTINEL)
     asked = len(sim.journal.visits)
     await _work(pages)
     clock.advance(590)
@@ -240,7 +240,7 @@ async def test_a_page_without_a_turn_comes_back_and_spends_no_attempt(
 
     async with pages_on(database, clock, slow) as pages:
         for number in (1, 2, 3):
-            await pages.discover(f"{sim.url}/documents/{number}", SENTINEL)
+            await pages.discover(f"{sim.url}/documents/{number}", Method.SENTINEL)
         await _work(pages)  # robots.txt takes the first turn
         waits = sorted(job.not_before for job in await _jobs(database))
         assert {job.attempts for job in await _jobs(database)} == {0}
@@ -261,9 +261,9 @@ async def test_the_sentinel_does_not_wait_behind_a_backfill_of_the_same_domain(
 
     async with pages_on(database, clock, slow) as pages:
         for number in range(1, 20):
-            await pages.discover(f"{sim.url}/about/{number}", BACKFILL)
+            await pages.discover(f"{sim.url}/about/{number}", Method.BACKFILL)
         await _work(pages)
-        live = await pages.discover(f"{sim.url}/about/live", SENTINEL)
+        live = await pages.discover(f"{sim.url}/about/live", Method.SENTINEL)
         await _work(pages)
         for _ in range(8):
             clock.advance(5)
@@ -279,7 +279,7 @@ async def test_backfill_begins_two_pages_a_minute_and_the_sentinel_is_not_held_u
     assert settings.fetches_per_minute == 2
     async with pages_on(database, clock, settings=settings) as pages:
         for number in range(1, 7):
-            await pages.discover(f"{sim.url}/documents/{number}", BACKFILL)
+            await pages.discover(f"{sim.url}/documents/{number}", Method.BACKFILL)
         begun = []
         for minute in range(4):
             for _ in range(6):
@@ -287,7 +287,7 @@ async def test_backfill_begins_two_pages_a_minute_and_the_sentinel_is_not_held_u
                 clock.advance(10)
             begun.append(sum("documents" in visit.path for visit in sim.journal.visits))
             if minute == 0:
-                await pages.discover(f"{sim.url}/documents/11", SENTINEL)
+                await pages.discover(f"{sim.url}/documents/11", Method.SENTINEL)
                 await _work(pages)
                 assert any(visit.path == "/documents/11" for visit in sim.journal.visits)
         assert begun == [2, 5, 7, 7]
@@ -302,8 +302,8 @@ async def test_the_kill_switch_stops_backfill_within_a_job_and_loses_nothing(
         return database.write(lambda tx: kill_switch.turn(tx, settings, on, Actor("cli", "owner"), clock.now()))
 
     await turn(False)
-    held = await pages.discover(f"{sim.url}/documents/1", BACKFILL)
-    live = await pages.discover(f"{sim.url}/documents/2", SENTINEL)
+    held = await pages.discover(f"{sim.url}/documents/1", Method.BACKFILL)
+    live = await pages.discover(f"{sim.url}/documents/2", Method.SENTINEL)
     await _work(pages)
     assert (await _item(database, held)).status == "PENDING"
     assert (await _item(database, live)).status == "FETCHED"
@@ -315,13 +315,14 @@ async def test_the_kill_switch_stops_backfill_within_a_job_and_loses_nothing(
 
 
 @pytest.mark.req("WB-13")
+@on_sqlite
 async def test_a_page_that_breaks_its_reader_is_kept_with_a_note(
     sim: SiteSim, database: Database, clock: ManualClock
 ) -> None:
     extractor = Extractor(ExtractionLimits(seconds=60, memory_bytes=150 * 1024 * 1024))
     async with pages_on(database, clock, reader=extractor) as pages:
-        hostile = await pages.discover(f"{sim.url}/bombs/hungry.pdf", SENTINEL)
-        good = await pages.discover(f"{sim.url}/documents/1", SENTINEL)
+        hostile = await pages.discover(f"{sim.url}/bombs/hungry.pdf", Method.SENTINEL)
+        good = await pages.discover(f"{sim.url}/documents/1", Method.SENTINEL)
         await _work(pages)
         await extractor.close()
     notes = {row.evidence_id: row.problem for row in await database.read(_texts)}
@@ -349,7 +350,7 @@ async def test_what_is_not_safe_fails_at_once_with_its_reason(
 
 
 async def test_an_item_that_was_removed_fails_its_job(pages: Pages, database: Database) -> None:
-    await pages.queue.enqueue(fetch_job("0199a1c2-7e5b-7abc-8def-0123456789ab", "k", BACKFILL))
+    await pages.queue.enqueue(fetch_job("0199a1c2-7e5b-7abc-8def-0123456789ab", "k", Method.BACKFILL))
     await _work(pages)
     (job,) = await _jobs(database)
     assert job.state == JobState.FAILED

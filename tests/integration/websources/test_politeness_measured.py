@@ -1,4 +1,7 @@
-"""Politeness as the site sees it: two worker processes, and the stand-in's own log."""
+"""Politeness as the site sees it: two worker processes, and the stand-in's own log.
+
+What is measured is time, which is the same on both databases; that turns are, `test_politeness` asks of both.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from sqlalchemy import func, select
 from postroom.db import connect
 from postroom.db.tables.web import evidence
 from postroom.domain.clock import SystemClock
-from postroom.websources.pages import SENTINEL
+from postroom.websources.items import Method
 from postroom.websources.sim.server import SiteSim, running_site
-from tests.support.databases import DatabaseFactory
+from tests.support.databases import DatabaseFactory, on_sqlite
 from tests.support.websites import pages_on
 
 PAGES = 8
@@ -25,7 +28,7 @@ async def _two_workers(sim: SiteSim, url: str, delays: str, concurrent: int, pat
     database = await connect(url)
     async with pages_on(database, SystemClock()) as pages:
         for number in range(PAGES):
-            await pages.discover(f"{sim.url}{path.format(number=number + 1)}", SENTINEL)
+            await pages.discover(f"{sim.url}{path.format(number=number + 1)}", Method.SENTINEL)
     workers = [await _worker(url, delays, concurrent) for _ in range(2)]
     try:
         codes = await asyncio.gather(*(worker.wait() for worker in workers))
@@ -45,6 +48,7 @@ async def _worker(url: str, delays: str, concurrent: int) -> asyncio.subprocess.
 
 
 @pytest.mark.req("WB-3")
+@on_sqlite
 async def test_two_workers_keep_the_delay_and_never_come_together(database_factory: DatabaseFactory) -> None:
     async with running_site(30) as sim:
         assert await _two_workers(sim, database_factory.url(), "0.2-0.4", 1, "/about/{number}") == PAGES
@@ -58,6 +62,7 @@ async def test_two_workers_keep_the_delay_and_never_come_together(database_facto
 
 
 @pytest.mark.req("WB-3")
+@on_sqlite
 async def test_two_workers_share_the_concurrency(database_factory: DatabaseFactory) -> None:
     async with running_site(30) as sim:
         assert await _two_workers(sim, database_factory.url(), "0.0-0.0", 2, "/slow?seconds=1&n={number}") == PAGES

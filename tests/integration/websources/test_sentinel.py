@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from postroom.websources.service import handlers
 from tests.support.databases import on_sqlite
 from tests.support.tiny_site import Page, TinySite
 from tests.support.web_sources import backfilled, count, make_web, sources_file, with_sitemap, write_sources
+from tests.support.websites import ReaderHere
 from tests.support.workers import run_until_idle
 
 
@@ -126,3 +127,43 @@ async def test_a_page_that_the_site_says_has_changed_is_looked_at_again(
 async def test_a_source_that_is_not_there_is_named(database: Database, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no source 'x'"):
         await make_web(database, tmp_path).look(["x"])
+
+
+@pytest.mark.req("WB-1")
+@on_sqlite
+async def test_a_page_that_changed_on_the_day_on_which_it_was_looked_at_is_looked_at_again(
+    database: Database, tmp_path: Path, site: TinySite
+) -> None:
+    clock = ManualClock(datetime(2026, 3, 10, 6, tzinfo=UTC))
+    write_sources(tmp_path, sources_file(site.url))
+    web = make_web(database, tmp_path, clock)
+    site.sitemap("/tiny.xml", ["/law"], {"/law": "2026-03-10"})
+    site.pages["/law"] = Page(b"the law of the morning", "text/plain")
+    await web.look()
+    work = handlers(web, ReaderHere())
+    await run_until_idle(web.queue, work)
+    changes = []
+    for _ in range(3):
+        clock.advance(86_400)
+        [look] = await web.look()
+        changes.append(look.changed)
+        await run_until_idle(web.queue, work)
+    assert changes == [1, 0, 0]
+
+
+@pytest.mark.req("WB-1", "WB-3")
+@on_sqlite
+async def test_a_site_that_wants_to_be_left_alone_does_not_keep_others_from_being_looked_at(
+    database: Database, tmp_path: Path, site: TinySite, clock: ManualClock
+) -> None:
+    away = sources_file(site.url, "away").replace("127.0.0.1", "localhost")
+    write_sources(tmp_path, away + sources_file(site.url))
+    with_sitemap(site, 2)
+    web = make_web(database, tmp_path, clock)
+    async with web.road(web.sources()) as road:
+        await road.pace.hold("localhost", timedelta(days=1))
+    begun = clock.now()
+    first, second = await web.look()
+    assert "It is not the turn of localhost" in first.problems[-1]
+    assert (second.new, second.problems) == (2, [])
+    assert clock.now() - begun < timedelta(hours=1)

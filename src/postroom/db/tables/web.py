@@ -23,6 +23,11 @@ RUN_STATUSES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 MODES = ("SITEMAP", "ARCHIVE", "PAGINATION")
 ITEM_STATUSES = ("PENDING", "FETCHED", "FAILED", "SKIPPED")
 
+EVIDENCE_INDEX = "evidence_index"
+"""The index of words, which is made by hand: on SQLite a virtual table, which has tables of its own whose names begin
+so; on PostgreSQL `evidence_index_words`, of the expression below, which a query has to repeat for it to be used."""
+EVIDENCE_WORDS = "string_to_array(title_words || text_words || url_words, ' ')"
+
 # Sources are configured in a file; an endpoint gets a row here when something is first discovered through it.
 web_endpoints = Table(
     "web_endpoints",
@@ -39,12 +44,12 @@ web_endpoints = Table(
 )
 
 # Append-only in what identifies content: triggers refuse to change or remove it, and to replace a row by INSERT.
+# What is large comes last, here and below: SQLite has to wade through it to what comes after.
 evidence = Table(
     "evidence",
     metadata,
     Column("id", Id, primary_key=True),
     Column("url", Text, nullable=False, comment="canonical; immutable"),
-    Column("raw_content", LargeBinary, nullable=False, comment="as it was sent; immutable"),
     Column("content_hash", Text, nullable=False, comment="sha256 of raw_content, in hex; immutable"),
     Column("fetched_at", Instant, nullable=False, comment="immutable"),
     Column("source_slug", Text, nullable=False),
@@ -53,6 +58,7 @@ evidence = Table(
     Column("etag", Text),
     Column("last_modified", Text, comment="the header, word for word, to be sent back"),
     Column("last_verified_at", Instant, nullable=False, comment="when the page last had this very content"),
+    Column("raw_content", LargeBinary, nullable=False, comment="as it was sent; immutable"),
     CheckConstraint("length(content_hash) = 64", name="content_hash"),
     Index("evidence_url_idx", "url", "content_hash", unique=True),
     Index("evidence_source_idx", "source_slug", "fetched_at"),
@@ -63,15 +69,25 @@ evidence_texts = Table(
     metadata,
     Column("evidence_id", Id, ForeignKey("evidence.id"), primary_key=True),
     Column("title", Text),
-    Column("text", Text, nullable=False),
-    Column("title_words", Text, nullable=False, comment="folded, for search: see websources/words"),
-    Column("text_words", Text, nullable=False),
-    Column("url_words", Text, nullable=False),
     Column("published_on", Date, comment="the day that the page itself names"),
     Column("language", Text, comment="ISO 639-1"),
     Column("extractor", Text, nullable=False, comment="what read it, with its version"),
     Column("problem", Text, comment="why there is no text, or not all of it"),
     Column("extracted_at", Instant, nullable=False),
+    Column("title_words", Text, nullable=False, comment="folded, for search: see websources/words"),
+    Column("url_words", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("text_words", Text, nullable=False),
+)
+
+# SQLite's index of words (FTS5) knows pages by number, and these numbers outlive a VACUUM.
+evidence_numbers = Table(
+    "evidence_numbers",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("evidence_id", Id, ForeignKey("evidence.id"), nullable=False),
+    Index("evidence_numbers_evidence_idx", "evidence_id", unique=True),
+    info={"only": "sqlite"},
 )
 
 backfill_runs = Table(

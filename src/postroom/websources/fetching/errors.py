@@ -10,6 +10,7 @@
     └── TooLarge         more bytes than allowed, compressed or not
     NotAllowed
     ├── ForbiddenAddress the address is not public, or the url is written to hide what it is
+    ├── Astray           it redirects to a site that nobody asked for
     └── Disallowed       robots.txt says no
     NotFound
     └── Missing          404 and 410
@@ -52,6 +53,10 @@ class TooLarge(Fatal):
 
 class ForbiddenAddress(NotAllowed):
     """The address is not a public one. Allow it by name if it is meant to be fetched."""
+
+
+class Astray(NotAllowed):
+    """The page redirects to another site than that of its source."""
 
 
 class Disallowed(NotAllowed):

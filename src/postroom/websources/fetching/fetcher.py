@@ -10,8 +10,17 @@ from typing import Protocol
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.gmail.retry_after import retry_after
-from postroom.websources.fetching.errors import BadAnswer, Missing, Refused, Throttled, Unavailable
-from postroom.websources.fetching.ports import DomainLimits, Fetched, FetchLimits, LimitsOf, Pace, Purpose, Validators
+from postroom.websources.fetching.errors import Astray, BadAnswer, Missing, Refused, Throttled, Unavailable
+from postroom.websources.fetching.ports import (
+    DomainLimits,
+    Fetched,
+    FetchLimits,
+    LimitsOf,
+    MayLead,
+    Pace,
+    Purpose,
+    Validators,
+)
 from postroom.websources.fetching.targets import Target, read_target, redirected
 from postroom.websources.fetching.wire import Answer, Wire
 
@@ -30,7 +39,14 @@ class Fetcher:
     """Implements `ports.Fetching`."""
 
     def __init__(
-        self, wire: Wire, pace: Pace, robots: RobotsRules, limits_of: LimitsOf, limits: FetchLimits, clock: Clock
+        self,
+        wire: Wire,
+        pace: Pace,
+        robots: RobotsRules,
+        limits_of: LimitsOf,
+        limits: FetchLimits,
+        clock: Clock,
+        may_lead: MayLead = lambda here, there: True,
     ) -> None:
         self._wire = wire
         self._pace = pace
@@ -38,6 +54,7 @@ class Fetcher:
         self._limits_of = limits_of
         self._limits = limits
         self._clock = clock
+        self._may_lead = may_lead
 
     async def get(
         self,
@@ -47,7 +64,7 @@ class Fetcher:
         conditional: Validators | None = None,
         patience: timedelta | None = None,
     ) -> Fetched:
-        target = read_target(url)
+        target = first = read_target(url)
         headers = conditional.headers() if conditional else {}
         visited = {target.url}
         while True:
@@ -55,6 +72,8 @@ class Fetcher:
             if answer.status not in _REDIRECTS:
                 return self._fetched(url, target, answer, conditional=bool(headers))
             target = self._next(target, answer, visited)
+            if not self._may_lead(first.host, target.host):
+                raise Astray(f"{first.shown} redirects to {target.host}, which is none of its source's domains")
             # What was waited for is not thrown away: once under way, a chain of redirects is followed to its end.
             patience = None
 

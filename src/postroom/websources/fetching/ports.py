@@ -78,6 +78,10 @@ LimitsOf = Callable[[str], DomainLimits]
 """The limits in force for a host name."""
 
 
+MayLead = Callable[[str, str], bool]
+"""Whether a page of the first host may redirect to the second."""
+
+
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
     """Bounds of one exchange with a server."""

@@ -10,8 +10,10 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
+    on_postgres = op.get_context().dialect.name == "postgresql"
     _content()
-    _guard_evidence(op.get_context().dialect.name == "postgresql")
+    _guard_evidence(on_postgres)
+    _index_words(on_postgres)
     _discovery()
     _politeness()
 
@@ -34,7 +36,6 @@ def _content() -> None:
         "evidence",
         sa.Column("id", Id, nullable=False),
         sa.Column("url", sa.Text, nullable=False, comment="canonical; immutable"),
-        sa.Column("raw_content", sa.LargeBinary, nullable=False, comment="as it was sent; immutable"),
         sa.Column("content_hash", sa.Text, nullable=False, comment="sha256 of raw_content, in hex; immutable"),
         sa.Column("fetched_at", Instant, nullable=False, comment="immutable"),
         sa.Column("source_slug", sa.Text, nullable=False),
@@ -43,6 +44,7 @@ def _content() -> None:
         sa.Column("etag", sa.Text),
         sa.Column("last_modified", sa.Text, comment="the header, word for word, to be sent back"),
         sa.Column("last_verified_at", Instant, nullable=False, comment="when the page last had this very content"),
+        sa.Column("raw_content", sa.LargeBinary, nullable=False, comment="as it was sent; immutable"),
         sa.PrimaryKeyConstraint("id", name="evidence_pkey"),
         sa.CheckConstraint("length(content_hash) = 64", name="content_hash"),
     )
@@ -52,22 +54,37 @@ def _content() -> None:
         "evidence_texts",
         sa.Column("evidence_id", Id, nullable=False),
         sa.Column("title", sa.Text),
-        sa.Column("text", sa.Text, nullable=False),
-        sa.Column(
-            "title_words",
-            sa.Text,
-            nullable=False,
-            comment="folded, for search: see websources/words",
-        ),
-        sa.Column("text_words", sa.Text, nullable=False),
-        sa.Column("url_words", sa.Text, nullable=False),
         sa.Column("published_on", sa.Date, comment="the day that the page itself names"),
         sa.Column("language", sa.Text, comment="ISO 639-1"),
         sa.Column("extractor", sa.Text, nullable=False, comment="what read it, with its version"),
         sa.Column("problem", sa.Text, comment="why there is no text, or not all of it"),
         sa.Column("extracted_at", Instant, nullable=False),
+        sa.Column("title_words", sa.Text, nullable=False, comment="folded, for search: see websources/words"),
+        sa.Column("url_words", sa.Text, nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+        sa.Column("text_words", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("evidence_id", name="evidence_texts_pkey"),
         sa.ForeignKeyConstraint(["evidence_id"], ["evidence.id"], name="evidence_texts_evidence_id_fkey"),
+    )
+
+
+def _index_words(on_postgres: bool) -> None:
+    """PostgreSQL indexes the words of a row as they stand; SQLite's index of words knows rows by number."""
+    if on_postgres:
+        words = "string_to_array(title_words || text_words || url_words, ' ')"
+        op.execute(f"CREATE INDEX evidence_index_words ON evidence_texts USING gin (({words}))")
+        return
+    op.create_table(
+        "evidence_numbers",
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("evidence_id", Id, nullable=False),
+        sa.PrimaryKeyConstraint("number", name="evidence_numbers_pkey"),
+        sa.ForeignKeyConstraint(["evidence_id"], ["evidence.id"], name="evidence_numbers_evidence_id_fkey"),
+    )
+    op.create_index("evidence_numbers_evidence_idx", "evidence_numbers", ["evidence_id"], unique=True)
+    op.execute(
+        "CREATE VIRTUAL TABLE evidence_index "
+        "USING fts5(title_words, text_words, url_words, content='', tokenize='ascii')"
     )
 
 
