@@ -21,7 +21,7 @@ from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions, approval_notices
 from postroom.db.tables.mail import messages
-from postroom.domain.actions import ActionStatus
+from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.queue import JobContext, JobQueue, JobType, KeyUse, RetryPolicy, Schedule
@@ -52,6 +52,8 @@ class Question:
     sender: str | None
     subject: str | None
     received_at: datetime | None
+    answers_go_to: str | None = None
+    """Where the message asks for answers; None where that is whoever wrote it."""
 
     @property
     def is_open(self) -> bool:
@@ -187,6 +189,7 @@ def _questions() -> Select[*tuple[Any, ...]]:
             messages.c.sender_name.label("its_sender_name"),
             messages.c.subject.label("its_subject"),
             messages.c.received_at.label("its_received_at"),
+            messages.c.headers.label("its_headers"),
         )
         .join(accounts, accounts.c.id == actions.c.account_id)
         .join(messages, messages.c.id == actions.c.message_id, isouter=True)
@@ -195,4 +198,6 @@ def _questions() -> Select[*tuple[Any, ...]]:
 
 def _question(row: Row[*tuple[Any, ...]]) -> Question:
     sender = f"{row.its_sender_name} <{row.its_sender}>" if row.its_sender_name else row.its_sender
-    return Question(store.from_row(row), row.its_account, sender, row.its_subject, row.its_received_at)
+    action = store.from_row(row)
+    answers_go_to = (row.its_headers or {}).get("reply-to") if action.type is ActionType.AUTO_REPLY else None
+    return Question(action, row.its_account, sender, row.its_subject, row.its_received_at, answers_go_to)
