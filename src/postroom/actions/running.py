@@ -16,6 +16,7 @@ from postroom.actions.store import Action
 from postroom.db import Tx
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
 from postroom.gmail.errors import Gone
@@ -126,9 +127,12 @@ def told_of(error: Exception) -> Exception:
 def _fail(tx: Tx, context: JobContext, action: Action, error: Exception) -> None:
     now = context.queue.clock.now()
     reason = str(error) if isinstance(error, Fatal | BadInput | NotAllowed) else describe(error)
-    finish(tx, context.queue, action, S.FAILED, now, error=reason)
+    values: dict[str, object] = {"error": reason}
     if isinstance(error, LabelGone):
         ask_for_labels(tx, context.queue, action.account_id)
+        if action.type is ActionType.APPLY_LABEL and action.origin is not Origin.UNDO:
+            values["pre_image"] = None  # it names the label that is gone; a retry looks for the name anew
+    finish(tx, context.queue, action, S.FAILED, now, **values)
 
 
 def ask_for_labels(tx: Tx, queue: JobQueue, account_id: str) -> None:

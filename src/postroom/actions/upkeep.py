@@ -10,8 +10,10 @@ from datetime import timedelta
 
 from sqlalchemy import or_, select
 
+from postroom.accounts.store import AccountStatus
 from postroom.actions import line, snoozes, store
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
 from postroom.db.tables.actions import snoozes as snoozes_table
 from postroom.db.tables.queue import jobs
@@ -37,7 +39,9 @@ def _wake(tx: Tx, queue: JobQueue) -> int:
     dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
     query = (
         select(snoozes_table.c.action_id)
+        .join(accounts, accounts.c.id == snoozes_table.c.account_id)
         .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
+        .where(accounts.c.status != AccountStatus.REMOVED)
         .where(snoozes_table.c.state == snoozes.SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
         .where(or_(jobs.c.id.is_(None), dead))
         .limit(_AT_ONCE)

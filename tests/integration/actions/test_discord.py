@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import update
 
+from postroom.actions import desk
 from postroom.actions.approvals import EXPIRE, Verdict
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.interactions import LARGEST_BODY, PATH, DiscordInteractions
@@ -27,7 +28,7 @@ from postroom.queue.context import JobContext
 from postroom.settings import DiscordSettings
 from postroom.webserver import listening, serving
 from tests.support.jobs import claim
-from tests.support.questions import Questions
+from tests.support.questions import ANA, Questions
 from tests.support.reaper import Killed, MortalDatabase, Reaper
 
 pytestmark = pytest.mark.req("JB-16")
@@ -116,6 +117,34 @@ async def test_a_question_that_ended_otherwise_loses_its_buttons_within_the_hour
     await scene.notify()
     assert scene.sim.board.messages[message_id]["components"] == []
     assert "called off: It was deleted." in scene.sim.board.messages[message_id]["content"]
+
+
+async def test_a_question_that_is_called_off_loses_its_buttons_at_once(scene: Scene) -> None:
+    action_id, message_id = await scene.asked()
+    await scene.office.database.write(lambda tx: desk.cancel(tx, scene.office.queue, action_id, ANA, "no need"))
+    await scene.notify()
+    assert scene.sim.board.messages[message_id]["components"] == []
+    assert "called off: no need" in scene.sim.board.messages[message_id]["content"]
+    (entry,) = await scene.office.audited(action_id)
+    assert (entry.action, entry.actor, entry.after) == (
+        "action.cancel",
+        ANA,
+        {"status": "canceled", "reason": "no need"},
+    )
+
+
+async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scene) -> None:
+    scene.sim.board.add_fault(Fault(status=401))
+    action_id = await scene.office.ask()
+    await scene.notify()
+    assert await scene.office.jobs_of(NOTIFY.name) == ["failed"]
+    assert isinstance(scene.office.clock, ManualClock)
+    scene.office.clock.advance(3_600)
+    await scene.office.queue.enqueue(NewJob(EXPIRE.name))
+    await scene.notify()
+    notice = await scene.office.notice(action_id)
+    assert notice is not None
+    assert notice[1] == "sent"
 
 
 async def test_a_question_answered_before_it_was_asked_is_not_asked(scene: Scene) -> None:
