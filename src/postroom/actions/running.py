@@ -23,9 +23,6 @@ from postroom.gmail.errors import Gone
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.model import Json
 from postroom.queue.outcome import describe
-from postroom.telemetry import logs
-
-log = logs.get(__name__)
 
 GONE = "The message is no longer in the mailbox."
 
@@ -98,12 +95,7 @@ def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **valu
     done = store.move(tx, action.id, S.EXECUTING, to, now, held_by=action.job_id, **values)
     if done:
         line.call_next(tx, queue, action, now)
-        tx.after_commit(f"action:{action.id}", lambda: _tell(action, to))
     return done
-
-
-async def _tell(action: Action, status: S) -> None:
-    log.info("action.ended", action=action.id, type=action.type, origin=action.origin, status=status)
 
 
 async def guarded(context: JobContext, action: Action, work: Callable[[], Awaitable[None]]) -> None:

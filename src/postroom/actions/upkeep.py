@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 
 from postroom.accounts.store import AccountStatus
-from postroom.actions import line, snoozes, store
+from postroom.actions import instruments, line, snoozes, store
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
@@ -30,7 +30,13 @@ _AT_ONCE = 200
 
 async def upkeep(context: JobContext) -> Json:
     await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": _wake(tx, context.queue)})
+    instruments.set_questions_open(await context.queue.database.read(_questions_open))
     return None
+
+
+def _questions_open(tx: Tx) -> int:
+    waiting = select(func.count()).select_from(actions).where(actions.c.status == S.APPROVED_PENDING)
+    return int(tx.execute(waiting).scalar_one())
 
 
 def _wake(tx: Tx, queue: JobQueue) -> int:
