@@ -126,6 +126,7 @@ async def test_refusals_of_each_call_of_a_wake_up(scene: Scene, method: str) -> 
 
 
 @pytest.mark.req("JB-7", "JB-12", "JB-15")
+@on_sqlite
 async def test_when_every_attempt_fails_the_action_says_so_and_can_be_tried_again(scene: Scene) -> None:
     fault = scene.fail("messages.modify", BROKEN)
     gmail_id, _ = await scene.message("INBOX")
@@ -176,6 +177,7 @@ CUTS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.req("JB-12", "JB-13", "JB-15")
+@on_sqlite
 async def test_a_run_that_was_cut_off_is_taken_up_with_its_first_pre_image(scene: Scene) -> None:
     whole = scene.client
     for name, parameters, method in CUTS:
