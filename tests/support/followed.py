@@ -12,6 +12,7 @@ from typing import Any, cast
 import httpx2
 
 from postroom.accounts.history import Reader, claim_reader, cursor_of, move_cursor
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.archive.account_store import AccountStore
 from postroom.archive.model import ArchivedMessage
@@ -60,9 +61,14 @@ class Followed:
         return Bringer(self.client, store or self.store, LabelNames(self.client, keeper))
 
     def deltas(
-        self, reader: Reader, bringer: Bringer | None = None, on_page: OnPage = lambda page: None
+        self,
+        reader: Reader,
+        bringer: Bringer | None = None,
+        on_page: OnPage = lambda page: None,
+        watch: SourceWatch | None = None,
     ) -> DeltaReader:
-        return DeltaReader(self.database, reader, bringer or self.bringer(), self.clock, on_page)
+        watch = watch or NobodyWatches()
+        return DeltaReader(self.database, reader, bringer or self.bringer(), self.clock, on_page, watch)
 
     async def bring_all(self) -> None:
         """What a walk would do: everything that is at the source now."""

@@ -1,4 +1,4 @@
-"""What a worker is killed at: each action, its undo, sending, waking, judging."""
+"""What a worker is killed at: each action, its undo, sending, waking, judging, filling a gap."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.actions import desk, undo
+from postroom.app.jobs import HISTORY_SYNC
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.actions import action_links, actions, snoozes
 from postroom.db.tables.mail import messages
+from postroom.db.tables.sync import history_cursors
 from postroom.db.tables.triage import decisions, labels
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
@@ -19,6 +21,7 @@ from postroom.queue import NewJob
 from postroom.triage.rules.model import parse_draft
 from postroom.triage.rules.store import add_rule
 from tests.support.mortal_world import Scenario, Scene
+from tests.support.sim_mail import letter
 
 OWNER = Actor("cli", "owner")
 START = frozenset({"INBOX", "UNREAD"})
@@ -160,3 +163,29 @@ async def look_at_labels(scene: Scene) -> None:
 
 async def labels_known(scene: Scene) -> None:
     assert {"INBOX", "UNREAD", "TRASH"} <= {row.label_id for row in await scene.rows(labels)}
+
+
+async def look_at_mailbox(scene: Scene) -> None:
+    payload = {"account_id": scene.account.id}
+    await scene.enqueue(NewJob(HISTORY_SYNC.name, payload, key=f"{HISTORY_SYNC.name}:{scene.account.id}"))
+
+
+async def forgotten_history(scene: Scene) -> None:
+    """Mail came after the last look, and Gmail no longer tells about it."""
+    await look_at_mailbox(scene)
+    await scene.work()
+    scene.missed = scene.sim.control.deliver(letter("Missed"))
+    scene.sim.control.expire_history()
+    await look_at_mailbox(scene)
+
+
+async def nothing_missed(scene: Scene) -> None:
+    assert [row.external_event_id for row in await scene.rows(messages)].count(scene.missed) == 1
+
+
+async def cursor_only_past_what_is_in(scene: Scene) -> None:
+    """Where the cursor has moved on, the mail is there: nobody would come back for it."""
+    [cursor] = await scene.rows(history_cursors)
+    start = int(cursor.history_id) if cursor.history_id else 0
+    if start >= int(scene.sim.control.state().history_id):
+        await nothing_missed(scene)

@@ -53,6 +53,8 @@ class Scene:
     message_id: str
     variables: dict[str, str]
     worker: MortalWorker
+    missed: str | None = None
+    """Mail that came while nobody looked."""
 
     @property
     def queue(self) -> JobQueue:

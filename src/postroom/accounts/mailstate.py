@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import ColumnElement, select, update
 
@@ -13,6 +14,18 @@ from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
 
 _GMAIL = "gmail"
+
+
+class SourceWatch(Protocol):
+    """Whoever has to know what changed in a mailbox; told in the transaction that records it."""
+
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        """By Gmail id: the labels that messages have now, or at least those that came; and what is gone."""
+
+
+class NobodyWatches:
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        """Nobody has to know."""
 
 
 def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) -> None:

@@ -6,22 +6,21 @@ Answer, follow-up job and audit entry are one transaction. Whoever comes second 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, Select, select
 
 from postroom import audit
-from postroom.actions import line, store
-from postroom.actions.intake import question_job
+from postroom.actions import line, notices, store
 from postroom.actions.store import Action
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
-from postroom.db.tables.actions import actions, approval_notices
+from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
-from postroom.domain.actions import ActionStatus
+from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.queue import JobContext, JobQueue, JobType, KeyUse, RetryPolicy, Schedule
@@ -52,6 +51,8 @@ class Question:
     sender: str | None
     subject: str | None
     received_at: datetime | None
+    answers_go_to: str | None = None
+    """Where the message asks for answers; None where that is whoever wrote it."""
 
     @property
     def is_open(self) -> bool:
@@ -137,7 +138,7 @@ async def expire(context: JobContext) -> Json:
         rows = tx.execute(tx.locking(late.order_by(actions.c.id).limit(_AT_ONCE), skip_locked=True)).all()
         for row in rows:
             _expire(tx, context.queue, store.from_row(row), now)
-        return {"expired": len(rows), "notices": _renew_notices(tx, context.queue, now)}
+        return {"expired": len(rows), "notices": notices.renew_stale(tx, context.queue, now)}
 
     await context.complete(run)
     return None
@@ -157,25 +158,7 @@ def _follow_up(tx: Tx, queue: JobQueue, action: Action, becomes: ActionStatus, n
         line.enqueue(tx, queue, action, now)
     else:
         line.call_next(tx, queue, action, now)
-    asked = select(approval_notices.c.action_id).where(approval_notices.c.action_id == action.id)
-    if tx.execute(asked).first() is not None:
-        queue.add(tx, question_job(action.account_id, action.id))
-
-
-def _renew_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
-    """Notices of questions that ended without an answer (the message was deleted, say) still show their buttons."""
-    settled = now - timedelta(minutes=1)
-    stale = (
-        select(actions.c.account_id, actions.c.id)
-        .join(approval_notices, approval_notices.c.action_id == actions.c.id)
-        .where(approval_notices.c.state != "closed", actions.c.status != ActionStatus.APPROVED_PENDING)
-        .where(actions.c.updated_at <= settled)
-        .order_by(actions.c.id)
-        .limit(_AT_ONCE)
-    )
-    found = tx.execute(stale).all()
-    queue.add(tx, *(question_job(account_id, action_id) for account_id, action_id in found))
-    return len(found)
+    notices.renew(tx, queue, action)
 
 
 def _questions() -> Select[*tuple[Any, ...]]:
@@ -187,6 +170,7 @@ def _questions() -> Select[*tuple[Any, ...]]:
             messages.c.sender_name.label("its_sender_name"),
             messages.c.subject.label("its_subject"),
             messages.c.received_at.label("its_received_at"),
+            messages.c.headers.label("its_headers"),
         )
         .join(accounts, accounts.c.id == actions.c.account_id)
         .join(messages, messages.c.id == actions.c.message_id, isouter=True)
@@ -195,4 +179,6 @@ def _questions() -> Select[*tuple[Any, ...]]:
 
 def _question(row: Row[*tuple[Any, ...]]) -> Question:
     sender = f"{row.its_sender_name} <{row.its_sender}>" if row.its_sender_name else row.its_sender
-    return Question(store.from_row(row), row.its_account, sender, row.its_subject, row.its_received_at)
+    action = store.from_row(row)
+    answers_go_to = (row.its_headers or {}).get("reply-to") if action.type is ActionType.AUTO_REPLY else None
+    return Question(action, row.its_account, sender, row.its_subject, row.its_received_at, answers_go_to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Row, and_, select, update
 
 from postroom import audit
-from postroom.actions import line, links, store
+from postroom.actions import line, links, notices, store
 from postroom.actions.intake import enqueue_action
 from postroom.actions.store import Action, NewAction
 from postroom.audit import Actor
@@ -75,20 +75,19 @@ def retry(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
 
 def cancel(tx: Tx, queue: JobQueue, action_id: str, who: Actor, why: str = "called off") -> None:
     """Call off what has not begun."""
-    action = require_not_begun(tx, action_id, lock=True)
-    call_off(tx, queue, action, why)
-    now = queue.clock.now()
-    before = {"status": str(action.status)}
-    audit.record(tx, who, "action.cancel", ("action", action.id), now, before=before, after={"status": "canceled"})
+    call_off(tx, queue, require_not_begun(tx, action_id, lock=True), who, why)
 
 
-def call_off(tx: Tx, queue: JobQueue, action: Action, why: str) -> None:
+def call_off(tx: Tx, queue: JobQueue, action: Action, who: Actor, why: str) -> None:
     now = queue.clock.now()
+    before, after = {"status": str(action.status)}, {"status": str(S.CANCELED), "reason": why}
+    audit.record(tx, who, "action.cancel", ("action", action.id), now, before=before, after=after)
     store.move(tx, action.id, action.status, S.CANCELED, now, error=why)
     if action.job_id is not None:
         queue.cancel_within(tx, action.job_id)
     if action.origin is Origin.UNDO:
         links.unlink(tx, action.id)
+    notices.renew(tx, queue, action)
     line.call_next(tx, queue, action, now)
 
 

@@ -16,15 +16,13 @@ from postroom.actions.store import Action
 from postroom.db import Tx
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
 from postroom.gmail.errors import Gone
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.model import Json
 from postroom.queue.outcome import describe
-from postroom.telemetry import logs
-
-log = logs.get(__name__)
 
 GONE = "The message is no longer in the mailbox."
 
@@ -97,12 +95,7 @@ def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **valu
     done = store.move(tx, action.id, S.EXECUTING, to, now, held_by=action.job_id, **values)
     if done:
         line.call_next(tx, queue, action, now)
-        tx.after_commit(f"action:{action.id}", lambda: _tell(action, to))
     return done
-
-
-async def _tell(action: Action, status: S) -> None:
-    log.info("action.ended", action=action.id, type=action.type, origin=action.origin, status=status)
 
 
 async def guarded(context: JobContext, action: Action, work: Callable[[], Awaitable[None]]) -> None:
@@ -126,9 +119,12 @@ def told_of(error: Exception) -> Exception:
 def _fail(tx: Tx, context: JobContext, action: Action, error: Exception) -> None:
     now = context.queue.clock.now()
     reason = str(error) if isinstance(error, Fatal | BadInput | NotAllowed) else describe(error)
-    finish(tx, context.queue, action, S.FAILED, now, error=reason)
+    values: dict[str, object] = {"error": reason}
     if isinstance(error, LabelGone):
         ask_for_labels(tx, context.queue, action.account_id)
+        if action.type is ActionType.APPLY_LABEL and action.origin is not Origin.UNDO:
+            values["pre_image"] = None  # it names the label that is gone; a retry looks for the name anew
+    finish(tx, context.queue, action, S.FAILED, now, **values)
 
 
 def ask_for_labels(tx: Tx, queue: JobQueue, account_id: str) -> None:

@@ -84,6 +84,14 @@ def end(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:
     return tx.execute(update(snoozes).where(mine).values(state=state, updated_at=now)).rowcount == 1
 
 
+def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
+    """Whether the same snooze was tried before. While its wake-up waits, the key would keep the next to that time."""
+    first = find(tx, action_id)
+    if first is not None:
+        queue.cancel_within(tx, first.job_id)
+    return first is not None
+
+
 def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> bool:
     """The message follows its newest snooze alone; whether there was another."""
     earlier = _joined().where(

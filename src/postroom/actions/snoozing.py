@@ -31,11 +31,12 @@ class Snoozing:
 
         def write(tx: Tx) -> Action:
             now = context.queue.clock.now()
+            hidden_before = snoozes.call_off_first_try(tx, context.queue, action.id) and label[0] in before
             job = snoozes.wake_job(action.account_id, action.message_id, action.id, label[0], until)
             job_id = context.queue.add(tx, job)[0].job_id
             snoozes.write(tx, action, until, label, job_id, now)
             image = _image(before, label, until, job_id)
-            image["replaces"] = snoozes.replace_earlier(tx, context.queue, action, now)
+            image["replaces"] = snoozes.replace_earlier(tx, context.queue, action, now) or hidden_before
             return save_pre_image(tx, action, image, now)
 
         return await context.write(write)
@@ -43,7 +44,8 @@ class Snoozing:
     def hint(self, action: Action, change: Change) -> Json:
         image = action.pre_image or {}
         if image.get("replaces"):
-            # It was hidden by an earlier snooze, whose wake-up this one has replaced: the undo must not leave it so.
+            # It was hidden by an earlier snooze, or by a first try of this one, whose wake-up this one has replaced:
+            # the undo must not leave it so.
             change = modification(change.add | {image["label_id"]}, change.remove | {INBOX})
         return snooze_hint(change, image["until"], (image["label_id"], image["label_name"]), image["job_id"])
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import select
 
+from postroom import audit
 from postroom.actions import snoozes, store
 from postroom.actions.changes import INBOX
 from postroom.actions.desk import call_off
@@ -39,7 +40,7 @@ class SourceWatch:
             actions.c.account_id == account_id, actions.c.gmail_id.in_(gmail_ids), actions.c.status.in_(_NOT_BEGUN)
         )
         for row in tx.execute(tx.locking(query).order_by(actions.c.id)).all():
-            call_off(tx, self._queue, store.from_row(row), "The message was deleted from the mailbox.")
+            call_off(tx, self._queue, store.from_row(row), audit.SYSTEM, "The message was deleted from the mailbox.")
         for action_id, job_id in self._asleep(tx, account_id, gmail_ids):
             self._queue.cancel_within(tx, job_id)
             snoozes.end(tx, action_id, SnoozeState.CANCELED, self._queue.clock.now())

@@ -9,12 +9,16 @@ from typing import Any
 
 from sqlalchemy import Row, select, update
 
+from postroom.actions import instruments
 from postroom.actions.statuses import FINISHED, is_legal
 from postroom.db import Tx
 from postroom.db.tables.actions import actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin, Wanted, parse_action
 from postroom.domain.errors import NotFound
 from postroom.domain.ids import new_id, parse_id
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
 
 LONGEST_ERROR = 1_000
 _SETTABLE = frozenset({"pre_image", "undo_hint", "job_id", "error", "answered_by", "answered_at", "expires_at"})
@@ -144,7 +148,16 @@ def move(
         condition &= actions.c.job_id == held_by
     changed = update(actions).where(condition)
     changed = changed.values(status=to, updated_at=now, finished_at=now if to in FINISHED else None, **values)
-    return tx.execute(changed).rowcount == 1
+    row = tx.execute(changed.returning(actions.c.type, actions.c.origin)).one_or_none()
+    if row is not None and to in FINISHED:
+        action_type, origin = ActionType(row.type), Origin(row.origin)
+        tx.after_commit(f"action:{action_id}", lambda: _tell_end(action_id, action_type, origin, to))
+    return row is not None
+
+
+async def _tell_end(action_id: str, action_type: ActionType, origin: Origin, outcome: ActionStatus) -> None:
+    instruments.count_ended(action_type, origin, outcome)
+    log.info("action.ended", action=action_id, type=action_type, origin=origin, status=outcome)
 
 
 def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:

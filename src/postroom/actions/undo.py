@@ -132,13 +132,14 @@ class UndoHandler:
     async def _work(self, context: JobContext, pair: _Pair) -> None:
         inverse = inverse_of(pair.original.undo_hint or {})
         client = await self._mailboxes.of(await account_of(context))
-        if inverse.cancel_job is not None:
-            await _cancel_wake_up(context, pair.original, inverse.cancel_job)
         now = await self._look(context, client, pair.undo)
         before = frozenset((pair.original.pre_image or {}).get("labels") or ())
         async with context.step("undo") as step:
             after = await apply(client, pair.undo.gmail_id, undoing(inverse, before, now), now)
             step.result = {"added": sorted(after - now), "removed": sorted(now - after)}
+        if inverse.cancel_job is not None:
+            # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
+            await _cancel_wake_up(context, pair.original, inverse.cancel_job)
         await context.complete(lambda tx: _complete(tx, context, pair, after))
 
     async def _look(self, context: JobContext, client: GmailClient, undo: Action) -> Labels:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 
-from postroom.actions import line, snoozes, store
+from postroom.accounts.store import AccountStatus
+from postroom.actions import instruments, line, snoozes, store
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
 from postroom.db.tables.actions import snoozes as snoozes_table
 from postroom.db.tables.queue import jobs
@@ -28,7 +30,13 @@ _AT_ONCE = 200
 
 async def upkeep(context: JobContext) -> Json:
     await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": _wake(tx, context.queue)})
+    instruments.set_questions_open(await context.queue.database.read(_questions_open))
     return None
+
+
+def _questions_open(tx: Tx) -> int:
+    waiting = select(func.count()).select_from(actions).where(actions.c.status == S.APPROVED_PENDING)
+    return int(tx.execute(waiting).scalar_one())
 
 
 def _wake(tx: Tx, queue: JobQueue) -> int:
@@ -37,7 +45,9 @@ def _wake(tx: Tx, queue: JobQueue) -> int:
     dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
     query = (
         select(snoozes_table.c.action_id)
+        .join(accounts, accounts.c.id == snoozes_table.c.account_id)
         .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
+        .where(accounts.c.status != AccountStatus.REMOVED)
         .where(snoozes_table.c.state == snoozes.SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
         .where(or_(jobs.c.id.is_(None), dead))
         .limit(_AT_ONCE)

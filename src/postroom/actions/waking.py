@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sqlalchemy import update
@@ -55,7 +56,7 @@ class UnsnoozeHandler:
         label_id = await self._label_id(context, client, action)
         try:
             now = await labels_now(client, action.gmail_id)
-            if action.status is not ActionStatus.COMPLETED and label_id not in now:
+            if not _may_be_hidden(action, now, label_id):
                 return now, "it was never hidden"
             return await self._show(client, action, now, label_id)
         except Gone:
@@ -82,6 +83,13 @@ class UnsnoozeHandler:
         if isinstance(given, str) and given:
             return given
         return await self._labels.find(client, action.account_id, self._label_name)
+
+
+def _may_be_hidden(action: Action, now: Labels, label_id: str | None) -> bool:
+    """Also a snooze that failed may have got through; and one that took the place of another has its mail to bring
+    back, hidden by that other."""
+    took_over = bool((action.pre_image or {}).get("replaces"))
+    return action.status is ActionStatus.COMPLETED or took_over or label_id in now
 
 
 def _too_early(context: JobContext) -> Retryable:
@@ -116,14 +124,12 @@ class SnoozeCheckHandler:
             running.named(context, "account_id"),
         )
         client = await self._mailboxes.of(await account_of(context))
-        try:
+        with suppress(Gone):  # then nothing is left that could wait
             now = await labels_now(client, snooze.gmail_id)
             if INBOX not in now:
                 return {"outcome": "it waits"}
             if snooze.label_id in now:
                 await client.modify_message(snooze.gmail_id, remove=[snooze.label_id])
-        except Gone:
-            now = frozenset()
         await context.complete(lambda tx: _end_waiting(tx, context.queue, snooze))
         return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from postroom.accounts.access import GmailAccess
+from postroom.actions.source import SourceWatch
 from postroom.app.jobs import CATALOGUE, schedules
 from postroom.archive.sharing import SharedArchive
 from postroom.db import Database, connect
@@ -85,7 +86,7 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             grants=grants,
             gmail=gmail,
             archive=archive,
-            sync=SyncService(database, gmail, archive, settings, clock),
+            sync=SyncService(database, gmail, archive, settings, clock, SourceWatch(queue)),
             archiver=ArchiverService(database, gmail, archive, settings, clock),
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
             clock=clock,

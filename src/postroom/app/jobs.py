@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.accounts.store import Account
 from postroom.actions.approvals import EXPIRE, EXPIRE_HOURLY
 from postroom.actions.discord.notify import NOTIFY
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.actions.outbound.prepare import SEND
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import UPKEEP_SCHEDULE as ACTIONS_UPKEEP_SCHEDULE
-from postroom.queue import Catalogue, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue import Catalogue, JobType, KeyUse, NewJob, RetryPolicy, Schedule
 from postroom.queue.retention import PRUNE, PRUNE_DAILY
 from postroom.settings import OFF, Settings
 from postroom.switchboard import contacts, retention
@@ -27,7 +28,8 @@ _ONCE_MORE = RetryPolicy(max_attempts=2)
 
 HISTORY_SYNC = JobType("history.sync.gmail", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=100)
 INGEST = JobType("ingest.gmail", time_limit=_TEN_MINUTES)
-BACKFILL = JobType("backfill.gmail", KeyUse.REPEATABLE, _ONCE_MORE, _TEN_MINUTES, keep_completed=100)
+BACKFILL = JobType("backfill.gmail", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=100)
+"""A backfill proper gives way after some minutes; filling a gap takes as long as the mailbox is large."""
 PASSES = (HISTORY_SYNC, INGEST, BACKFILL, ON_DEMAND)
 OF_ACCOUNTS = (SYNC, BAD_RETRY, ARCHIVE, HISTORY_SYNC, BACKFILL, LABELS_SYNC)
 """Those that a schedule may start for each account."""
@@ -56,6 +58,16 @@ CATALOGUE = Catalogue(
         *web.JOB_TYPES,
     ]
 )
+
+
+def gap_job(account: Account, since: str) -> NewJob:
+    """Fills what Gmail's history no longer tells. Live work: the kill switch of backfills does not hold it up."""
+    payload = {"account_id": account.id, "gap": since}
+    return NewJob(BACKFILL.name, payload, key=gap_key(account))
+
+
+def gap_key(account: Account) -> str:
+    return f"{BACKFILL.name}:{account.id}:gap"
 
 
 def schedules(settings: Settings) -> list[Schedule]:

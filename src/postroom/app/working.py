@@ -28,14 +28,15 @@ from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.app.installation import App
-from postroom.app.jobs import OF_ACCOUNTS, PASSES
+from postroom.app.jobs import HISTORY_SYNC, OF_ACCOUNTS, PASSES, gap_job, gap_key
 from postroom.app.roads import Roads
 from postroom.archive.ownership import OwnedElsewhere
 from postroom.connectors.config import config_from
 from postroom.connectors.files import FolderInUse, folder_of, held
-from postroom.connectors.gmail.drivers import DRIVERS
+from postroom.connectors.gmail.drivers import DRIVERS, GAP
 from postroom.connectors.gmail.passes import GmailPasses, Mailbox
 from postroom.connectors.selection import CategorySelector
+from postroom.db import Tx
 from postroom.gmail.ports import Lane
 from postroom.queue import Handler, JobContext, Worker
 from postroom.queue.model import Json
@@ -138,9 +139,28 @@ class _Passes:
                 if job_type != ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
                     stack.enter_context(held(self._folder(account), shared=True))
                 await stack.enter_async_context(self._roads.held())
+                if job_type == HISTORY_SYNC.name:
+                    return await self._look(context, account, passes)
                 return await DRIVERS[job_type](passes, context.job.payload)
             except (FolderInUse, OwnedElsewhere) as error:
                 return {"skipped": error.message}
+
+    async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
+        """A live pass. A gap that it finds gets a job of its own in the transaction that ends this one; until that is
+        over nobody else looks: the cursor stands where the gap begins, and whoever claimed it would stop the filling.
+        """
+        if await context.queue.is_under_way(gap_key(account)):
+            return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
+        result = await DRIVERS[HISTORY_SYNC.name](passes, context.job.payload)
+        if GAP not in result:
+            return result
+
+        def hand_over(tx: Tx) -> Json:
+            context.queue.add(tx, gap_job(account, str(result[GAP])))
+            return result
+
+        await context.complete(hand_over)
+        return None
 
     def _folder(self, account: Account) -> Path:
         return folder_of(self._app.settings.home, "gmail", account.email)

@@ -162,10 +162,7 @@ def reply_to(
 ) -> OutgoingMail:
     """An answer in the same conversation, to whom the original asks (Reply-To, else From; one's own mail: its To)."""
     own = from_.canonical
-    answered = original.reply_to or original.from_
-    if all(address.canonical == own for address in answered):
-        answered = original.to
-    recipients = to if to is not None else _sendable(answered)
+    recipients = to if to is not None else _sendable(_answered(original, own))
     cc = _others((*original.to, *original.cc), {own} | canonical_set(recipients)) if reply_all else ()
     return OutgoingMail(
         from_=from_,
@@ -232,6 +229,15 @@ def _chain(original: ParsedMail) -> tuple[str, ...]:
 
 def _usable_id(value: str | None) -> str | None:
     return value if value and MESSAGE_ID.fullmatch(value) else None
+
+
+def _answered(original: ParsedMail, own: str) -> tuple[Address, ...]:
+    """Who asks for the answer. Only what the owner wrote is answered to its To: a stranger who names the owner as
+    Reply-To, or nobody as From, does not have others written to."""
+    for addresses in (original.reply_to, original.from_):
+        if any(address.canonical != own for address in addresses):
+            return addresses
+    return original.to if original.from_ else ()
 
 
 def _sendable(addresses: Iterable[Address]) -> tuple[Address, ...]:

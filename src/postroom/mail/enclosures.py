@@ -73,9 +73,9 @@ def carried_over(original: ParsedMail) -> Iterable[OutgoingAttachment]:
 
 
 def travels_whole(original: ParsedMail) -> bool:
-    """Whether taking the message apart would spoil it: it is signed or encrypted, holds messages of its own, or has
-    nothing that could be quoted."""
-    if _SEALED.match(original.headers.get("Content-Type") or ""):
+    """Whether taking the message apart would spoil it: it is signed or encrypted, invites to a meeting, holds messages
+    of its own, or has nothing that could be quoted."""
+    if _SEALED.match(original.headers.get("Content-Type") or "") or original.calendars:
         return True
     holds_mail = any(attachment.content_type.startswith("message/") for attachment in original.attachments)
     return holds_mail or not (original.best_text.strip() or original.attachments)

@@ -109,6 +109,11 @@ def show_job(tx: Tx, job_id: str) -> tuple[JobRecord, list[StepRecord]]:
     ]
 
 
+def is_under_way(tx: Tx, key: str) -> bool:
+    query = select(jobs.c.id).where(jobs.c.idempotency_key == key, jobs.c.state.not_in(FINISHED))
+    return tx.execute(query).first() is not None
+
+
 def stats(tx: Tx) -> list[Line]:
     """How many jobs stand in each line, in the order in which lines are served."""
     rows = tx.execute(

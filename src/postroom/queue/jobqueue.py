@@ -8,7 +8,7 @@ from datetime import datetime
 from postroom.db import Database, Tx
 from postroom.db.wake import Topic
 from postroom.domain.clock import Clock
-from postroom.queue import control, enqueue, schedules
+from postroom.queue import control, enqueue, inspection, schedules
 from postroom.queue.catalogue import Catalogue
 from postroom.queue.control import CancelOutcome, FailedJobs
 from postroom.queue.model import Enqueued, NewJob, Payload
@@ -37,6 +37,10 @@ class JobQueue:
         job = NewJob(job_type, payload, key=key, priority=priority, not_before=not_before)
         answers = await self.enqueue(job)
         return answers[0].job_id
+
+    async def is_under_way(self, key: str) -> bool:
+        """Whether a job of this key waits or is at work."""
+        return await self.database.read(lambda tx: inspection.is_under_way(tx, key))
 
     def cancel_within(self, tx: Tx, job_id: str, *, dry_run: bool = False) -> CancelOutcome:
         self._wake_after(tx, Topic.CANCEL)

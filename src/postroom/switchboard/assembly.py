@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.backfill.service import Backfill
 from postroom.switchboard.ingest import Ingest, Meter
-from postroom.switchboard.mailroom import Mailroom, NobodyWatches, SourceWatch
+from postroom.switchboard.mailroom import Mailroom
 from postroom.switchboard.toolbox import Answer, Tool, Toolbox
 from postroom.switchboard.tools.backfilling import BackfillTools, Estimator
 from postroom.switchboard.tools.mail_in import MailTools

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import select
 
 from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, release_reader, renew_reader
-from postroom.accounts.mailstate import record_deleted, record_labels
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch, record_deleted, record_labels
 from postroom.accounts.store import find_account, get_account
 from postroom.archive.layout import account_name
 from postroom.archive.model import IncomingMail
@@ -37,19 +37,6 @@ def decoded_raw(text: str, field: str) -> bytes:
     if not raw:
         raise BadInput(field, "is empty")
     return raw
-
-
-class SourceWatch(Protocol):
-    """Whoever has to know what changed in a mailbox; told in the transaction that records it."""
-
-    def changed(
-        self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]
-    ) -> None: ...
-
-
-class NobodyWatches:
-    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        """Nobody has to know."""
 
 
 class Mailroom:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from postroom.accounts.history import Reader
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch
 from postroom.accounts.store import Account
 from postroom.archive.account_store import AccountStore
 from postroom.db import Database
@@ -36,15 +37,16 @@ def account_sync(
     clock: Clock,
     *,
     follows: bool = True,
+    watch: SourceWatch = NobodyWatches(),  # noqa: B008 - holds nothing
 ) -> SyncEngine:
-    """`follows`: it reads the account's changes too; without, a connector does."""
+    """`follows`: it reads the account's changes too, and tells `watch`; without, a connector does."""
     alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
 
     def note_page(page: Deltas) -> None:
         alarm.note(page.stored + page.gone + page.bad, page.bad)
 
     def deltas(reader: Reader, bringer: Bringer) -> DeltaReader:
-        return DeltaReader(database, reader, bringer, clock, note_page)
+        return DeltaReader(database, reader, bringer, clock, note_page, watch)
 
     def chores(reader: Reader, bringer: Bringer) -> Sequence[Chore]:
         retry = BadRetry(database, account.id, bringer, settings, clock)

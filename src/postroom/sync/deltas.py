@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from postroom.accounts.history import LEASE, Reader, cursor_of, move_cursor, renew_reader
-from postroom.accounts.mailstate import change_labels, email_of, record_deleted
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch, change_labels, email_of, record_deleted
 from postroom.archive.model import Relabelling
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
@@ -51,7 +51,7 @@ OnPage = Callable[[Deltas], None]
 class DeltaReader:
     """Reads for whoever holds the account's one `Reader`; every move of the cursor shows its fence.
 
-    `on_page` is told what each page came to, once the cursor has moved past it.
+    `on_page` is told what each page came to, once the cursor has moved past it; `watch` what changed, before that.
     """
 
     def __init__(
@@ -61,12 +61,14 @@ class DeltaReader:
         bringer: Bringer,
         clock: Clock,
         on_page: OnPage = lambda page: None,
+        watch: SourceWatch = NobodyWatches(),  # noqa: B008 - holds nothing
     ) -> None:
         self._database = database
         self._reader = reader
         self._bringer = bringer
         self._clock = clock
         self._on_page = on_page
+        self._watch = watch
         self._renewed_at = clock.now()
 
     async def read(self) -> Deltas:
@@ -154,6 +156,8 @@ class DeltaReader:
             for each in relabelled:
                 change_labels(tx, identity, each.gmail_id, each.add, each.remove)
             record_deleted(tx, identity, deleted, self._clock.now())
+            came = {each.gmail_id: each.add for each in relabelled}
+            self._watch.changed(tx, self._reader.account_id, came, deleted)
 
     async def _keep_lease(self) -> None:
         now = self._clock.now()

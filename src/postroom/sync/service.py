@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.history import has_connector
+from postroom.accounts.mailstate import NobodyWatches, SourceWatch
 from postroom.accounts.store import Account
 from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
@@ -42,6 +43,7 @@ class SyncService:
     archive: SharedArchive
     settings: Settings
     clock: Clock
+    watch: SourceWatch = NobodyWatches()  # noqa: RUF009 - holds nothing
 
     @asynccontextmanager
     async def opened(
@@ -58,7 +60,14 @@ class SyncService:
                 client = await stack.enter_async_context(self.gmail.client(account, Lane.SYNC))
                 follows = not beside_live and not await self._has_connector(account)
                 engine = account_sync(
-                    self.database, account, client, store, self.settings.sync, self.clock, follows=follows
+                    self.database,
+                    account,
+                    client,
+                    store,
+                    self.settings.sync,
+                    self.clock,
+                    follows=follows,
+                    watch=self.watch,
                 )
                 syncs.append(AccountSync(account, engine))
             yield syncs

@@ -9,6 +9,7 @@ import pytest
 
 from postroom.actions import approvals
 from postroom.actions.approvals import EXPIRE, Verdict
+from postroom.actions.discord.messages import asking
 from postroom.actions.jobs import ACTION
 from postroom.db import Database
 from postroom.domain.actions import ActionStatus
@@ -99,6 +100,16 @@ async def test_open_questions_are_listed_with_what_is_needed_to_decide(office: Q
         "Dinner?",
     )
     assert len(question.action.reasons) == 2
+
+
+async def test_who_approves_an_answer_is_told_where_it_would_go(office: Questions) -> None:
+    asked = {"headers": {"reply-to": "eve@elsewhere.example"}}
+    action_id = await office.ask("auto_reply", {"body": "The key is under the mat."}, **asked)
+    question = await office.database.read(lambda tx: approvals.get_question(tx, action_id))
+    assert question.answers_go_to == "eve@elsewhere.example"
+    assert "`eve@elsewhere.example`" in asking(question)["content"]
+    other = await office.ask("trash", **asked)
+    assert (await office.database.read(lambda tx: approvals.get_question(tx, other))).answers_go_to is None
 
 
 async def test_what_does_not_exist_cannot_be_answered(office: Questions) -> None:

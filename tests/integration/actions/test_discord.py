@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import update
 
+from postroom.actions import desk
 from postroom.actions.approvals import EXPIRE, Verdict
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.interactions import LARGEST_BODY, PATH, DiscordInteractions
@@ -26,8 +27,9 @@ from postroom.queue import NewJob
 from postroom.queue.context import JobContext
 from postroom.settings import DiscordSettings
 from postroom.webserver import listening, serving
+from tests.support.databases import on_sqlite
 from tests.support.jobs import claim
-from tests.support.questions import Questions
+from tests.support.questions import ANA, Questions
 from tests.support.reaper import Killed, MortalDatabase, Reaper
 
 pytestmark = pytest.mark.req("JB-16")
@@ -118,6 +120,35 @@ async def test_a_question_that_ended_otherwise_loses_its_buttons_within_the_hour
     assert "called off: It was deleted." in scene.sim.board.messages[message_id]["content"]
 
 
+async def test_a_question_that_is_called_off_loses_its_buttons_at_once(scene: Scene) -> None:
+    action_id, message_id = await scene.asked()
+    await scene.office.database.write(lambda tx: desk.cancel(tx, scene.office.queue, action_id, ANA, "no need"))
+    await scene.notify()
+    assert scene.sim.board.messages[message_id]["components"] == []
+    assert "called off: no need" in scene.sim.board.messages[message_id]["content"]
+    (entry,) = await scene.office.audited(action_id)
+    assert (entry.action, entry.actor, entry.after) == (
+        "action.cancel",
+        ANA,
+        {"status": "canceled", "reason": "no need"},
+    )
+
+
+@on_sqlite
+async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scene) -> None:
+    scene.sim.board.add_fault(Fault(status=401))
+    action_id = await scene.office.ask()
+    await scene.notify()
+    assert await scene.office.jobs_of(NOTIFY.name) == ["failed"]
+    assert isinstance(scene.office.clock, ManualClock)
+    scene.office.clock.advance(3_600)
+    await scene.office.queue.enqueue(NewJob(EXPIRE.name))
+    await scene.notify()
+    notice = await scene.office.notice(action_id)
+    assert notice is not None
+    assert notice[1] == "sent"
+
+
 async def test_a_question_answered_before_it_was_asked_is_not_asked(scene: Scene) -> None:
     action_id = await scene.office.ask()
     await scene.office.answer(action_id, Verdict.APPROVE)
@@ -126,6 +157,7 @@ async def test_a_question_answered_before_it_was_asked_is_not_asked(scene: Scene
 
 
 @pytest.mark.req("PL-7")
+@on_sqlite
 async def test_strangers_are_not_heard(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
     answer = await scene.sim.board.press(message_id, "Approve", STRANGER)
@@ -136,6 +168,7 @@ async def test_strangers_are_not_heard(scene: Scene) -> None:
 
 
 @pytest.mark.req("PL-7")
+@on_sqlite
 async def test_what_discord_did_not_sign_is_refused(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
     board = scene.sim.board
@@ -156,10 +189,12 @@ async def test_what_discord_did_not_sign_is_refused(scene: Scene) -> None:
     assert (await scene.office.action(action_id)).status is ActionStatus.APPROVED_PENDING
 
 
+@on_sqlite
 async def test_discord_can_check_that_the_endpoint_is_there(scene: Scene) -> None:
     assert await scene.sim.board.ping() == {"type": 1, "status": 200}
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "interaction", [{"type": 2}, {"type": 3}, {"type": 3, "data": {"custom_id": "other:thing"}}, {}, {"type": "3"}]
 )
@@ -167,12 +202,14 @@ async def test_signed_calls_that_are_no_press_of_ours_are_refused(scene: Scene, 
     assert (await scene.sim.board.deliver(interaction))["status"] == 400
 
 
+@on_sqlite
 async def test_a_press_for_an_action_that_is_unknown_says_so(scene: Scene) -> None:
     data = {"custom_id": "postroom:approve:0199a1c2-7e5b-7abc-8def-0123456789ab"}
     answer = await scene.sim.board.deliver({"type": 3, "data": data, "user": {"id": USER, "username": "ana"}})
     assert "no longer known" in answer["data"]["content"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
@@ -231,6 +268,7 @@ async def test_a_message_that_somebody_deleted_is_no_trouble(scene: Scene) -> No
     assert await scene.office.notice(action_id) == (message_id, "closed")
 
 
+@on_sqlite
 async def test_a_process_that_dies_anywhere_loses_no_question(scene: Scene) -> None:
     office, point, died = scene.office, 0, True
     assert isinstance(office.clock, ManualClock)

@@ -195,6 +195,10 @@ async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_
     assert action.status is S.FAILED
     assert "Label_7" in (action.error or "")
     assert "Label_7" not in await known_labels(scene), "the labels were brought up to date"
+    made = await scene.client.create_label("Receipts")
+    await scene.retry(action_id)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX", made.id}, "the name counts, not the label that had it"
 
 
 @on_sqlite

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from postroom.accounts.store import remove_account
 from postroom.actions.running import GONE
 from postroom.actions.snoozes import SnoozeState
 from postroom.actions.upkeep import UPKEEP
@@ -124,6 +126,7 @@ async def test_refusals_of_each_call_of_a_wake_up(scene: Scene, method: str) -> 
 
 
 @pytest.mark.req("JB-7", "JB-12", "JB-15")
+@on_sqlite
 async def test_when_every_attempt_fails_the_action_says_so_and_can_be_tried_again(scene: Scene) -> None:
     fault = scene.fail("messages.modify", BROKEN)
     gmail_id, _ = await scene.message("INBOX")
@@ -174,6 +177,7 @@ CUTS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.req("JB-12", "JB-13", "JB-15")
+@on_sqlite
 async def test_a_run_that_was_cut_off_is_taken_up_with_its_first_pre_image(scene: Scene) -> None:
     whole = scene.client
     for name, parameters, method in CUTS:
@@ -271,6 +275,19 @@ async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: Scene) -> None:
     await scene.work()
     assert scene.labels(gmail_id) == {"INBOX"}
     assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
+
+
+@on_sqlite
+async def test_nobody_is_woken_in_a_mailbox_that_was_removed(scene: Scene) -> None:
+    _, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
+    await scene.database.write(lambda tx: remove_account(tx, scene.account.id, scene.clock.now()))
+    for _ in range(3):
+        scene.clock.advance(3_601)
+        await scene.queue.enqueue(NewJob(UPKEEP.name))
+        await scene.work()
+    wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
+    assert (wake.state, wake.attempts) == ("failed", 1)
+    assert scene.clock.now() - (wake.finished_at or scene.clock.now()) > timedelta(hours=2), "it was not tried again"
 
 
 @on_sqlite

@@ -16,7 +16,9 @@ from tests.support.mortal_scenarios import (
     LABELS_AFTER,
     asked_once,
     by_rule,
+    cursor_only_past_what_is_in,
     done,
+    forgotten_history,
     hidden_means_waiting,
     judge,
     labelled_and_archived,
@@ -24,6 +26,7 @@ from tests.support.mortal_scenarios import (
     look_at_labels,
     never_sent_twice,
     no_action_without_a_decision,
+    nothing_missed,
     one_decision,
     sent_once,
     undone,
@@ -50,7 +53,8 @@ JUDGING = [
     Scenario("ask a person", by_rule("trash"), asked_once, no_action_without_a_decision),
 ]
 LABELS = Scenario("labels", look_at_labels, labels_known)
-ALL = [*ACTIONS, *UNDOS, *SENDING, *JUDGING, LABELS]
+GAP = Scenario("fill a gap", forgotten_history, nothing_missed, cursor_only_past_what_is_in)
+ALL = [*ACTIONS, *UNDOS, *SENDING, *JUDGING, LABELS, GAP]
 SOME = [
     each
     for each in ALL
@@ -78,11 +82,11 @@ async def world(tmp_path: Path, worker: MortalWorker, database_factory: Database
 @on_sqlite
 @pytest.mark.parametrize("scenario", SOME, ids=name_of)
 async def test_killed_at_some_steps_it_ends_as_if_nothing_had_happened(world: MortalWorld, scenario: Scenario) -> None:
-    assert await world.sweep(scenario, first=2, every=4) > 0
+    assert await world.sweep(scenario, first=2, every=6) > 0
 
 
 @pytest.mark.chaos
-@pytest.mark.req("JB-8", "JB-12", "JB-13", "JB-14", "JB-15", "JB-16", "JB-17")
+@pytest.mark.req("JB-8", "JB-12", "JB-13", "JB-14", "JB-15", "JB-16", "JB-17", "JB-18")
 @pytest.mark.parametrize("scenario", ALL, ids=name_of)
 async def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(world: MortalWorld, scenario: Scenario) -> None:
     assert await world.sweep(scenario) > 3

@@ -11,6 +11,7 @@ from postroom.accounts.labels import describe_label, for_classifier, labels_of
 from postroom.actions.jobs import LABELS_SYNC
 from postroom.actions.snoozes import SnoozeState
 from postroom.actions.source import SourceWatch
+from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus as S
 from postroom.gmail.sim.faults import Fault
@@ -146,6 +147,8 @@ async def test_what_waits_for_mail_that_was_deleted_is_called_off(scene: Scene) 
     assert (await scene.action(queued)).status is S.COMPLETED, "it was done before the deletion was told"
     called_off = await scene.action(waits)
     assert (called_off.status, called_off.error) == (S.CANCELED, "The message was deleted from the mailbox.")
+    page = await scene.database.read(lambda tx: list_entries(tx, AuditFilter(subject_id=waits)))
+    assert [entry.actor for entry in page.entries if entry.action == "action.cancel"] == [SYSTEM]
     assert (await scene.snooze(action.id)).state is SnoozeState.CANCELED
     assert (await record_of(scene.queue, (await scene.snooze(action.id)).job_id)).state == "canceled"
     await scene.work()

@@ -21,7 +21,7 @@ from postroom.domain.clock import ManualClock
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.queue import JobState
 from postroom.settings import ArchiveSettings
-from tests.support.databases import SqliteFactory
+from tests.support.databases import SqliteFactory, on_sqlite
 from tests.support.outbox import FORWARD, REPLY, Outbox, outbox
 from tests.support.sim_mail import OWNER, letter
 
@@ -52,6 +52,7 @@ async def test_a_reply_stays_in_its_conversation(box: Outbox) -> None:
     assert threads[sending.sent_message_id or ""] == action.thread_id
 
 
+@on_sqlite
 async def test_a_forward_begins_a_conversation_and_carries_the_attachments(box: Outbox) -> None:
     raw = letter("Invoice", headers={"Message-ID": "<2@x>"}, attachment=("invoice.pdf", b"%PDF-1.7"))
     action_id = await box.forward(raw)
@@ -84,6 +85,7 @@ async def test_what_was_sent_is_irreversible_and_in_the_books(box: Outbox) -> No
 
 
 @pytest.mark.req("JB-7")
+@on_sqlite
 async def test_content_given_in_the_payload_is_what_is_sent(box: Outbox) -> None:
     action_id = await box.forward(
         to=["a@accounting.example"],
@@ -107,6 +109,7 @@ async def test_content_given_in_the_payload_is_what_is_sent(box: Outbox) -> None
     assert [each.content() for each in sent.attachments] == [b"given file"]
 
 
+@on_sqlite
 async def test_the_original_is_read_from_the_archive_where_the_mailbox_has_lost_it(box: Outbox, tmp_path: Path) -> None:
     raw = letter("Kept", headers={"Message-ID": "<k@x>"})
     message_id = await box.receive(raw)
@@ -121,6 +124,7 @@ async def test_the_original_is_read_from_the_archive_where_the_mailbox_has_lost_
     assert len(box.sent(action_id)) == 1
 
 
+@on_sqlite
 async def test_an_original_that_is_nowhere_ends_the_action(box: Outbox) -> None:
     action_id = await box.forward()
     box.sim.control.add_fault(Rule(method="messages.get", fault=Fault(kind="error", code=404, reason="notFound")))
@@ -185,6 +189,7 @@ async def test_who_could_not_be_answered_may_be_answered_by_the_next(box: Outbox
     assert len(box.sent(second)) == 1
 
 
+@on_sqlite
 async def test_mail_is_not_passed_on_in_a_circle(box: Outbox) -> None:
     to_oneself = await box.want(ActionType.FORWARD, {"to": [OWNER.upper()]}, await box.receive())
     ours = await box.forward(letter(headers={"X-Postroom-Action": "0"}))
@@ -195,6 +200,7 @@ async def test_mail_is_not_passed_on_in_a_circle(box: Outbox) -> None:
         assert "not forwarded" in (action.error or "")
 
 
+@on_sqlite
 @pytest.mark.parametrize("status", [ActionStatus.CANCELED, ActionStatus.FAILED, ActionStatus.QUEUED])
 async def test_an_action_that_was_taken_back_is_not_sent(box: Outbox, status: ActionStatus) -> None:
     action_id = await box.reply_to()
@@ -207,6 +213,7 @@ async def test_an_action_that_was_taken_back_is_not_sent(box: Outbox, status: Ac
 
 
 @pytest.mark.req("JB-7")
+@on_sqlite
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -227,6 +234,7 @@ async def test_a_payload_that_does_not_fit_is_refused(box: Outbox, wrong: dict[s
 
 
 @pytest.mark.req("JB-7")
+@on_sqlite
 async def test_an_action_whose_job_makes_no_sense_does_not_stay_under_way(box: Outbox) -> None:
     action_id = await box.reply_to(message_type="forward")
     await box.work(hours=1)
@@ -234,6 +242,7 @@ async def test_an_action_whose_job_makes_no_sense_does_not_stay_under_way(box: O
 
 
 @pytest.mark.req("JB-7")
+@on_sqlite
 async def test_a_job_of_another_account_leaves_the_action_alone(box: Outbox) -> None:
     action_id = await box.reply_to(account_id="0199a1c2-7e5b-7abc-8def-0123456789ab")
     await box.work(hours=1)

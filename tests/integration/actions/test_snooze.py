@@ -16,6 +16,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.gmail.sim.faults import Fault
 from postroom.queue import CancelOutcome
+from postroom.settings import GmailSettings
 from tests.support.action_scene import ME, Scene, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.jobs import record_of
@@ -253,3 +254,64 @@ async def test_a_message_follows_its_newest_snooze(scene: Scene) -> None:
     assert scene.labels(gmail_id) == {await label_id(scene)}, "not woken by the first"
     assert (await scene.undo(second)).status is S.COMPLETED
     assert scene.labels(gmail_id) == {"INBOX"}, "never left asleep without a wake-up"
+
+
+@pytest.mark.req("JB-13", "JB-15")
+@on_sqlite
+async def test_an_undo_that_fails_leaves_the_wake_up_standing(scene: Scene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    assert (await scene.undo(action.id)).status is S.FAILED
+    assert (await scene.snooze(action.id)).state is SnoozeState.WAITING
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(2 * 3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@pytest.mark.req("JB-13")
+@on_sqlite
+async def test_a_snooze_that_is_tried_again_does_not_wake_at_its_first_time(scene: Scene) -> None:
+    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(3_600)
+    await scene.retry(action.id)
+    await scene.work()
+    scene.clock.advance(3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == {await label_id(scene)}
+    scene.clock.advance(3_600)
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@pytest.mark.req("JB-13", "JB-15")
+@on_sqlite
+async def test_the_undo_of_a_snooze_whose_first_try_had_hidden_the_mail_brings_it_back(scene: Scene) -> None:
+    fault = scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
+    gmail_id, _ = await scene.message("INBOX")
+    action_id = await scene.want(gmail_id, "snooze", amount=9, units="days")
+    await scene.work_through(4)
+    assert (await scene.action(action_id)).status is S.FAILED
+    scene.sim.control.clear_faults(fault)
+    await scene.retry(action_id)
+    await scene.work()
+    assert (await scene.action(action_id)).status is S.COMPLETED
+    assert (await scene.undo(action_id)).status is S.COMPLETED
+    assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@pytest.mark.req("JB-13")
+@on_sqlite
+async def test_a_snooze_that_fails_brings_back_what_the_one_before_it_had_hidden(scene: Scene) -> None:
+    gmail_id, _ = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    scene.settings = GmailSettings(snooze_label="Asleep")
+    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    second = await scene.want(gmail_id, "snooze", amount=1, units="days")
+    await scene.work()
+    assert (await scene.action(second)).status is S.FAILED
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(86_400)
+    await scene.work()
+    assert "INBOX" in (scene.labels(gmail_id) or ())

@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 
 from postroom.accounts.history import LEASE, ReaderElsewhere, ReaderLost, claim_reader, move_cursor
+from postroom.actions import desk, store
+from postroom.actions.source import SourceWatch as ActionsWatch
+from postroom.app.jobs import CATALOGUE
 from postroom.archive.account_store import AccountStore
 from postroom.archive.model import IncomingMail, Relabelling, Stored
-from postroom.db import Database
+from postroom.audit import Actor
+from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
+from postroom.domain.actions import ActionStatus, parse_action
 from postroom.domain.clock import ManualClock
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired, Unavailable
 from postroom.gmail.resources import HistoryPage, HistoryRecord
 from postroom.gmail.sim.faults import Fault, Rule
+from postroom.queue import JobQueue
 from postroom.sync.bringing import Beat, Bringer, Brought
 from postroom.sync.deltas import Deltas
 from postroom.sync.state import bad_of, get_state
@@ -108,6 +114,23 @@ async def test_changes_reach_the_mail_that_was_taken_in_for_triage(scene: Follow
     rows = {row.external_event_id: row for row in await rows_of(scene.database, messages)}
     assert [rows[each].labels for each in ids] == [["STARRED", "Work"], ["INBOX"], ["TRASH"]]
     assert [rows[each].deleted_at_source for each in ids] == [None, scene.clock.now(), None]
+
+
+@pytest.mark.req("JB-18")
+async def test_what_waits_for_mail_that_was_deleted_is_called_off_by_a_sync_too(scene: Followed) -> None:
+    reader = await scene.claim()
+    gone = sorted(scene.archived())[1]
+    await make_message(scene.database, scene.clock, scene.account, gone, labels=["INBOX"])
+    queue = JobQueue(scene.database, CATALOGUE, scene.clock)
+
+    def want(tx: Tx) -> str:
+        return desk.want(tx, queue, desk.message_named(tx, gone), parse_action("archive"), Actor("cli", "owner"))
+
+    action_id = await scene.database.write(want)
+    await some_of_everything(scene)
+    await scene.deltas(reader, watch=ActionsWatch(queue)).read()
+    found = await scene.database.read(lambda tx: store.get(tx, action_id))
+    assert (found.status, found.error) == (ActionStatus.CANCELED, "The message was deleted from the mailbox.")
 
 
 @on_sqlite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.letters import Original, Refused, compose
+from postroom.actions.outbound.letters import Author, Original, Refused, compose
 from postroom.actions.outbound.payload import parse_request
 from postroom.domain.actions import ForwardParameters, ReplyParameters
 from postroom.mail.composing import OutgoingMail
@@ -89,11 +89,11 @@ def test_spam_is_not_answered() -> None:
     assert loop_guard.unanswerable(mail(), ("SPAM",), OWN) is not None
 
 
-def composed(kind: str, headers: str = "", **payload: object) -> OutgoingMail | Refused:
+def composed(kind: str, headers: str = "", *, is_attended: bool = False, **payload: object) -> OutgoingMail | Refused:
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": kind, **payload})
     parameters = ReplyParameters(body="Away.") if kind == "reply" else ForwardParameters(to=["b@books.example"])
     raw = f"From: ann@friends.example\nTo: me@example.org\nSubject: Hi\n{headers}\nHello\n".encode()
-    return compose(request, parameters, Original.of(raw), "me@example.org", OWN)
+    return compose(request, parameters, Original.of(raw), Author("me@example.org", OWN, is_attended=is_attended))
 
 
 def test_the_answer_goes_to_few() -> None:
@@ -117,8 +117,30 @@ def test_a_reply_without_anybody_to_answer_is_refused_with_the_reason() -> None:
     refused = composed("reply", "Reply-To: not an address\n")
     assert isinstance(refused, OutgoingMail)  # the sender's own address is the fallback
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": "reply"})
-    nobody = compose(request, ReplyParameters(body="x"), Original.of(b"Subject: x\n\nx\n"), "me@example.org", OWN)
-    assert nobody == Refused("to: nobody to send to; name at least one recipient")
+    for orphan in (b"Subject: x\n\nx\n", b"To: victim@x.example\nSubject: x\n\nx\n"):
+        nobody = compose(request, ReplyParameters(body="x"), Original.of(orphan), Author("me@example.org", OWN))
+        assert nobody == Refused("to: nobody to send to; name at least one recipient")
+
+
+def test_a_reply_to_that_names_the_owner_has_nobody_else_answered() -> None:
+    letter = composed("reply", "Reply-To: me@example.org\nTo: victim@x.example\n")
+    assert isinstance(letter, OutgoingMail)
+    assert [each.address for each in letter.to] == ["ann@friends.example"]
+
+
+@pytest.mark.parametrize("asked", ["eve@elsewhere.example", "eve@notfriends.example", "ann@friends.example.org"])
+def test_only_a_person_has_an_answer_go_to_another_domain_than_the_senders(asked: str) -> None:
+    refused = composed("reply", f"Reply-To: {asked}\n")
+    assert isinstance(refused, Refused)
+    assert asked in refused.reason
+    letter = composed("reply", f"Reply-To: {asked}\n", is_attended=True)
+    assert isinstance(letter, OutgoingMail)
+    assert [each.address for each in letter.to] == [asked]
+
+
+@pytest.mark.parametrize("asked", ["home@friends.example", "ann@mail.friends.example"])
+def test_an_answer_goes_where_the_sender_asks_within_his_domain(asked: str) -> None:
+    assert isinstance(composed("reply", f"Reply-To: {asked}\n"), OutgoingMail)
 
 
 def test_attachments_that_are_not_base64_are_refused() -> None:

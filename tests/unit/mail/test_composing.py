@@ -238,6 +238,16 @@ def test_a_signed_message_travels_whole_and_its_bytes_are_kept() -> None:
     assert "Subject: Contract" in parse_mail(sent).best_text
 
 
+def test_an_invitation_is_not_lost_on_the_way() -> None:
+    raw = (
+        b"From: Ana <ana@example.org>\r\nSubject: Lunch\r\nContent-Type: multipart/alternative; boundary=b\r\n\r\n"
+        b"--b\r\nContent-Type: text/plain\r\n\r\nAt noon?\r\n"
+        b"--b\r\nContent-Type: text/calendar; method=REQUEST\r\n\r\nBEGIN:VCALENDAR\r\n--b--\r\n"
+    )
+    sent = forward_of(parse_mail(raw), from_=ME, to=(ANA,), raw=raw).to_bytes()
+    assert raw.rstrip() in sent
+
+
 def test_an_ordinary_message_is_taken_apart_even_where_its_bytes_are_at_hand() -> None:
     raw = b"From: ana@example.org\nSubject: Lunch\n\nAt noon?\n"
     sent = parse_mail(forward_of(parse_mail(raw), from_=ME, to=(ANA,), raw=raw).to_bytes())

@@ -69,6 +69,7 @@ def _message(question: Question, state: str, components: list[Json]) -> Json:
         f"From: {inert(question.sender)}",
         f"Subject: {inert(question.subject)}",
         f"Would: {inert(deed(action))}",
+        *([f"The answer goes to: {inert(question.answers_go_to)}"] if question.answers_go_to else []),
         f"Wanted by: {inert(action.wanted_by)}",
         *(f"Because: {inert(reason)}" for reason in action.reasons[:_MOST_REASONS]),
         f"`postroom approvals show {action.id}`",

@@ -14,6 +14,7 @@ from postroom.actions import approvals, store
 from postroom.actions.approvals import Question
 from postroom.actions.discord import messages
 from postroom.actions.discord.client import DiscordChannel, MessageGone
+from postroom.actions.notices import NoticeState
 from postroom.db import Tx
 from postroom.db.tables.actions import approval_notices
 from postroom.domain import jobs
@@ -25,13 +26,12 @@ from postroom.queue.model import Json
 
 NOTIFY = JobType(jobs.APPROVAL_NOTIFY, KeyUse.REPEATABLE, RetryPolicy(max_attempts=8), timedelta(minutes=2))
 CHANNEL = "discord"
-_CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Notice:
     message_id: str | None
-    state: str
+    state: NoticeState
 
 
 class ApprovalNotifier:
@@ -47,12 +47,12 @@ class ApprovalNotifier:
             question, _ = await _situation(context)
         if question.is_open:
             return await _finish(context, question, "asked")
-        if notice is None or notice.state == _CLOSED:
+        if notice is None or notice.state == NoticeState.CLOSED:
             return {"outcome": "nothing to ask"}
         if notice.message_id is not None:
             async with context.step("close"):
                 await self._close(self._channel, notice.message_id, question)
-        return await _finish(context, question, _CLOSED)
+        return await _finish(context, question, NoticeState.CLOSED)
 
     async def _ask(self, context: JobContext, channel: DiscordChannel, question: Question) -> _Notice:
         """On record before and after; a message that was posted and not recorded has the same nonce, and works too."""
@@ -61,8 +61,8 @@ class ApprovalNotifier:
         async with context.step("ask") as step:
             message_id = await channel.post(messages.asking(question), messages.nonce_of(action_id))
             step.result = {"message_id": message_id}
-        await context.write(lambda tx: _note(tx, context, action_id, "sent", message_id))
-        return _Notice(message_id, "sent")
+        await context.write(lambda tx: _note(tx, context, action_id, NoticeState.SENT, message_id))
+        return _Notice(message_id, NoticeState.SENT)
 
     async def _close(self, channel: DiscordChannel, message_id: str, question: Question) -> None:
         try:
@@ -80,7 +80,7 @@ async def _situation(context: JobContext) -> tuple[Question, _Notice | None]:
         if question.action.account_id != payload.get("account_id"):
             raise BadInput("account_id", f"action {action_id} belongs to another account")
         row = tx.execute(select(approval_notices).where(approval_notices.c.action_id == action_id)).one_or_none()
-        return question, None if row is None else _Notice(row.external_message_id, row.state)
+        return question, None if row is None else _Notice(row.external_message_id, NoticeState(row.state))
 
     return await context.queue.database.read(read)
 
@@ -93,8 +93,8 @@ async def _finish(context: JobContext, question: Question, outcome: str) -> Json
         status = store.get(tx, action_id, lock=True).status
         if question.is_open and status is not ActionStatus.APPROVED_PENDING:
             raise Retryable("The question was answered just now.", retry_after=timedelta(0))
-        if outcome == _CLOSED:
-            _note(tx, context, action_id, _CLOSED)
+        if outcome == NoticeState.CLOSED:
+            _note(tx, context, action_id, NoticeState.CLOSED)
         return {"outcome": outcome}
 
     await context.complete(end)
@@ -103,11 +103,17 @@ async def _finish(context: JobContext, question: Question, outcome: str) -> Json
 
 def _begin(tx: Tx, context: JobContext, action_id: str) -> None:
     now = context.queue.clock.now()
-    row = {"action_id": action_id, "channel": CHANNEL, "state": "sending", "created_at": now, "updated_at": now}
+    row = {
+        "action_id": action_id,
+        "channel": CHANNEL,
+        "state": NoticeState.SENDING,
+        "created_at": now,
+        "updated_at": now,
+    }
     tx.insert_missing(approval_notices, row)
 
 
-def _note(tx: Tx, context: JobContext, action_id: str, state: str, message_id: str | None = None) -> None:
+def _note(tx: Tx, context: JobContext, action_id: str, state: NoticeState, message_id: str | None = None) -> None:
     values = {"state": state, "updated_at": context.queue.clock.now()}
     values |= {} if message_id is None else {"external_message_id": message_id}
     tx.execute(update(approval_notices).where(approval_notices.c.action_id == action_id).values(**values))

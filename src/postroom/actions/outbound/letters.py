@@ -33,38 +33,44 @@ class Original:
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """In whose name it is sent."""
+
+    address: str
+    own: Collection[str]
+    """The addresses of all mailboxes here, to none of which anything is sent."""
+    is_attended: bool = False
+    """A person wanted this very mail, or approved it: where it goes is that person's to judge."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """It is not sent, and never will be: the reason."""
 
     reason: str
 
 
-def compose(
-    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
-) -> OutgoingMail | Refused:
-    """`own` are the addresses of all mailboxes here, to none of which anything is sent."""
+def compose(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
     try:
         match request.message_type:
             case MessageType.REPLY:
-                return _reply(request, parameters, original, sender, own)
+                return _reply(request, parameters, original, author)
             case MessageType.FORWARD:
-                return _forward(request, parameters, original, sender, own)
+                return _forward(request, parameters, original, author)
             case _:
                 assert_never(request.message_type)
     except BadInput as error:
         return Refused(error.message)
 
 
-def _reply(
-    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
-) -> OutgoingMail | Refused:
+def _reply(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
     if not isinstance(parameters, ReplyParameters):
         raise Fatal("The action is no reply.")
-    if problem := loop_guard.unanswerable(original.mail, original.labels, own):
+    if problem := loop_guard.unanswerable(original.mail, original.labels, author.own):
         return Refused(f"not answered: {problem}")
     letter = reply_to(
         original.mail,
-        from_=Address(sender),
+        from_=Address(author.address),
         to=_addresses(request.to) or None,
         text=parameters.body if request.body_plain is None else request.body_plain,
         html=request.body_html,
@@ -73,14 +79,14 @@ def _reply(
         auto_submitted="auto-replied",
     )
     letter = _as_asked(letter, request)
-    if problem := loop_guard.misdirected_reply(letter, own):
+    if problem := loop_guard.misdirected_reply(letter, author.own):
         return Refused(f"not answered: {problem}")
+    if not author.is_attended and (problem := loop_guard.diverted_reply(original.mail, letter)):
+        return Refused(f"not answered: {problem}; approve it, or answer yourself")
     return letter
 
 
-def _forward(
-    request: Request, parameters: Parameters, original: Original, sender: str, own: Collection[str]
-) -> OutgoingMail | Refused:
+def _forward(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
     if not isinstance(parameters, ForwardParameters):
         raise Fatal("The action is no forward.")
     if len(original.raw) > LARGEST:
@@ -88,7 +94,7 @@ def _forward(
         return Refused(f"not forwarded: the message has {size:.0f} MB, and Gmail sends no more than 25")
     letter = forward_of(
         original.mail,
-        from_=Address(sender),
+        from_=Address(author.address),
         to=_addresses(request.to) or _addresses(parameters.to),
         text=(parameters.note or "") if request.body_plain is None else request.body_plain,
         html=request.body_html,
@@ -97,7 +103,7 @@ def _forward(
         raw=original.raw,
     )
     letter = replace(letter, subject=request.subject or letter.subject, cc=_addresses(request.cc))
-    if problem := loop_guard.looping_forward(original.mail, letter, own):
+    if problem := loop_guard.looping_forward(original.mail, letter, author.own):
         return Refused(f"not forwarded: {problem}")
     return letter
 

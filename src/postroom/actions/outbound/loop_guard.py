@@ -58,6 +58,17 @@ def misdirected_reply(letter: OutgoingMail, own: Collection[str]) -> str | None:
     return _to_nobody(addressed) or _to_oneself(addressed, own)
 
 
+def diverted_reply(original: ParsedMail, letter: OutgoingMail) -> str | None:
+    """Why a reply that nobody looks at must not go where the message asks for it: a sender's name is easily forged, and
+    `Reply-To` then carries the owner's words to the forger."""
+    homes = {_domain(each) for each in original.from_}
+    for address in (*letter.to, *letter.cc, *letter.bcc):
+        there = _domain(address)
+        if not any(there == home or _is_within(there, home) or _is_within(home, there) for home in homes):
+            return f"the answer would go to {address.address}, which is not of the sender's domain (Reply-To)"
+    return None
+
+
 def looping_forward(original: ParsedMail, letter: OutgoingMail, own: Collection[str]) -> str | None:
     """Why a message must not be passed on."""
     hops = len(original.headers.get_all("Received"))
@@ -70,6 +81,14 @@ def folded(address: str) -> str:
     """The mailbox behind an address: tags (`+shopping`) are left out, and what Gmail ignores."""
     local, at, domain = canonical_address(address, fold_gmail=True).rpartition("@")
     return f"{local.partition('+')[0] or local}{at}{domain}"
+
+
+def _domain(address: Address) -> str:
+    return address.canonical.rpartition("@")[2]
+
+
+def _is_within(domain: str, other: str) -> bool:
+    return domain.endswith(f".{other}")
 
 
 def _own_action(original: ParsedMail) -> str | None:

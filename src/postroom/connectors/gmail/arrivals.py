@@ -39,6 +39,8 @@ class Tally:
     parked: int = 0
     compared: int = 0
     """Known mail that had changed while nobody looked."""
+    gap: str | None = None
+    """The history id that Gmail has forgotten, where the gap is left for another pass to fill."""
     waiting: PostroomError | None = None
     """Why a message that still holds up the pass could not be read."""
 

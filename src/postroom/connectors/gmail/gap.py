@@ -71,6 +71,10 @@ class Gap:
     def is_open(self) -> bool:
         return self._state.target is not None
 
+    def look_again(self) -> None:
+        """Another process may have gone on with this mailbox since: what it wrote down counts."""
+        self._state = _read(self._path)
+
     def seen(self) -> None:
         """Everything up to now is in."""
         self._state.seen_at = self._clock.now().isoformat()

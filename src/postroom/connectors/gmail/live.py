@@ -50,12 +50,16 @@ class LivePass:
         self._clock = clock
         self._comparison = Comparison(switchboard, client, labels)
 
-    async def run(self) -> Tally:
-        """One look at the mailbox. Raises Retryable where it has to be repeated."""
+    async def run(self, *, fills_gap: bool = True) -> Tally:
+        """One look at the mailbox. Raises Retryable where it has to be repeated.
+
+        A pass that does not fill gaps says where one begins, and leaves the cursor there.
+        """
         claim = await self._switchboard.history_claim(self._instance)
+        self._gap.look_again()
         tally = Tally()
         try:
-            await self._from(claim, tally)
+            await self._from(claim, tally, fills_gap=fills_gap)
         except PostroomError:
             await self._let_go(claim)
             raise
@@ -64,7 +68,7 @@ class LivePass:
             raise tally.waiting
         return tally
 
-    async def _from(self, claim: HistoryClaim, tally: Tally) -> None:
+    async def _from(self, claim: HistoryClaim, tally: Tally, *, fills_gap: bool) -> None:
         if claim.history_id is None:
             # What was there before anybody looked is history, and history has a budget: backfill brings it.
             profile = await self._client.get_profile()
@@ -75,14 +79,21 @@ class LivePass:
             changes = await self._changes(claim, claim.history_id)
         except HistoryExpired:
             log.warning("history.expired", since=self._gap.last_seen)
-            reached = await self._gap.fill(claim, tally)
-            tally.compared = await self._comparison.run(self._clock.now(), lambda: self._renew(claim))
-            await self._commit(claim, reached)
+            if fills_gap:
+                await self._fill(claim, tally)
+            else:
+                tally.gap = claim.history_id
+                await self._let_go(claim)
             return
         await self._take(claim, changes, tally)
         if tally.waiting is None:
             await self._commit(claim, changes.history_id)
             await self._gap.go_on()
+
+    async def _fill(self, claim: HistoryClaim, tally: Tally) -> None:
+        reached = await self._gap.fill(claim, tally)
+        tally.compared = await self._comparison.run(self._clock.now(), lambda: self._renew(claim))
+        await self._commit(claim, reached)
 
     async def _changes(self, claim: HistoryClaim, since: str) -> Changes:
         changes = Changes()

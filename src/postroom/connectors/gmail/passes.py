@@ -99,11 +99,11 @@ class GmailPasses:
     async def beat(self) -> None:
         await self.pulse.beat()
 
-    async def live(self) -> Tally:
-        """What is new in the mailbox, once."""
+    async def live(self, *, fills_gap: bool = True) -> Tally:
+        """What is new in the mailbox, once. Without `fills_gap`, a gap is only found, and told in the tally."""
         async with self._one_live, _observed(PassName.LIVE):
             await self._ensure_guidance()
-            tally = await self._live.run()
+            tally = await self._live.run(fills_gap=fills_gap)
             self._add(tally)
             return tally
 

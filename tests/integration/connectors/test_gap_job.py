@@ -1,0 +1,91 @@
+"""A gap in Gmail's history is filled by a job of its own, and nothing that came meanwhile is missed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from postroom.accounts.history import cursor_of
+from postroom.accounts.jobs import job_of
+from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.app import App, open_app
+from postroom.app.jobs import BACKFILL, HISTORY_SYNC, gap_key
+from postroom.app.working import open_worker
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
+from postroom.gmail.grants import StaticGrant
+from postroom.gmail.sim.faults import Fault, Rule
+from postroom.gmail.sim.server import Sim, running_sim
+from postroom.settings import Settings
+from tests.support.action_scene import rows_of
+from tests.support.sim_mail import letter, mailbox
+
+pytestmark = pytest.mark.req("JB-18", "SY-13", "WB-6")
+
+
+class Place:
+    """An installation whose worker has looked at its mailbox once; backfills are switched off."""
+
+    def __init__(self, app: App, sim: Sim, account: Account) -> None:
+        self.app, self.sim, self.account = app, sim, account
+
+    async def look(self) -> None:
+        await self.app.queue.enqueue(job_of(HISTORY_SYNC.name, self.account))
+        async with open_worker(self.app, until_idle=True) as worker:
+            await worker.run()
+
+    async def cursor(self) -> str | None:
+        return await self.app.database.read(lambda tx: cursor_of(tx, self.account.id))
+
+    async def taken_in(self) -> list[str]:
+        return [row.external_event_id for row in await rows_of(self.app.database, messages)]
+
+    async def gap_jobs(self) -> list[tuple[str, str]]:
+        rows = await rows_of(self.app.database, jobs)
+        return [(row.type, row.state) for row in rows if row.idempotency_key == gap_key(self.account)]
+
+
+@pytest.fixture
+async def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    async def nothing(app: App) -> None:
+        """Only what the test asks for is done."""
+
+    monkeypatch.setattr(App, "declare_schedules", nothing)
+    home.mkdir(mode=0o700)
+    async with running_sim(mailbox(0)) as sim, open_app(Settings(home=home)) as app:
+        app.grants.save(StaticGrant(email=sim.email, api_base=sim.url, access_token=sim.token))
+        new = NewAccount(sim.email, sim.url)
+        account = await app.database.write(lambda tx: add_account(tx, new, app.clock.now()))
+        made = Place(app, sim, account)
+        await made.look()
+        yield made
+
+
+async def test_a_gap_is_filled_by_a_job_of_its_own(place: Place) -> None:
+    missed = [place.sim.control.deliver(letter(f"Missed {number}")) for number in range(3)]
+    place.sim.control.expire_history()
+    await place.look()
+    assert await place.gap_jobs() == [(BACKFILL.name, "completed")]
+    assert sorted(await place.taken_in()) == sorted(missed)
+    later = place.sim.control.deliver(letter("Later"))
+    await place.look()
+    assert sorted(await place.taken_in()) == sorted([*missed, later]), "the history is followed from there on"
+
+
+async def test_the_cursor_stays_before_the_gap_until_it_is_filled(place: Place) -> None:
+    before = await place.cursor()
+    missed = place.sim.control.deliver(letter("Missed"))
+    place.sim.control.expire_history()
+    fault = place.sim.control.add_fault(Rule(method="messages.list", fault=Fault(kind="error", code=503)))
+    await place.look()
+    assert await place.gap_jobs() == [(BACKFILL.name, "queued")]
+    await place.look()
+    assert (await place.cursor(), await place.taken_in()) == (before, [])
+    place.sim.control.clear_faults(fault)
+    rows = await rows_of(place.app.database, jobs)
+    [waiting] = [row.id for row in rows if row.idempotency_key == gap_key(place.account)]
+    await place.app.queue.cancel(waiting)  # by hand, say: the next look asks for it again
+    await place.look()
+    assert await place.taken_in() == [missed]
