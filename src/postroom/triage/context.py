@@ -13,7 +13,7 @@ from postroom.db import Tx
 from postroom.db.tables.mail import contacts, messages
 from postroom.mail.addresses import canonical_address
 from postroom.triage.guidance import Guidance, guidance_for
-from postroom.triage.offers import Offer, bounded
+from postroom.triage.offers import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, Offer, bounded
 from postroom.triage.prompt import Briefing, EarlierMail
 from postroom.triage.records import Message
 
@@ -35,9 +35,9 @@ def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
         kept_back=_kept_back(known),
         thread=_thread(tx, message, thread_messages),
         offer=Offer(
-            labels=bounded([label.name for label in usable]),
+            labels=bounded([label.name for label in usable], MOST_LABEL_CHOICES_BYTES),
             on_message=_on_message(message, known),
-            forward_to=bounded(named_addresses(tx, told)),
+            forward_to=bounded(named_addresses(tx, told), MOST_ADDRESS_BYTES),
         ),
     )
 
