@@ -141,7 +141,10 @@ def _bytes(text: str) -> int:
 
 def _tool_bytes(question: Question) -> int:
     tools = [
-        {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}}
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
         for tool in question.tools
     ]
     return _bytes(json.dumps(tools, ensure_ascii=False))
