@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import click
 import typer
 
+from postroom import settings
 from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
@@ -21,11 +22,13 @@ from postroom.cli.rule_options import RuleOptions, takes_rule_options
 from postroom.cli.session import with_app
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
+from postroom.triage.decision import Source
 from postroom.triage.rules import store
 from postroom.triage.rules.files import Document, FileFormat, as_written, parse_text, read_file, written, written_rule
 from postroom.triage.rules.model import RuleDraft, ScopeKind, parse_draft, parse_name
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.wishes import described
+from postroom.triage.safety import reasons_for
 
 app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
 
@@ -90,6 +93,7 @@ def add(
     if dry_run:
         console.print(written_rule(draft), markup=False, end="", soft_wrap=True)
     console.print(f"{'Would add' if dry_run else 'Added'} {draft.name}.", markup=False)
+    _print_what_waits(draft)
 
 
 @app.command()
@@ -123,6 +127,7 @@ def edit(
 
     after = change(put, dry_run=dry_run)
     _print_rule(after)
+    _print_what_waits(draft)
     if dry_run:
         console.print("Nothing was changed (--dry-run).")
 
@@ -265,6 +270,14 @@ def _short(value: Any) -> str:
             return " | ".join(map(_short, value))
         case _:
             return str(value)
+
+
+def _print_what_waits(draft: RuleDraft) -> None:
+    """What the rule will not do at once, which is better known now than when mail lies there."""
+    safety = settings.load().safety
+    for wanted in draft.actions:
+        if why := reasons_for(wanted, Source.RULE, 1.0, safety, unattended=draft.unattended):
+            console.print(f"{wanted.type} will wait for your approval each time: {', '.join(why)}.", markup=False)
 
 
 def _state(rule: StoredRule) -> str:

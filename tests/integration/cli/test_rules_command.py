@@ -262,6 +262,13 @@ def test_a_rehearsal_changes_nothing_and_refuses_what_would_be_refused(home: Pat
     assert (rules("directions", "list", "--json").json, len(rules("list", "--json").json)) == ([], 1)
 
 
+@pytest.mark.req("JB-11")
+def test_who_adds_a_dangerous_rule_is_told_that_it_waits(home: Path) -> None:
+    bin_it = ("--from", "ann@example.org", "--do", "trash")
+    assert "trash will wait for your approval each time: trash is a dangerous action." in ok("add", "A", *bin_it)
+    assert "wait" not in ok("add", "B", *bin_it, "--unattended") + ok("edit", "A", "--do", "star")
+
+
 def test_guidance_without_room_is_told_of(home: Path) -> None:
     for number in range(3):
         ok("guidance", "add", f"Long {number}", "x" * 1_500)

@@ -67,7 +67,11 @@ def address(data: object, where: str) -> str:
     given = text(data, where)
     found = parse_addresses(given)
     if len(found) != 1 or not all(found[0].address.rpartition("@")) or "*" in found[0].domain or "*@" in given:
-        hint = "; for a whole domain use `sender_domain`" if "@" not in given or given.startswith(("@", "*@")) else ""
+        hint = (
+            "; for a whole domain use `sender_domain` (--domain)"
+            if "@" not in given or given.startswith(("@", "*@"))
+            else ""
+        )
         raise BadInput(where, f"{given[:100]!r} is not one mail address{hint}")
     return found[0].canonical
 

@@ -28,7 +28,7 @@ OF_ANN = {"sender": "ann@example.org"}
         ({"subject_regex": "(?=lookahead)"}, "subject_regex", "RE2"),
         ({"sneder": "ann@example.org"}, "sneder", "is no condition; there are all, any, not, sender"),
         ({"sender": ["ann@example.org", "ann"]}, "sender[1]", "is not one mail address"),
-        ({"sender": "*@example.org"}, "sender", "for a whole domain use `sender_domain`"),
+        ({"sender": "*@example.org"}, "sender", "for a whole domain use `sender_domain` (--domain)"),
         ({"recipient": "ann@*.example.org"}, "recipient", "is not one mail address"),
         ({"sender": "ann@example.org, bob@example.org"}, "sender", "is not one mail address"),
         ({"sender_domain": "*.example.org"}, "sender_domain", "subdomains: true"),
