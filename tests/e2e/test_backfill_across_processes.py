@@ -205,7 +205,7 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
         await place.model.control("faults", kind="slow", seconds=0.05)
         await place.open(CONNECTOR_BACKFILL_PROGRESS_INTERVAL="6")
         connector, switchboard = place.connector, place.switchboard
-        story = await begin(place, cap_cents=95)
+        story = await begin(place, cap_cents=40)
         async with story.watched():
             await connector.start()
             await story.reaches(dice.randrange(6, 18))

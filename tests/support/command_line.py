@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from postroom.cli.main import run
+from postroom.cli.output import console
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ def in_this_process(*arguments: str) -> Done:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["postroom", *arguments])
         patch.setenv("COLUMNS", "200")
+        patch.setattr(console, "width", 200)  # it was made when it was imported, by a runner with a width of its own
         try:
             run()
         except SystemExit as ended:

@@ -1,24 +1,36 @@
-"""`postroom rules import` and `export`: rules as a file under version control."""
+"""`postroom rules import` and `export`: rules, and what the model is told, as a file under version control."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
+from postroom.cli.changing import change
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
-from postroom.cli.session import me, with_app
+from postroom.cli.session import with_app
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
+from postroom.triage.guidance_files import (
+    DirectionDraft,
+    GuidanceDraft,
+    Tally,
+    make_directions_equal,
+    make_guidance_equal,
+)
+from postroom.triage.guidance_store import list_directions, list_model_rules
 from postroom.triage.rules import difference as differing
 from postroom.triage.rules import store
-from postroom.triage.rules.difference import Difference
-from postroom.triage.rules.files import FileFormat, format_of, read_file, written
-from postroom.triage.rules.model import RuleDraft, ScopeKind
+from postroom.triage.rules.difference import Change, Difference
+from postroom.triage.rules.files import Document, FileFormat, format_of, read_document, written
+from postroom.triage.rules.model import Scope
 
 
 def import_(
@@ -26,20 +38,41 @@ def import_(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Make the rules equal a file: adds, changes and removes what it takes, all at once or nothing."""
-    drafts = read_file(file)
+    """Make rules, directions and guidance equal a file: adds, changes and removes what it takes, all or nothing.
 
-    async def run(app: App) -> Difference:
-        if dry_run:
-            return await app.database.read(lambda tx: differing.compare(tx, drafts))
-        who = Actor.of(me())
-        return await app.database.write(lambda tx: differing.make_equal(tx, drafts, who, app.clock.now()))
-
-    found = with_app(run)
+    What the file does not speak of at all stays as it is.
+    """
+    document = read_document(file)
+    found = change(lambda tx, who, now: _made_equal(tx, document, who, now), dry_run=dry_run)
     if json:
-        print_json({"dry_run": dry_run, **_as_json(found)})
+        print_json({"dry_run": dry_run, **{name: asdict(part) for name, part in found.items()}})
         return
     _print(found, dry_run=dry_run)
+
+
+def _made_equal(tx: Tx, document: Document, who: Actor, now: datetime) -> dict[str, Tally]:
+    found: dict[str, Tally] = {}
+    if document.directions is not None:
+        found["directions"] = make_directions_equal(tx, document.directions, who, now)
+    if document.rules is not None:
+        found["rules"] = _tally(differing.make_equal(tx, document.rules, who, now))
+    if document.guidance is not None:
+        found["guidance"] = make_guidance_equal(tx, document.guidance, who, now)
+    return found
+
+
+def _tally(found: Difference) -> Tally:
+    return Tally(
+        tuple(draft.name for draft in found.added),
+        tuple(map(_described, found.changed)),
+        tuple(rule.name for rule in found.removed),
+        found.unchanged,
+    )
+
+
+def _described(change: Change) -> str:
+    was = f" (was off: {change.before.disabled_reason})" if change.before.disabled_reason else ""
+    return f"{change.after.name}: {', '.join(change.fields)}{was}"
 
 
 def export(
@@ -47,34 +80,47 @@ def export(
     format: Annotated[FileFormat | None, typer.Option("--format", help="TOML unless the file's name says so.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
-    """Write all rules to a file that `postroom rules import` reads."""
+    """Write all rules, directions and guidance to a file that `postroom rules import` reads."""
     wanted = format or (format_of(file) if file is not None else FileFormat.TOML)
 
-    async def run(app: App) -> tuple[list[RuleDraft], list[str]]:
+    async def run(app: App) -> tuple[Document, list[str]]:
         return await app.database.read(_exported)
 
-    drafts, unreadable = with_app(run)
-    text = written(drafts, wanted)
+    document, unreadable = with_app(run)
+    text = written(document, wanted)
     if file is None:
         typer.echo(text, nl=False)
     else:
         _write(file, text, force=force)
-        console.print(f"Wrote {len(drafts):,} rules to {file}.", markup=False)
+        console.print(f"Wrote {_counted(document)} to {file}.", markup=False)
     for name in unreadable:
         errors.print(f"left out, because it cannot be read: {name}", markup=False)
 
 
-def _exported(tx: Tx) -> tuple[list[RuleDraft], list[str]]:
+def _counted(document: Document) -> str:
+    parts = {"rules": document.rules, "directions": document.directions, "guidance": document.guidance}
+    return ", ".join(f"{len(part or ()):,} {name}" for name, part in parts.items())
+
+
+def _exported(tx: Tx) -> tuple[Document, list[str]]:
+    """Accounts by their addresses, which another installation knows as well; and the names of what cannot be read."""
     addresses = {account.id: account.email for account in list_accounts(tx, with_removed=True)}
-    drafts, unreadable = [], []
-    for rule in store.list_rules(tx):
-        if rule.draft is None:
-            unreadable.append(rule.name)
-        elif rule.scope.kind is ScopeKind.ACCOUNT:
-            drafts.append(rule.draft.with_scope(addresses.get(rule.scope.ref, rule.scope.ref)))
-        else:
-            drafts.append(rule.draft)
-    return drafts, unreadable
+    stored = store.list_rules(tx)
+    drafts = [rule.draft for rule in stored if rule.draft is not None]
+    document = Document(
+        rules=[draft.with_scope(addresses.get(draft.scope.ref, draft.scope.ref)) for draft in drafts],
+        directions=[DirectionDraft(each.text, each.enabled) for each in list_directions(tx)],
+        guidance=[
+            GuidanceDraft(
+                each.name,
+                each.text,
+                Scope(each.scope.kind, addresses.get(each.scope.ref, each.scope.ref)),
+                each.enabled,
+            )
+            for each in list_model_rules(tx)
+        ],
+    )
+    return document, [rule.name for rule in stored if rule.draft is None]
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
@@ -87,28 +133,18 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         raise BadInput("file", f"{file} cannot be written: {error.strerror}") from None
 
 
-def _as_json(found: Difference) -> dict[str, Any]:
-    return {
-        "added": [draft.name for draft in found.added],
-        "changed": [{"name": change.after.name, "fields": change.fields} for change in found.changed],
-        "removed": [rule.name for rule in found.removed],
-        "unchanged": found.unchanged,
-    }
+def _print(found: Mapping[str, Tally], *, dry_run: bool) -> None:
+    for name, part in found.items():
+        for mark, lines in (("+", part.added), ("~", part.changed), ("-", part.removed)):
+            for line in lines:
+                console.print(f"{mark} {line}", markup=False, soft_wrap=True)
+        console.print(f"{name}: {_summary(part, dry_run=dry_run)}", markup=False)
 
 
-def _print(found: Difference, *, dry_run: bool) -> None:
-    for draft in found.added:
-        console.print(f"+ {draft.name}", markup=False)
-    for change in found.changed:
-        was = f" (was off: {change.before.disabled_reason})" if change.before.disabled_reason else ""
-        console.print(f"~ {change.after.name}: {', '.join(change.fields)}{was}", markup=False)
-    for rule in found.removed:
-        console.print(f"- {rule.name}", markup=False)
-    if found.is_empty:
-        console.print(f"All {found.unchanged:,} rules are as in the file.")
-        return
-    verb = "Would add" if dry_run else "Added"
-    console.print(
-        f"{verb} {len(found.added):,}, {'change' if dry_run else 'changed'} {len(found.changed):,}, "
-        f"{'remove' if dry_run else 'removed'} {len(found.removed):,}; {found.unchanged:,} stay as they are."
-    )
+def _summary(part: Tally, *, dry_run: bool) -> str:
+    if part.is_empty:
+        return f"all {part.unchanged:,} are as in the file."
+    verbs = ("would add", "change", "remove") if dry_run else ("added", "changed", "removed")
+    counts = (len(part.added), len(part.changed), len(part.removed))
+    done = ", ".join(f"{verb} {count:,}" for verb, count in zip(verbs, counts, strict=True))
+    return f"{done}; {part.unchanged:,} stay as they are."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +11,9 @@ import typer
 from postroom.accounts.store import get_account, list_accounts
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.output import JsonOption, console, print_json, print_table
-from postroom.cli.session import me, with_app
+from postroom.cli.changing import change
+from postroom.cli.output import DryRunOption, JsonOption, console, print_json, print_table
+from postroom.cli.session import with_app
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage import guidance_store as store
@@ -42,38 +44,49 @@ def list_directions(json: JsonOption = False) -> None:
 
 
 @directions.command("add")
-def add_direction(text: Annotated[str, typer.Argument(help="What the model should heed.")]) -> None:
+def add_direction(
+    text: Annotated[str, typer.Argument(help="What the model should heed.")], dry_run: DryRunOption = False
+) -> None:
     """Add a direction at the end."""
-    _write(lambda tx, who, now: store.add_direction(tx, text, who, now))
-    console.print("Added.")
+    added = change(lambda tx, who, now: store.add_direction(tx, text, who, now), dry_run=dry_run)
+    _say("Would add" if dry_run else "Added", added.text)
 
 
 @directions.command("edit")
-def edit_direction(number: NumberArgument, text: Annotated[str, typer.Argument(help="What it says now.")]) -> None:
+def edit_direction(
+    number: NumberArgument,
+    text: Annotated[str, typer.Argument(help="What it says now.")],
+    dry_run: DryRunOption = False,
+) -> None:
     """Put another text in a direction's place."""
-    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, text=text))
-    console.print("Changed.")
+    before = _change_direction(number, {"text": text}, dry_run=dry_run)
+    _say("Would take the place of" if dry_run else "Took the place of", before.text)
 
 
 @directions.command("remove")
-def remove_direction(number: NumberArgument) -> None:
+def remove_direction(number: NumberArgument, dry_run: DryRunOption = False) -> None:
     """Remove a direction. The numbers of those after it change."""
-    _write(lambda tx, who, now: store.remove_direction(tx, store.get_direction(tx, number), who, now))
-    console.print("Removed.")
+
+    def remove(tx: Tx, who: Actor, now: datetime) -> store.Direction:
+        found = store.get_direction(tx, number)
+        store.remove_direction(tx, found, who, now)
+        return found
+
+    _say("Would remove" if dry_run else "Removed", change(remove, dry_run=dry_run).text)
 
 
 @directions.command("enable")
-def enable_direction(number: NumberArgument) -> None:
+def enable_direction(number: NumberArgument, dry_run: DryRunOption = False) -> None:
     """Switch a direction on."""
-    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, enabled=True))
-    console.print("It is on.")
+    before = _change_direction(number, {"enabled": True}, dry_run=dry_run)
+    _say("Would be on" if dry_run else "It is on", before.text)
 
 
 @directions.command("disable")
-def disable_direction(number: NumberArgument) -> None:
+def disable_direction(number: NumberArgument, dry_run: DryRunOption = False) -> None:
     """Switch a direction off, and keep it."""
-    _write(lambda tx, who, now: store.change_direction(tx, store.get_direction(tx, number), who, now, enabled=False))
-    console.print("It is off.")
+    before = _change_direction(number, {"enabled": False}, dry_run=dry_run)
+    _say("Would be off" if dry_run else "It is off", before.text)
 
 
 @guidance.command("list")
@@ -96,11 +109,12 @@ def add_guidance(
     name: Annotated[str, typer.Argument(help="What to call it.")],
     text: Annotated[str, typer.Argument(help="What the model should heed.")],
     scope: ScopeOption = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Add guidance for mail of a scope."""
     wanted = parse_scope(scope, "--scope") if scope is not None else Scope()
-    _write(lambda tx, who, now: store.add_model_rule(tx, name, wanted, text, who, now))
-    console.print(f"Added {name}.", markup=False)
+    change(lambda tx, who, now: store.add_model_rule(tx, name, wanted, text, who, now), dry_run=dry_run)
+    _say("Would add" if dry_run else "Added", name)
 
 
 @guidance.command("edit")
@@ -109,35 +123,41 @@ def edit_guidance(
     text: Annotated[str | None, typer.Option("--text", help="What it says now.")] = None,
     rename: Annotated[str | None, typer.Option("--name", help="Give it another name.")] = None,
     scope: ScopeOption = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Change the text, the name or the scope."""
     given = {"text": text, "name": rename, "scope": None if scope is None else parse_scope(scope, "--scope")}
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
         raise BadInput("guidance", "give --text, --name or --scope")
-    _change(name, changes)
-    console.print("Changed.")
+    after = _change_guidance(name, changes, dry_run=dry_run)
+    _say("Would be changed" if dry_run else "Changed", after.name)
 
 
 @guidance.command("remove")
-def remove_guidance(name: NameArgument) -> None:
+def remove_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
     """Remove guidance."""
-    _write(lambda tx, who, now: store.remove_model_rule(tx, store.get_model_rule(tx, name), who, now))
-    console.print(f"Removed {name}.", markup=False)
+
+    def remove(tx: Tx, who: Actor, now: datetime) -> store.StoredModelRule:
+        found = store.get_model_rule(tx, name)
+        store.remove_model_rule(tx, found, who, now)
+        return found
+
+    _say("Would remove" if dry_run else "Removed", change(remove, dry_run=dry_run).name)
 
 
 @guidance.command("enable")
-def enable_guidance(name: NameArgument) -> None:
+def enable_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
     """Switch guidance on."""
-    _change(name, {"enabled": True})
-    console.print("It is on.")
+    after = _change_guidance(name, {"enabled": True}, dry_run=dry_run)
+    _say("Would be on" if dry_run else "It is on", after.name)
 
 
 @guidance.command("disable")
-def disable_guidance(name: NameArgument) -> None:
+def disable_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
     """Switch guidance off, and keep it."""
-    _change(name, {"enabled": False})
-    console.print("It is off.")
+    after = _change_guidance(name, {"enabled": False}, dry_run=dry_run)
+    _say("Would be off" if dry_run else "It is off", after.name)
 
 
 @guidance.command("for")
@@ -159,14 +179,34 @@ def guidance_for_sender(
         console.print(f"- {text}", markup=False)
     for rule in found.rules:
         console.print(f"- {rule.text} ({rule.name})", markup=False)
-    for name in found.left_out:
-        console.print(f"There is no room for {name}.", markup=False)
+    if found.left_out:
+        left_out = ", ".join(found.left_out)
+        told = f"The model is NOT told, because there is no room for more: {left_out}. Shorten or disable some."
+        console.print(told, markup=False, soft_wrap=True)
     if not (found.directions or found.rules):
         console.print("Nothing.")
 
 
-def _change(name: str, changes: dict[str, Any]) -> None:
-    _write(lambda tx, who, now: store.change_model_rule(tx, store.get_model_rule(tx, name), changes, who, now))
+def _say(what: str, of: str) -> None:
+    console.print(f"{what}: {of}", markup=False, soft_wrap=True)
+
+
+def _change_direction(number: int, changes: dict[str, Any], *, dry_run: bool) -> store.Direction:
+    """What it was before."""
+
+    def put(tx: Tx, who: Actor, now: datetime) -> store.Direction:
+        before = store.get_direction(tx, number)
+        store.change_direction(tx, before, changes, who, now)
+        return before
+
+    return change(put, dry_run=dry_run)
+
+
+def _change_guidance(name: str, changes: dict[str, Any], *, dry_run: bool) -> store.StoredModelRule:
+    def put(tx: Tx, who: Actor, now: datetime) -> store.StoredModelRule:
+        return store.change_model_rule(tx, store.get_model_rule(tx, name), changes, who, now)
+
+    return change(put, dry_run=dry_run)
 
 
 def _read(read: Callable[[Tx], Any]) -> Any:
@@ -174,13 +214,6 @@ def _read(read: Callable[[Tx], Any]) -> Any:
         return await app.database.read(read)
 
     return with_app(run)
-
-
-def _write(change: Callable[..., Any]) -> None:
-    async def run(app: App) -> None:
-        await app.database.write(lambda tx: change(tx, Actor.of(me()), app.clock.now()))
-
-    with_app(run)
 
 
 def _addresses(tx: Tx) -> dict[str, str]:

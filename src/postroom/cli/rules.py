@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 import typer
 
+from postroom import settings
 from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli import rule_files, rule_guidance, rule_trying
+from postroom.cli.changing import change
 from postroom.cli.output import DryRunOption, JsonOption, console, print_json, print_table
 from postroom.cli.rule_options import RuleOptions, takes_rule_options
-from postroom.cli.session import me, with_app
+from postroom.cli.session import with_app
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
+from postroom.triage.decision import Source
 from postroom.triage.rules import store
-from postroom.triage.rules.files import FileFormat, as_written, parse_text, read_file, written
+from postroom.triage.rules.files import Document, FileFormat, as_written, parse_text, read_file, written, written_rule
 from postroom.triage.rules.model import RuleDraft, ScopeKind, parse_draft, parse_name
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.wishes import described
+from postroom.triage.safety import reasons_for
 
 app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
 
@@ -84,16 +89,11 @@ def add(
     if disabled:
         draft = replace(draft, enabled=False)
 
-    async def run(app: App) -> None:
-        if dry_run:
-            await app.database.read(lambda tx: store.resolved_scope(tx, draft))
-        else:
-            await app.database.write(lambda tx: store.add_rule(tx, draft, Actor.of(me()), app.clock.now()))
-
-    with_app(run)
+    change(lambda tx, who, now: store.add_rule(tx, draft, who, now), dry_run=dry_run)
     if dry_run:
-        console.print(written([draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="")
+        console.print(written_rule(draft), markup=False, end="", soft_wrap=True)
     console.print(f"{'Would add' if dry_run else 'Added'} {draft.name}.", markup=False)
+    _print_what_waits(draft)
 
 
 @app.command()
@@ -120,22 +120,16 @@ def edit(
         console.print("Nothing was changed.")
         return
 
-    async def write(app: App) -> StoredRule:
-        def change(tx: Tx) -> StoredRule:
-            current = store.get_rule(tx, before.id)
-            return store.edit_rule(tx, replace(current, stamp=before.stamp), draft, who, app.clock.now())
+    def put(tx: Tx, who: Actor, now: datetime) -> StoredRule:
+        current = store.get_rule(tx, before.id)
+        changed = store.edit_rule(tx, replace(current, stamp=before.stamp), draft, who, now)
+        return _with_address(changed, _addresses(tx))
 
-        who = Actor.of(me())
-        if dry_run:
-            return before
-        return _with_address(await app.database.write(change), await app.database.read(_addresses))
-
-    after = with_app(write)
-    if dry_run:
-        console.print(written([draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="")
-        console.print("Nothing was changed (--dry-run).")
-        return
+    after = change(put, dry_run=dry_run)
     _print_rule(after)
+    _print_what_waits(draft)
+    if dry_run:
+        console.print("Nothing was changed (--dry-run).")
 
 
 @app.command()
@@ -201,17 +195,13 @@ def as_json(rule: StoredRule) -> dict[str, Any]:
     }
 
 
-def _change(name: str, change: Callable[..., Any], *, dry_run: bool) -> StoredRule:
-    async def run(app: App) -> StoredRule:
-        def transaction(tx: Tx) -> StoredRule:
-            rule = store.get_rule(tx, name)
-            if not dry_run:
-                change(tx, rule, Actor.of(me()), app.clock.now())
-            return rule
+def _change(name: str, action: Callable[..., Any], *, dry_run: bool) -> StoredRule:
+    def transaction(tx: Tx, who: Actor, now: datetime) -> StoredRule:
+        rule = store.get_rule(tx, name)
+        action(tx, rule, who, now)
+        return rule
 
-        return await (app.database.read if dry_run else app.database.write)(transaction)
-
-    return with_app(run)
+    return change(transaction, dry_run=dry_run)
 
 
 def _edited(before: StoredRule, rename: str | None, file: Path | None, options: RuleOptions) -> RuleDraft | None:
@@ -229,13 +219,13 @@ def _edited(before: StoredRule, rename: str | None, file: Path | None, options: 
 
 def _by_hand(draft: RuleDraft) -> RuleDraft | None:
     """In the person's editor; None if it was left as it was."""
-    text = click.edit(written([draft], FileFormat.TOML), extension=".toml")
+    text = click.edit(written(Document(rules=[draft]), FileFormat.TOML), extension=".toml")
     if text is None:
         return None
-    drafts = parse_text(text, FileFormat.TOML)
-    if len(drafts) != 1:
-        raise BadInput("rule", "is one rule; use `postroom rules import` for several")
-    return drafts[0]
+    document = parse_text(text, FileFormat.TOML)
+    if document.directions is not None or document.guidance is not None or len(document.rules or ()) != 1:
+        raise BadInput("rule", "is one rule; use `postroom rules import` for more")
+    return (document.rules or ())[0]
 
 
 def _readable(tx: Tx) -> list[StoredRule]:
@@ -282,6 +272,14 @@ def _short(value: Any) -> str:
             return str(value)
 
 
+def _print_what_waits(draft: RuleDraft) -> None:
+    """What the rule will not do at once, which is better known now than when mail lies there."""
+    safety = settings.load().safety
+    for wanted in draft.actions:
+        if why := reasons_for(wanted, Source.RULE, 1.0, safety, unattended=draft.unattended):
+            console.print(f"{wanted.type} will wait for your approval each time: {', '.join(why)}.", markup=False)
+
+
 def _state(rule: StoredRule) -> str:
     if rule.problem is not None:
         return "broken"
@@ -292,7 +290,7 @@ def _print_rule(rule: StoredRule) -> None:
     if rule.draft is None:
         console.print(f"{rule.name} cannot be used. {rule.problem}", markup=False, soft_wrap=True)
         return
-    console.print(written([rule.draft], FileFormat.TOML).partition("\n\n")[2], markup=False, end="", soft_wrap=True)
+    console.print(written_rule(rule.draft), markup=False, end="", soft_wrap=True)
     if rule.disabled_reason:
         console.print(
             f"It is off: {rule.disabled_reason}. `postroom rules enable` switches it on.", markup=False, soft_wrap=True

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens
 
-MOST_INSTRUCTION_BYTES = 6_000
+MOST_INSTRUCTION_BYTES = 3_000
 """Instructions, the question asked again, and what a provider adds of its own."""
-MOST_TOOL_BYTES = 10_000
+MOST_TOOL_BYTES = 9_000
 """The tools by which the model answers, with the labels and addresses it may choose from."""
-MOST_GUIDANCE_BYTES = 8_000
+MOST_GUIDANCE_BYTES = 4_000
 """Directions and rules in the owner's words."""
-MOST_LABEL_BYTES = 2_000
+MOST_LABEL_BYTES = 1_500
 """What the owner says about labels."""
-MOST_THREAD_BYTES = 6_000
+MOST_THREAD_BYTES = 4_000
 """Earlier messages of the conversation."""
-MOST_HEADER_BYTES = 4_000
+MOST_HEADER_BYTES = 3_000
 """Sender, recipients, subject and the names of attachments, as they stand in a prompt."""
 MOST_TEXT_BYTES = 16_000
 """The text of the mail, as it stands in a prompt."""
@@ -34,14 +34,13 @@ MOST_BYTES_BESIDE_TEXT = (
     + MOST_THREAD_BYTES
     + MOST_HEADER_BYTES
 )
-MOST_CALLS = 2
-"""An answer that cannot be used is asked for once more."""
+_ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\x7f\x85\u2028\u2029"}
+"""JSON itself lets these stand as they are; the last three are line breaks too."""
 
 
 def as_data(value: object) -> str:
     """JSON in which no mail can end its own fence: neither a line break nor a pointed bracket stands for itself."""
-    encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED)
 
 
 def cut(text: str, most_bytes: int) -> str:
@@ -66,11 +65,7 @@ class Meter:
     max_output_tokens: int
 
     def most(self, text: str) -> Micros | None:
-        """For all calls that one message may take."""
-        one = self.most_of_a_call(text)
-        return None if one is None else Micros(MOST_CALLS * one)
-
-    def most_of_a_call(self, text: str) -> Micros | None:
+        """For one call about mail with this text."""
         if self.tariff is None:
             return None
         return self.tariff.cost(Tokens(most_input_tokens(text), self.max_output_tokens))

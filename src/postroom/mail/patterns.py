@@ -40,22 +40,38 @@ class Pattern:
 class PatternSet:
     """Many patterns, looked for in one pass over a text; says which of them are there."""
 
-    __slots__ = ("_patterns", "_set")
+    __slots__ = ("_patterns", "_sets")
 
     def __init__(self, patterns: Sequence[str], place: str, *, are_literal: bool = False) -> None:
         """Either patterns in any case, or literal texts, for texts that were folded as they were."""
         written = [re2.escape(pattern) if are_literal else pattern for pattern in patterns]
         self._patterns = [Pattern(_compiled(each, place, case_sensitive=are_literal)) for each in written]
-        self._set = re2.Set.SearchSet(_options(case_sensitive=are_literal, most_memory=_MOST_MEMORY_OF_A_SET))
-        for each in ["", *written]:  # the first is found in every text: an answer without it is none
-            self._set.Add(each.encode("utf-8", "replace"))
-        self._set.Compile()
+        self._sets = _sets(written, 0, case_sensitive=are_literal)
 
     def found_in(self, text: bytes) -> list[int]:
-        found = self._set.Match(text)
+        return [number for first, end, each in self._sets for number in self._found(first, end, each, text)]
+
+    def _found(self, first: int, end: int, patterns: Any, text: bytes) -> list[int]:
+        found = None if patterns is None else patterns.Match(text)
         if not found or 0 not in found:  # it ran out of memory
-            return [number for number, each in enumerate(self._patterns) if each.found_in_bytes(text)]
-        return [number - 1 for number in found if number]
+            return [number for number in range(first, end) if self._patterns[number].found_in_bytes(text)]
+        return [first + number - 1 for number in found if number]
+
+
+def _sets(patterns: Sequence[str], first: int, *, case_sensitive: bool) -> list[tuple[int, int, Any]]:
+    """The patterns from the first to the last, in as few sets as their size allows."""
+    made = re2.Set.SearchSet(_options(case_sensitive=case_sensitive, most_memory=_MOST_MEMORY_OF_A_SET))
+    for each in ["", *patterns]:  # the first is found in every text: an answer without it is none
+        made.Add(each.encode("utf-8", "replace"))
+    try:
+        made.Compile()
+    except re2.error:
+        if len(patterns) == 1:
+            return [(first, first + 1, None)]
+        half = len(patterns) // 2
+        left = _sets(patterns[:half], first, case_sensitive=case_sensitive)
+        return left + _sets(patterns[half:], first + half, case_sensitive=case_sensitive)
+    return [(first, first + len(patterns), made)]
 
 
 def fold(text: str) -> str:

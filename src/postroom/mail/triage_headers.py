@@ -84,18 +84,26 @@ def _in_order(headers: Headers) -> Iterator[str]:
 
 
 def _text(headers: Headers, name: str) -> str:
-    values = headers.get_all(name)[: 1 if name in _TOPMOST_ONLY else _VALUES_READ]
+    values = headers.get_all(name)
     if name in _OF_ADDRESSES and (addresses := parse_addresses(*values)):
         return _addresses_text(addresses)
+    values = values[: 1 if name in _TOPMOST_ONLY else _VALUES_READ]
     text = ", ".join(shown for value in values if (shown := one_line(decode_words(value[: 4 * LONGEST_HEADER]))))
     return text[:LONGEST_HEADER]
 
 
 def _addresses_text(addresses: tuple[Address, ...]) -> str:
-    """Whole addresses, as many as there is room for, so that reading them again finds the same ones."""
+    """Whole addresses, each once, as many as there is room for, so that reading them again finds the same ones. Where
+    there is too little, one of each domain comes first: a crowd of senders must not hide the one who is not of them."""
+    once = list({address.canonical: address for address in reversed(addresses)}.values())[::-1]
+    whole = ", ".join(map(_written, once))
+    if len(whole) <= LONGEST_HEADER:
+        return whole
+    of_domain = {address.domain: address for address in reversed(once)}
+    first = [address for address in once if of_domain[address.domain] is address]
     text = ""
-    for address in addresses:
-        longer = f"{text}, {_written(address)}" if text else _written(address)
+    for address in [*first, *(address for address in once if of_domain[address.domain] is not address)]:
+        longer = f"{text}, {address.address}" if text else address.address
         if len(longer) > LONGEST_HEADER:
             break
         text = longer

@@ -37,7 +37,8 @@ from postroom.switchboard.toolbox import require_own_mailbox
 
 
 class Meter(Protocol):
-    """Knows what asking the model about a text can cost at most; None where nobody knows, and then nothing is spent."""
+    """Knows the most that one question about a text can cost; None where nobody knows, and then nothing is spent. What
+    is asked once more sets the rest aside itself."""
 
     def most(self, text: str) -> Micros | None: ...
 

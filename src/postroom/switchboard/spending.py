@@ -43,12 +43,15 @@ class JobSpending:
         now = self._clock.now()
         rows = _rows(tx, find(tx, job_id, lock=True).id, message_ref)
         due = total - sum(row.settled_microdollars for row in rows if row.state == ledger.SETTLED)
-        opened = [row.message_ref for row in rows if row.state == ledger.RESERVED]
+        # Each within what was set aside on its own day, which then stays within its cap.
+        for row in [row for row in rows if row.state == ledger.RESERVED]:
+            if (paid := min(due, row.amount_microdollars)) > 0:
+                ledger.settle(tx, self._settings, job_id, row.message_ref, Micros(paid), now)
+                due -= paid
+            else:
+                ledger.release(tx, self._settings, job_id, row.message_ref, now)
         if due > 0:
-            first = opened.pop(0) if opened else f"{message_ref}{_MORE}{len(rows)}"
-            ledger.settle(tx, self._settings, job_id, first, Micros(due), now)
-        for ref in opened:
-            ledger.release(tx, self._settings, job_id, ref, now)
+            ledger.settle(tx, self._settings, job_id, f"{message_ref}{_MORE}{len(rows)}", Micros(due), now)
 
 
 def message_of(reservation: str) -> str:

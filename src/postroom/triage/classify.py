@@ -15,7 +15,6 @@ from postroom.db import Tx
 from postroom.domain.actions import Order, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
-from postroom.domain.metering import MOST_CALLS
 from postroom.domain.money import Micros
 from postroom.queue import JobContext
 from postroom.queue.model import Json
@@ -32,6 +31,8 @@ from postroom.triage.records import Message
 from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MailFacts
 
+_MOST_CALLS = 2
+"""An answer that cannot be used is asked for once more."""
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
 _NO_ROOM = "No rule decides it, and the day's budget of its backfill job has no room for the model."
 _NOT_OURS = "its mailbox is no account of this installation, so nothing is done there"
@@ -119,7 +120,7 @@ class Classifier:
         wanted = self._ways.model.thread_messages
         briefing = await context.queue.database.read(lambda tx: briefing_for(tx, message, wanted))
         problem: str | None = None
-        for _ in range(MOST_CALLS):
+        for _ in range(_MOST_CALLS):
             question = question_about(message.mail, briefing, problem)
             choice = await self._ask(model, context, message, question, briefing)
             if isinstance(choice, Choice):
@@ -131,7 +132,7 @@ class Classifier:
         self, model: ModelClient, context: JobContext, message: Message, question: Question, briefing: Briefing
     ) -> Choice | str:
         """What the model chose, or what is wrong with its answer."""
-        most = model.meter.most_of_a_call(message.mail.text)
+        most = model.meter.most(message.mail.text)
         if most is None:
             raise Fatal("What a call of the model costs is not known, so none is made.")
         call_id = await context.write(lambda tx: self._begin(tx, context, message, model, most, question))

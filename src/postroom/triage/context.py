@@ -12,10 +12,13 @@ from postroom.accounts.labels import KnownLabel, labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import contacts, messages
 from postroom.mail.addresses import canonical_address
+from postroom.telemetry import logs
 from postroom.triage.guidance import Guidance, guidance_for
-from postroom.triage.offers import Offer, bounded
+from postroom.triage.offers import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, Offer, bounded
 from postroom.triage.prompt import Briefing, EarlierMail
 from postroom.triage.records import Message
+
+log = logs.get(__name__)
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+'-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,10}")
 _SHORTEST_NAME = 5
@@ -24,7 +27,9 @@ _TEXT_READ = 20_000
 
 
 def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
-    guidance = guidance_for(tx, message.account_id, message.mail.sender)
+    guidance = guidance_for(tx, message.account_id, *(message.facts.senders or (message.mail.sender,)))
+    if guidance.left_out:
+        log.info("guidance.left_out", left_out=guidance.left_out)
     known = [] if message.account_id is None else labels_of(tx, message.account_id)
     usable = [label for label in known if label.available_to_classifier and not label.is_system]
     told = [*guidance.directions, *(rule.text for rule in guidance.rules)]
@@ -35,9 +40,9 @@ def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
         kept_back=_kept_back(known),
         thread=_thread(tx, message, thread_messages),
         offer=Offer(
-            labels=bounded([label.name for label in usable]),
+            labels=bounded([label.name for label in usable], MOST_LABEL_CHOICES_BYTES),
             on_message=_on_message(message, known),
-            forward_to=bounded(named_addresses(tx, told)),
+            forward_to=bounded(named_addresses(tx, told), MOST_ADDRESS_BYTES),
         ),
     )
 

@@ -39,10 +39,13 @@ class Guidance:
     """Names of model rules, or `direction N`, for which there was no room."""
 
 
-def guidance_for(tx: Tx, account_id: str | None, sender: str) -> Guidance:
-    """Everything enabled that concerns this sender's mail to this account; the narrowest rules come first."""
+def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
+    """Everything enabled that concerns this sender's mail to this account; the narrowest rules come first.
+
+    Of several senders, what concerns them all: what the owner says of one must not hold for whoever stands beside him.
+    """
     query = select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
-    return within_bounds([str(row.text) for row in tx.execute(query)], _rules_for(tx, account_id, sender))
+    return within_bounds([str(row.text) for row in tx.execute(query)], _rules_for(tx, account_id, senders))
 
 
 def within_bounds(told: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
@@ -67,18 +70,26 @@ def within_bounds(told: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
     return Guidance(tuple(kept), tuple(kept_rules), tuple(left_out))
 
 
-def _rules_for(tx: Tx, account_id: str | None, sender: str) -> list[ModelRule]:
+def _rules_for(tx: Tx, account_id: str | None, senders: Sequence[str]) -> list[ModelRule]:
     """Capitals make no difference, neither in the sender nor in what stands in the table."""
-    address = canonical_address(sender)
-    scopes = [Scope(ScopeKind.SENDER, address)]
-    scopes += [Scope(ScopeKind.DOMAIN, domain) for domain in _domains(address)]
-    scopes += [Scope(ScopeKind.ACCOUNT, account_id)] if account_id is not None else []
-    order = [*scopes, Scope()]
+    order = _scopes_of(senders)
+    order += [Scope(ScopeKind.ACCOUNT, account_id)] if account_id is not None else []
+    order += [Scope()]
     table = model_rules.c
     mine = or_(*(and_(table.scope == scope.kind, func.lower(table.scope_ref) == scope.ref) for scope in order))
     rows = tx.execute(select(model_rules).where(table.enabled, mine).order_by(table.id))
     found = {row.id: _model_rule(row) for row in rows}
-    return sorted(found.values(), key=lambda rule: (order.index(rule.scope), rule.id))
+    place = {scope: number for number, scope in enumerate(order)}
+    return sorted(found.values(), key=lambda rule: (place.get(rule.scope, len(place)), rule.id))
+
+
+def _scopes_of(senders: Sequence[str]) -> list[Scope]:
+    """Those of which every sender is, the narrowest first."""
+    each = [
+        [Scope(ScopeKind.SENDER, address), *(Scope(ScopeKind.DOMAIN, domain) for domain in _domains(address))]
+        for address in map(canonical_address, senders)
+    ]
+    return [scope for scope in each[0] if all(scope in others for others in each)] if each else []
 
 
 def _model_rule(row: Row[Any]) -> ModelRule:

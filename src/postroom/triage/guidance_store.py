@@ -1,13 +1,14 @@
-"""Directions and model rules in the control database; every change is by somebody, and audited."""
+"""Directions and model rules in the control database: every change is by somebody, audited, and refused if somebody
+else was quicker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, Table, delete, func, select, update
 
 from postroom import audit
 from postroom.accounts.store import get_account
@@ -20,6 +21,7 @@ from postroom.triage.rules import values as checked
 from postroom.triage.rules.model import Scope, ScopeKind, parse_name
 
 LONGEST_TEXT = 2_000
+"""In bytes: more than one of the longest has room in a prompt, in every script."""
 MOST_KEPT = 500
 
 
@@ -31,6 +33,10 @@ class Direction:
     enabled: bool
     updated_at: datetime
 
+    def state(self) -> dict[str, Any]:
+        """For the audit log."""
+        return {"text": self.text, "enabled": self.enabled, "position": self.position}
+
 
 @dataclass(frozen=True, slots=True)
 class StoredModelRule:
@@ -41,6 +47,15 @@ class StoredModelRule:
     enabled: bool
     disabled_reason: str | None
     updated_at: datetime
+
+    def state(self) -> dict[str, Any]:
+        return {"name": self.name, "scope": str(self.scope), "text": self.text, "enabled": self.enabled}
+
+
+def lock(tx: Tx) -> None:
+    """Nobody else changes directions or model rules until this transaction ends."""
+    tx.lock_table(directions)
+    tx.lock_table(model_rules)
 
 
 def list_directions(tx: Tx) -> list[Direction]:
@@ -57,37 +72,40 @@ def get_direction(tx: Tx, number: int) -> Direction:
     return found[number - 1]
 
 
-def add_direction(tx: Tx, text: str, who: Actor, now: datetime) -> Direction:
+def add_direction(
+    tx: Tx, text: str, who: Actor, now: datetime, *, enabled: bool = True, position: int | None = None
+) -> Direction:
+    """At the end of the list, unless it has a place."""
     tx.lock_table(directions)
     found = list_directions(tx)
     if len(found) >= MOST_KEPT:
         raise BadInput("directions", f"there are {MOST_KEPT} already, which is the most")
-    direction_id, text = new_id(), _text(text)
-    position = found[-1].position + 1 if found else 1
-    row = {"id": direction_id, "position": position, "text": text, "enabled": True, "updated_at": now}
+    position = position or (found[-1].position + 1 if found else 1)
+    added = Direction(new_id(), position, parse_text(text), enabled, now)
+    row = {"id": added.id, "position": position, "text": added.text, "enabled": enabled, "updated_at": now}
     tx.execute(directions.insert().values(**row))
-    audit.record(tx, who, "direction.add", ("direction", direction_id), now, after={"text": text})
-    return get_direction(tx, len(found) + 1)
+    audit.record(tx, who, "direction.add", ("direction", added.id), now, after=added.state())
+    return added
 
 
-def change_direction(
-    tx: Tx, before: Direction, who: Actor, now: datetime, *, text: str | None = None, enabled: bool | None = None
-) -> None:
-    after = {
-        "text": before.text if text is None else _text(text),
-        "enabled": before.enabled if enabled is None else enabled,
-    }
-    here = (directions.c.id == before.id) & (directions.c.text == before.text)
-    if not tx.execute(update(directions).where(here).values(**after, updated_at=now)).rowcount:
+def change_direction(tx: Tx, before: Direction, changes: Mapping[str, Any], who: Actor, now: datetime) -> Direction:
+    """`changes` may hold text, enabled and position."""
+    if "text" in changes:
+        changes = {**changes, "text": parse_text(changes["text"])}
+    after = replace(before, **changes, updated_at=_later(before.updated_at, now))
+    if after.state() == before.state():
+        return before
+    values = {**after.state(), "updated_at": after.updated_at}
+    if not tx.execute(update(directions).where(_as_seen(directions, before)).values(**values)).rowcount:
         raise _changed("direction")
-    was = {"text": before.text, "enabled": before.enabled}
-    audit.record(tx, who, "direction.edit", ("direction", before.id), now, before=was, after=after)
+    audit.record(tx, who, "direction.edit", ("direction", before.id), now, before=before.state(), after=after.state())
+    return after
 
 
 def remove_direction(tx: Tx, before: Direction, who: Actor, now: datetime) -> None:
-    if not tx.execute(delete(directions).where(directions.c.id == before.id)).rowcount:
+    if not tx.execute(delete(directions).where(_as_seen(directions, before))).rowcount:
         raise _changed("direction")
-    audit.record(tx, who, "direction.remove", ("direction", before.id), now, before={"text": before.text})
+    audit.record(tx, who, "direction.remove", ("direction", before.id), now, before=before.state())
 
 
 def list_model_rules(tx: Tx) -> list[StoredModelRule]:
@@ -103,18 +121,20 @@ def get_model_rule(tx: Tx, name_or_id: str) -> StoredModelRule:
     return found[0]
 
 
-def add_model_rule(tx: Tx, name: str, scope: Scope, text: str, who: Actor, now: datetime) -> StoredModelRule:
+def add_model_rule(
+    tx: Tx, name: str, scope: Scope, text: str, who: Actor, now: datetime, *, enabled: bool = True
+) -> StoredModelRule:
     tx.lock_table(model_rules)
     name = parse_name(name)
     found = list_model_rules(tx)
     if len(found) >= MOST_KEPT:
         raise BadInput("guidance", f"there are {MOST_KEPT} already, which is the most")
     _refuse_name(found, name)
-    scope = _resolved(tx, scope)
-    row = {"id": new_id(), "name": name, "scope": scope.kind, "scope_ref": scope.ref, "text": _text(text)}
-    tx.execute(model_rules.insert().values(**row, enabled=True, created_at=now, updated_at=now))
+    scope = resolved(tx, scope)
+    row = {"id": new_id(), "name": name, "scope": scope.kind, "scope_ref": scope.ref, "text": parse_text(text)}
+    tx.execute(model_rules.insert().values(**row, enabled=enabled, created_at=now, updated_at=now))
     added = get_model_rule(tx, row["id"])
-    audit.record(tx, who, "guidance.add", ("guidance", added.id), now, after=_state(added))
+    audit.record(tx, who, "guidance.add", ("guidance", added.id), now, after=added.state())
     return added
 
 
@@ -128,25 +148,24 @@ def change_model_rule(
         values["name"] = parse_name(changes["name"])
         _refuse_name([rule for rule in list_model_rules(tx) if rule.id != before.id], values["name"])
     if "scope" in changes:
-        scope = _resolved(tx, changes["scope"])
+        scope = resolved(tx, changes["scope"])
         values |= {"scope": scope.kind, "scope_ref": scope.ref}
     if "text" in changes:
-        values["text"] = _text(changes["text"])
+        values["text"] = parse_text(changes["text"])
     if "enabled" in changes:
         values |= {"enabled": changes["enabled"], "disabled_reason": None}
-    table = model_rules.c
-    here = (table.id == before.id) & (table.text == before.text) & (table.enabled == before.enabled)
-    if not tx.execute(update(model_rules).where(here).values(**values, updated_at=now)).rowcount:
+    values["updated_at"] = _later(before.updated_at, now)
+    if not tx.execute(update(model_rules).where(_as_seen(model_rules, before)).values(**values)).rowcount:
         raise _changed(f"guidance {before.name}")
     after = get_model_rule(tx, before.id)
-    audit.record(tx, who, "guidance.edit", ("guidance", before.id), now, before=_state(before), after=_state(after))
+    audit.record(tx, who, "guidance.edit", ("guidance", before.id), now, before=before.state(), after=after.state())
     return after
 
 
 def remove_model_rule(tx: Tx, before: StoredModelRule, who: Actor, now: datetime) -> None:
-    if not tx.execute(delete(model_rules).where(model_rules.c.id == before.id)).rowcount:
+    if not tx.execute(delete(model_rules).where(_as_seen(model_rules, before))).rowcount:
         raise _changed(f"guidance {before.name}")
-    audit.record(tx, who, "guidance.remove", ("guidance", before.id), now, before=_state(before))
+    audit.record(tx, who, "guidance.remove", ("guidance", before.id), now, before=before.state())
 
 
 def model_rules_naming(tx: Tx, account_id: str, label_name: str) -> list[str]:
@@ -163,11 +182,8 @@ def _model_rule(row: Row[Any]) -> StoredModelRule:
     return StoredModelRule(row.id, row.name, scope, row.text, row.enabled, row.disabled_reason, row.updated_at)
 
 
-def _state(rule: StoredModelRule) -> dict[str, Any]:
-    return {"name": rule.name, "scope": str(rule.scope), "text": rule.text, "enabled": rule.enabled}
-
-
-def _resolved(tx: Tx, scope: Scope) -> Scope:
+def resolved(tx: Tx, scope: Scope) -> Scope:
+    """Accounts are named by their address; the table has their ids."""
     if scope.kind is not ScopeKind.ACCOUNT or "@" not in scope.ref:
         return scope
     return Scope(ScopeKind.ACCOUNT, get_account(tx, scope.ref).id)
@@ -178,8 +194,20 @@ def _refuse_name(others: list[StoredModelRule], name: str) -> None:
         raise BadInput("name", f"there is guidance named {name!r} already")
 
 
-def _text(text: str) -> str:
-    return checked.text(text, "text", LONGEST_TEXT).strip()
+def parse_text(data: object, where: str = "text") -> str:
+    text = checked.text(data, where, LONGEST_TEXT).strip()
+    if (size := len(text.encode())) > LONGEST_TEXT:
+        raise BadInput(where, f"has {size:,} bytes; {LONGEST_TEXT:,} are the most, which a prompt has room for")
+    return text
+
+
+def _as_seen(table: Table, before: Direction | StoredModelRule) -> ColumnElement[bool]:
+    return (table.c.id == before.id) & (table.c.updated_at == before.updated_at)
+
+
+def _later(before: datetime, now: datetime) -> datetime:
+    """Every change has a time of its own, whatever the clock says, so that an old copy shows."""
+    return max(now, before + timedelta(microseconds=1))
 
 
 def _changed(what: str) -> BadInput:

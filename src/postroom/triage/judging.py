@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from postroom.domain.actions import ActionType, ForwardParameters, Proposal, Wanted
-from postroom.mail.addresses import parse_addresses
+from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Decision, Source
 from postroom.triage.prompt import Briefing, MailToJudge, shown_texts
@@ -44,11 +44,7 @@ def _strangers(wanted: Wanted, mail: MailToJudge, briefing: Briefing) -> tuple[s
     if isinstance(wanted.parameters, ForwardParameters):
         return tuple(address for address in wanted.parameters.to if address not in briefing.offer.forward_to)
     if wanted.type is ActionType.AUTO_REPLY:
-        reply_to = parse_addresses(str(mail.headers.get("reply-to") or ""))
-        return tuple(each.canonical for each in reply_to if each.canonical not in _senders(mail))
+        reached = parse_addresses(str(mail.headers.get("reply-to") or mail.headers.get("from") or ""))
+        sender = canonical_address(mail.sender)
+        return tuple(dict.fromkeys(each.canonical for each in reached if each.canonical != sender))
     return ()
-
-
-def _senders(mail: MailToJudge) -> frozenset[str]:
-    found = parse_addresses(str(mail.headers.get("from") or ""), mail.sender)
-    return frozenset(each.canonical for each in found)

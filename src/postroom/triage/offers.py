@@ -20,7 +20,9 @@ from postroom.triage.decision import NOTHING
 LONGEST_REASON = 500
 LONGEST_LETTER = 4_000
 LONGEST_SNOOZE = timedelta(days=30)
-MOST_CHOICES_BYTES = 1_500
+MOST_LABEL_CHOICES_BYTES = 1_500
+MOST_REMOVABLE_BYTES = 500
+MOST_ADDRESS_BYTES = 500
 """Of the labels, and of the addresses, that stand in a tool."""
 
 _SAYS = MappingProxyType(
@@ -59,7 +61,7 @@ class Offer:
 
     @property
     def removable(self) -> tuple[str, ...]:
-        return tuple(label for label in self.labels if label in self.on_message)
+        return bounded([label for label in self.labels if label in self.on_message], MOST_REMOVABLE_BYTES)
 
     @property
     def actions(self) -> tuple[ActionType, ...]:
@@ -113,11 +115,11 @@ class Offer:
         return _schema(properties)
 
 
-def bounded(names: Collection[str]) -> tuple[str, ...]:
+def bounded(names: Collection[str], most_bytes: int) -> tuple[str, ...]:
     """As many of the choices as a tool has room for, in order."""
     kept: list[str] = []
     for name in dict.fromkeys(names):
-        if len(as_data([*kept, name]).encode()) > MOST_CHOICES_BYTES:
+        if len(as_data([*kept, name]).encode()) > most_bytes:
             break
         kept.append(name)
     return tuple(kept)

@@ -22,7 +22,11 @@ from postroom.triage.asking import Question
 from postroom.triage.offers import Offer
 
 _LONGEST_FIELD = 300
-_MOST_ATTACHMENTS = 10
+_MOST_NAMES = 10
+_LONGEST_NAME = 80
+"""Of attachments, and of labels: many or long ones must not push out what stands after them."""
+_LEAST_SHARE = 300
+"""Of an earlier message; where there are more than have room, the oldest stay out."""
 _SHOWN_HEADERS = ("to", "cc", "reply-to", "list-id", "list-unsubscribe", "precedence", "auto-submitted")
 _LONGEST_PROBLEM = 300
 
@@ -100,8 +104,7 @@ def shown_texts(mail: MailToJudge, thread: Iterable[EarlierMail]) -> Iterator[st
     yield from _flat(_headers(mail).values())
     yield cut(mail.text, MOST_TEXT_BYTES)
     for each in thread:
-        yield _field(each.subject)
-        yield cut(each.text, MOST_THREAD_BYTES)
+        yield from (each.sender, _field(each.subject), cut(each.text, MOST_THREAD_BYTES))
 
 
 def _guidance(briefing: Briefing) -> Iterator[str]:
@@ -139,13 +142,14 @@ def _thread(earlier: Sequence[EarlierMail]) -> str:
     """The newest messages that fit, each with its share of the room, in their order."""
     if not earlier:
         return ""
-    share = (MOST_THREAD_BYTES - 100) // len(earlier)
-    lines = "\n".join(_earlier(each, share) for each in earlier)
+    room = MOST_THREAD_BYTES - 100
+    newest = earlier[-(room // _LEAST_SHARE) :]
+    lines = "\n".join(_earlier(each, room // len(newest)) for each in newest)
     return f"<thread>\n{lines}\n</thread>\n"
 
 
 def _earlier(mail: EarlierMail, share: int) -> str:
-    """One line within the share; a share too small for the text holds the beginning of the rest."""
+    """One line within the share."""
     head = {
         "by_owner": mail.by_owner,
         "received": mail.received_at.isoformat(timespec="minutes"),
@@ -163,8 +167,8 @@ def _headers(mail: MailToJudge) -> dict[str, Any]:
         "name": _field(mail.sender_name),
         "subject": _field(mail.subject),
         "received": mail.received_at.isoformat(timespec="minutes"),
-        "attachments": [_field(name) for name in mail.attachments[:_MOST_ATTACHMENTS]],
-        "labels": [_field(label) for label in mail.labels[:_MOST_ATTACHMENTS]],
+        "attachments": [cut(name, _LONGEST_NAME) for name in mail.attachments[:_MOST_NAMES]],
+        "labels": [cut(label, _LONGEST_NAME) for label in mail.labels[:_MOST_NAMES]],
     }
     by_name = {name.lower(): value for name, value in mail.headers.items()}
     found |= {name: _field(by_name[name]) for name in _SHOWN_HEADERS if name in by_name}

@@ -50,7 +50,7 @@ class _Common(BaseModel):
 
     confidence: float = Field(ge=0, le=1)
     reason: str = Field(min_length=1, max_length=2_000)
-    needs_approval: bool = False
+    needs_approval: bool
 
 
 def read_answer(answer: Answer, offer: Offer) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,15 +125,22 @@ def test_a_file_goes_in_and_comes_out_the_same(home: Path, tmp_path: Path) -> No
     in_docs = _toml_of_the_docs().replace('scope = "account:me@example.org"\n', "")
     source, copy, yaml = tmp_path / "rules.toml", tmp_path / "copy.toml", tmp_path / "rules.yaml"
     source.write_text(in_docs)
-    assert rules("import", str(source), "--dry-run", "--json").json["added"][0] == "Receipts"
+    assert rules("import", str(source), "--dry-run", "--json").json["rules"]["added"][0] == "Receipts"
     assert rules("list", "--json").json == []
     ok("import", str(source))
     ok("export", str(copy))
     ok("export", str(yaml))
     read = [parse_text(path.read_text(), format) for path, format in ((copy, FileFormat.TOML), (yaml, FileFormat.YAML))]
-    drafts = sorted(parse_text(in_docs, FileFormat.TOML), key=lambda draft: draft.priority)
-    assert read == [drafts, drafts]
-    assert "All 3 rules are as in the file" in ok("import", str(yaml))
+    document = parse_text(in_docs, FileFormat.TOML)
+    drafts = sorted(document.rules or (), key=lambda draft: draft.priority)
+    assert read == [replace(document, rules=drafts)] * 2
+    assert document.directions
+    assert document.guidance
+    assert ok("import", str(yaml)).splitlines() == [
+        "directions: all 1 are as in the file.",
+        "rules: all 3 are as in the file.",
+        "guidance: all 1 are as in the file.",
+    ]
     assert rules("export", str(copy)).code == 2, "a file that is there is not written over unasked"
     source.write_text(in_docs.replace("priority = 10", "priority = 11").replace("Old newsletters", "Newsletters"))
     shown = ok("import", str(source))
@@ -225,6 +233,46 @@ def test_directions_and_guidance(home: Path) -> None:
     assert ok("guidance", "for", "orders@shop.example").strip() == "Nothing."
     assert rules("guidance", "list", "--json").json[0]["scope"] == "domain:shop.example"
     ok("guidance", "remove", "Shops")
+
+
+def test_a_rehearsal_changes_nothing_and_refuses_what_would_be_refused(home: Path, tmp_path: Path) -> None:
+    ok("add", "Receipts", "--from", "ann@example.org", "--do", "star")
+    ok("directions", "add", "Be brief.")
+    ok("guidance", "add", "Shops", "Offers may go.")
+    before = list(_dump(home))
+    part = tmp_path / "part.toml"
+    part.write_text("directions = []\n")
+    for arguments, said in (
+        (("directions", "add", "Be kind."), "Would add: Be kind."),
+        (("directions", "edit", "1", "Be kind."), "Would take the place of: Be brief."),
+        (("directions", "disable", "1"), "Would be off: Be brief."),
+        (("directions", "remove", "1"), "Would remove: Be brief."),
+        (("guidance", "add", "More", "text"), "Would add: More"),
+        (("guidance", "edit", "shops", "--text", "Keep."), "Would be changed: Shops"),
+        (("guidance", "disable", "shops"), "Would be off: Shops"),
+        (("guidance", "remove", "shops"), "Would remove: Shops"),
+        (("edit", "receipts", "--priority", "7"), "priority = 7"),
+        (("import", str(part)), "directions: would add 0, change 0, remove 1; 0 stay as they are."),
+    ):
+        assert said in ok(*arguments, "--dry-run")
+    assert list(_dump(home)) == before
+    taken = rules("add", "RECEIPTS", "--from", "ann@example.org", "--do", "star", "--dry-run")
+    assert (taken.code, "already" in taken.stderr) == (2, True)
+    ok("import", str(part))
+    assert (rules("directions", "list", "--json").json, len(rules("list", "--json").json)) == ([], 1)
+
+
+@pytest.mark.req("JB-11")
+def test_who_adds_a_dangerous_rule_is_told_that_it_waits(home: Path) -> None:
+    bin_it = ("--from", "ann@example.org", "--do", "trash")
+    assert "trash will wait for your approval each time: trash is a dangerous action." in ok("add", "A", *bin_it)
+    assert "wait" not in ok("add", "B", *bin_it, "--unattended") + ok("edit", "A", "--do", "star")
+
+
+def test_guidance_without_room_is_told_of(home: Path) -> None:
+    for number in range(3):
+        ok("guidance", "add", f"Long {number}", "x" * 1_500)
+    assert "NOT told, because there is no room for more: Long 2." in ok("guidance", "for", "ann@example.org")
 
 
 def test_the_commands_of_the_documentation_run(archive: Path) -> None:

@@ -24,6 +24,7 @@ from postroom.queue.context import JobContext
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.model import find
+from postroom.switchboard.spending import JobSpending
 from postroom.triage import records
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.sim.script import Answer, Fault
@@ -243,6 +244,38 @@ async def test_a_call_whose_end_nobody_saw_stays_in_the_books(office: Office) ->
         ("answered", COST),
     ]
     assert (await office.only(backfill_spend)).settled_microdollars == 9_000 + COST
+
+
+@pytest.mark.req("BF-9", "JB-10")
+async def test_a_second_question_sets_its_money_aside_first_or_is_not_asked(office: Office) -> None:
+    job_id = await office.backfill_job(cap_cents=10)
+    most = office.model.meter.most("Hello")
+    assert most is not None
+    await office.take_in(job_id=job_id, text="Hello", reserved=most)
+    wrong = Answer(tool="archive", arguments={"confidence": 7, "reason": "x"}, input_tokens=100, output_tokens=10)
+    office.answer(wrong, ARCHIVE)
+    settings, now = BackfillSettings(enabled=True), office.clock.now()
+    others = Micros(100_000 - most)
+    await office.database.write(lambda tx: ledger.settle(tx, settings, job_id, "others", others, now))
+    await office.work()
+    decision = await office.only(decisions)
+    assert (decision.needs_review, "budget" in decision.reason) == (True, True)
+    assert (office.asked, [call.outcome for call in await office.rows(model_calls)]) == (1, ["unusable"])
+    spend = await office.only(backfill_spend)
+    assert (spend.reserved_microdollars, spend.settled_microdollars) == (0, others + 55)
+
+
+@pytest.mark.req("BF-9")
+async def test_what_is_asked_again_on_the_next_day_is_paid_on_that_day(office: Office) -> None:
+    """The first day is full but for the one question; the second one belongs to the day on which it was set aside."""
+    job_id = await office.backfill_job(cap_cents=10)
+    message_id = await office.take_in(job_id=job_id, reserved=Micros(60_000))
+    spending = JobSpending(BackfillSettings(enabled=True), office.clock)
+    office.clock.advance(86_400)
+    assert await office.database.write(lambda tx: spending.afford(tx, job_id, message_id, Micros(110_000)))
+    await office.database.write(lambda tx: spending.settle(tx, job_id, message_id, Micros(105_000)))
+    days = await office.rows(backfill_spend)
+    assert [(day.reserved_microdollars, day.settled_microdollars) for day in days] == [(0, 60_000), (0, 45_000)]
 
 
 @pytest.mark.req("BF-9")

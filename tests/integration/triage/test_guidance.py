@@ -13,7 +13,14 @@ from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.domain.metering import MOST_GUIDANCE_BYTES
 from postroom.triage import guidance_store as store
-from postroom.triage.guidance import MOST_MODEL_RULES, guidance_for
+from postroom.triage.guidance import MOST_MODEL_RULES, guidance_for, within_bounds
+from postroom.triage.guidance_files import (
+    Tally,
+    make_directions_equal,
+    make_guidance_equal,
+    parse_directions,
+    parse_guidance,
+)
 from postroom.triage.rules.model import parse_scope
 
 ME = Actor("dashboard", "a test")
@@ -64,7 +71,7 @@ async def test_what_is_switched_off_is_not_told(database: Database, clock: Manua
     told = ("Be brief.", "Be kind.")
     await database.write(lambda tx: [store.add_direction(tx, text, ME, clock.now()) for text in told])
     await database.write(
-        lambda tx: store.change_direction(tx, store.get_direction(tx, 1), ME, clock.now(), enabled=False)
+        lambda tx: store.change_direction(tx, store.get_direction(tx, 1), {"enabled": False}, ME, clock.now())
     )
     await database.write(
         lambda tx: store.change_model_rule(tx, store.get_model_rule(tx, "ALL"), {"enabled": False}, ME, clock.now())
@@ -108,3 +115,71 @@ async def test_guidance_that_names_a_deleted_label_is_reported_and_left_on(
     await add(database, clock, "b", text="Something else.")
     assert await database.read(lambda tx: store.model_rules_naming(tx, new_id(), "Receipts")) == ["a"]
     assert all(rule.enabled for rule in await database.read(store.list_model_rules))
+
+
+@pytest.mark.req("JB-10")
+async def test_of_several_senders_only_what_concerns_them_all_is_told(database: Database, clock: ManualClock) -> None:
+    for name, scope in (("boss", "sender:boss@bank.example"), ("bank", "domain:bank.example"), ("all", "global")):
+        await add(database, clock, name, scope)
+
+    async def told(*senders: str) -> list[str]:
+        return [rule.name for rule in (await database.read(lambda tx: guidance_for(tx, None, *senders))).rules]
+
+    assert await told("boss@bank.example") == ["boss", "bank", "all"]
+    assert await told("boss@bank.example", "clerk@mail.bank.example") == ["bank", "all"]
+    assert await told("boss@bank.example", "eve@example.com") == await told() == ["all"]
+
+
+@pytest.mark.req("JB-10")
+async def test_an_old_copy_of_anything_is_refused_even_within_one_moment(
+    database: Database, clock: ManualClock
+) -> None:
+    await add(database, clock, "Shops")
+    direction = await database.write(lambda tx: store.add_direction(tx, "Be brief.", ME, clock.now()))
+    rule = await database.read(lambda tx: store.get_model_rule(tx, "Shops"))
+    off = {"enabled": False}
+    await database.write(lambda tx: store.change_direction(tx, direction, off, ME, clock.now()))
+    await database.write(lambda tx: store.change_model_rule(tx, rule, off, ME, clock.now()))
+    for late in (
+        lambda tx: store.change_direction(tx, direction, {"text": "Late"}, ME, clock.now()),
+        lambda tx: store.remove_direction(tx, direction, ME, clock.now()),
+        lambda tx: store.change_model_rule(tx, rule, {"name": "Late"}, ME, clock.now()),
+        lambda tx: store.remove_model_rule(tx, rule, ME, clock.now()),
+    ):
+        with pytest.raises(BadInput, match="somebody else"):
+            await database.write(late)
+
+
+@pytest.mark.req("JB-10")
+def test_the_longest_text_has_room_and_a_longer_one_is_refused() -> None:
+    longest = "ü" * (store.LONGEST_TEXT // 2)
+    assert within_bounds([store.parse_text(longest)], []).left_out == ()
+    with pytest.raises(BadInput, match="2,002 bytes"):
+        store.parse_text(longest + "ü")
+
+
+@pytest.mark.req("JB-10")
+async def test_directions_and_guidance_become_those_of_a_file(database: Database, clock: ManualClock) -> None:
+    async def put(*texts: str) -> Tally:
+        drafts = parse_directions(list(texts))
+        return await database.write(lambda tx: make_directions_equal(tx, drafts, ME, clock.now()))
+
+    async def texts() -> list[str]:
+        return [each.text for each in await database.read(store.list_directions)]
+
+    assert (await put("a", "b", "c")).added == ("a", "b", "c")
+    assert await put("a", "b", "c") == Tally(unchanged=3)
+    assert await put("a", "c") == Tally(removed=("b",), unchanged=2)
+    assert (await put("c", "d", "a")).added == ("d",)
+    assert await texts() == ["c", "d", "a"]
+
+    async def guide(*drafts: dict[str, str]) -> Tally:
+        read = parse_guidance(list(drafts))
+        return await database.write(lambda tx: make_guidance_equal(tx, read, ME, clock.now()))
+
+    shops = {"name": "Shops", "text": "Offers may go.", "scope": "domain:shop.example"}
+    assert (await guide(shops, {"name": "All", "text": "x"})).added == ("Shops", "All")
+    assert await guide(shops | {"name": "SHOPS", "text": "Keep."}) == Tally(
+        changed=("SHOPS: name, text",), removed=("All",)
+    )
+    assert [rule.text for rule in await database.read(store.list_model_rules)] == ["Keep."]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from postroom.domain.metering import (
     MOST_BYTES_BESIDE_TEXT,
     MOST_GUIDANCE_BYTES,
+    MOST_HEADER_BYTES,
     MOST_INSTRUCTION_BYTES,
     MOST_LABEL_BYTES,
     MOST_TEXT_BYTES,
@@ -25,12 +26,12 @@ from postroom.domain.metering import (
 )
 from postroom.domain.tariffs import FixedTariff, Tokens, tariff_for
 from postroom.triage.asking import Question
-from postroom.triage.offers import Offer, bounded
+from postroom.triage.offers import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, Offer, bounded
 from postroom.triage.prompt import INSTRUCTIONS, Briefing, EarlierMail, MailToJudge, question_about
 
 RECEIVED = datetime(2026, 1, 1, tzinfo=UTC)
 steady = settings(deadline=None, derandomize=True, max_examples=150)
-any_text = st.text(max_size=3_000) | st.text(alphabet='<>&\\"\n\x00é漢😀', max_size=3_000)
+any_text = st.text(max_size=3_000) | st.text(alphabet='<>&\\"\n\x00\x85\u2028é漢😀', max_size=3_000)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.decimals("0", "1000", places=4))
@@ -68,7 +69,8 @@ def test_a_price_of_ones_own_wins_over_the_published_one() -> None:
 @given(any_text)
 def test_data_cannot_end_its_fence_and_reads_back_as_it_was(text: str) -> None:
     encoded = as_data(text)
-    assert not set("<>&\n") & set(encoded)
+    assert not set("<>&") & set(encoded)
+    assert len(encoded.splitlines()) == 1
     assert json.loads(encoded) == text
 
 
@@ -83,15 +85,16 @@ def test_a_cut_text_fits_and_is_a_beginning(text: str, most: int) -> None:
 def _briefing(text: str, lines: list[str], names: list[str]) -> Briefing:
     """As much of everything as anybody could put there, and more."""
     thread = tuple(EarlierMail(text, text, text * 5, RECEIVED, by_owner=bool(number % 2)) for number in range(20))
+    labels = [f"{name}{number}" for name in names for number in range(50)]
     return Briefing(
         directions=tuple(lines * 20),
         rules=tuple(lines * 20),
         labels=tuple((name, text) for name in names * 20),
         thread=thread,
         offer=Offer(
-            labels=bounded([f"{name}{number}" for name in names for number in range(50)]),
-            on_message=frozenset([*names, "TRASH", "STARRED"]),
-            forward_to=bounded([f"a{number}@{'x' * 50}.example" for number in range(100)]),
+            labels=bounded(labels, MOST_LABEL_CHOICES_BYTES),
+            on_message=frozenset([*labels, "TRASH", "STARRED"]),
+            forward_to=bounded([f"a{number}@{'x' * 50}.example" for number in range(100)], MOST_ADDRESS_BYTES),
         ),
     )
 
@@ -128,7 +131,7 @@ def _parts_fit(question: Question) -> bool:
         told <= MOST_GUIDANCE_BYTES + MOST_LABEL_BYTES
         and _bytes(thread) <= MOST_THREAD_BYTES
         and _tool_bytes(question) <= MOST_TOOL_BYTES
-        and _bytes(INSTRUCTIONS) + 500 < MOST_INSTRUCTION_BYTES
+        and _bytes(INSTRUCTIONS) + 1_000 < MOST_INSTRUCTION_BYTES
     )
 
 
@@ -137,10 +140,33 @@ def _bytes(text: str) -> int:
 
 
 def _tool_bytes(question: Question) -> int:
-    tools = [{"name": tool.name, "description": tool.description, "schema": tool.schema} for tool in question.tools]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
+        for tool in question.tools
+    ]
     return _bytes(json.dumps(tools, ensure_ascii=False))
 
 
-def test_the_most_covers_the_question_asked_again() -> None:
+def test_the_most_is_that_of_one_question_and_its_longest_answer() -> None:
     meter = Meter(FixedTariff(Decimal(1), Decimal(10)), 100)
-    assert meter.most("hello") == 2 * (most_input_tokens("hello") + 1_000)
+    assert meter.most("hello") == most_input_tokens("hello") + 1_000
+
+
+def test_every_tool_at_once_has_room_for_what_it_may_name() -> None:
+    labels = bounded([f"Label with a name {number}" for number in range(500)], MOST_LABEL_CHOICES_BYTES)
+    forward_to = bounded([f"person{number}@example.org" for number in range(500)], MOST_ADDRESS_BYTES)
+    offer = Offer(labels, frozenset([*labels, "TRASH", "STARRED"]), forward_to)
+    size = _tool_bytes(Question("", "", offer.tools()))
+    assert len(offer.tools()) == 13
+    assert MOST_TOOL_BYTES - 1_000 < size < MOST_TOOL_BYTES - 200, "room for the framing of a provider, and no waste"
+
+
+def test_long_names_of_attachments_push_no_header_out() -> None:
+    long = tuple(f"{number}{'x' * 400}.pdf" for number in range(30))
+    mail = MailToJudge("a@b.example", None, "s" * 900, "", RECEIVED, {"list-id": "<dev.example>"}, long, long)
+    shown = json.loads(question_about(mail, Briefing()).content.partition("<mail>\n")[2].partition("\n</mail>")[0])
+    assert shown["list-id"] == "<dev.example>"
+    assert len(as_data(shown)) <= MOST_HEADER_BYTES + 20

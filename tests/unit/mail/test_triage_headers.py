@@ -52,3 +52,21 @@ def test_many_recipients_are_cut_between_addresses() -> None:
     text = triage_headers(Headers((("To", many),)))["to"]
     assert len(text) <= LONGEST_HEADER
     assert all(address.address.endswith("@example.org") for address in parse_addresses(text))
+
+
+@pytest.mark.req("JB-9")
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        ", ".join(f"clerk.with.a.long.name.{number}@bank.example" for number in range(60)),
+        ", ".join(["boss@bank.example"] * 60),
+        f'boss@bank.example, "{"x" * 3_000}" <clerk@bank.example>',
+    ],
+)
+def test_a_crowd_of_senders_hides_nobody(crowd: str) -> None:
+    for headers in ((("From", f"{crowd}, eve@example.com"),), (*[("From", crowd)] * 30, ("From", "eve@example.com"))):
+        text = triage_headers(Headers(headers))["from"]
+        assert len(text) <= LONGEST_HEADER
+        assert {"eve@example.com", "bank.example"} <= {
+            part for each in parse_addresses(text) for part in (each.canonical, each.domain)
+        }

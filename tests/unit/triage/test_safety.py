@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, parse_action
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Source
+from postroom.triage.judging import decided_by_model
+from postroom.triage.prompt import Briefing, MailToJudge
+from postroom.triage.reading import Choice
 from postroom.triage.safety import least_confidence, meaning, reasons_for
 from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
 
@@ -119,3 +123,22 @@ def test_what_reaches_further_never_needs_less(steps: tuple[float, float, float]
 
 def test_a_rule_is_sure_and_is_not_swayed_by_what_the_message_says() -> None:
     assert not reasons_for(WANTED[ActionType.ARCHIVE], Source.RULE, 1.0, SAFETY, suspicion=ODD)
+
+
+@pytest.mark.req("JB-11")
+@pytest.mark.parametrize(
+    ("headers", "reached"),
+    [
+        ({"from": "Ann <ann@example.org>"}, None),
+        ({"from": "ann@example.org", "reply-to": "ANN@Example.org"}, None),
+        ({"from": "ann@example.org", "reply-to": "eve@example.com"}, "eve@example.com"),
+        ({"from": "ann@example.org, eve@example.com", "reply-to": "eve@example.com"}, "eve@example.com"),
+        ({"from": "ann@example.org, eve@example.com"}, "eve@example.com"),
+    ],
+)
+def test_a_reply_that_reaches_somebody_beside_the_sender_waits(headers: dict[str, Any], reached: str | None) -> None:
+    received = datetime(2026, 1, 1, tzinfo=UTC)
+    mail = MailToJudge("ann@example.org", None, "Hello", "Hello", received, headers, (), ())
+    fearless = SafetySettings(dangerous_actions="delete")
+    decision = decided_by_model(Choice(WANTED[ActionType.AUTO_REPLY], 1.0, "x"), mail, Briefing(), fearless)
+    assert decision.reasons == (() if reached is None else (f"it would reach {reached}, whom you have not named",))

@@ -46,10 +46,11 @@ class RuleBook:
         known = self._version
         changed = await self._database.read(lambda tx: store.load_changed(tx, known))
         if changed is not None:
-            self._version, rules = changed
-            self._read_at = self._clock.monotonic()
-            self._seen = {rule.id: rule.stamp for rule in rules}
+            version, rules = changed
+            # All of it or nothing: whoever is cancelled here must not leave old rules under the new version.
             self._rules = await asyncio.to_thread(compiled, rules)
+            self._seen = {rule.id: rule.stamp for rule in rules}
+            self._version, self._read_at = version, self._clock.monotonic()
         return self._rules
 
     async def _disable(self, rules: RuleSet) -> None:

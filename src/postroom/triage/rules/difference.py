@@ -54,13 +54,14 @@ def difference(stored: Sequence[StoredRule], drafts: Sequence[RuleDraft]) -> Dif
     )
 
 
-def compare(tx: Tx, drafts: Sequence[RuleDraft]) -> Difference:
+def _compare(tx: Tx, drafts: Sequence[RuleDraft]) -> Difference:
     return difference(store.list_rules(tx), [store.resolved_scope(tx, draft) for draft in drafts])
 
 
 def make_equal(tx: Tx, drafts: Sequence[RuleDraft], who: Actor, now: datetime) -> Difference:
     """Make the table equal the file, in one transaction; what is the same already is not touched."""
-    found = compare(tx, drafts)
+    store.lock(tx)
+    found = _compare(tx, drafts)
     for rule in found.removed:
         store.remove_rule(tx, rule, who, now)
     for change in found.changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,9 +62,9 @@ class RuleSet:
     def _candidates(self, facts: MailFacts) -> int:
         try:
             return self._index.candidates(facts) & self._usable
-        except Exception:
+        except Exception as error:
             # Whichever rule it is, checking them one by one will name it.
-            log.exception("rules.index_failed")
+            log.error("rules.index_failed", error=_kind(error))
             return self._usable
 
     def _holds(self, number: int, facts: MailFacts, now: datetime) -> bool:
@@ -71,10 +72,16 @@ class RuleSet:
             return self._checks[number](facts, now)
         except Exception as error:
             rule = self._rules[number]
-            log.exception("rules.rule_failed", rule=rule.id)
-            self.broken[rule.id] = f"It failed on a message: {type(error).__name__}: {str(error)[:200]}"
+            log.error("rules.rule_failed", rule=rule.id, error=_kind(error))
+            self.broken[rule.id] = f"It failed on a message: {_kind(error)}"
             self._usable &= ~(1 << number)
             return False
+
+
+def _kind(error: Exception) -> str:
+    """Never an error's own words here, which may repeat the mail: what it is, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
 
 
 def _with_scope(rule: Rule) -> Condition:

@@ -129,8 +129,11 @@ def label_key(label: str) -> str:
 
 
 def label_keys(labels: Iterable[str], ids: Mapping[str, str]) -> frozenset[str]:
-    names = {label_key(label) for label in labels}
-    return frozenset(names | {label_key(ids[name]) for name in names if name in ids})
+    """Names and ids, whichever of them the message's row has."""
+    found = {label_key(label) for label in labels}
+    by_name = {label_key(ids[name]) for name in found if name in ids}
+    by_id = {name for name, label_id in ids.items() if label_key(label_id) in found}
+    return frozenset(found | by_name | by_id)
 
 
 def list_key(text: str) -> str:

@@ -1,9 +1,17 @@
-"""Rules in a file that can be kept under version control: TOML, YAML or JSON, read strictly and written for people.
+"""Rules, and what the model is told, in a file that can be kept under version control: TOML, YAML or JSON, read
+strictly and written for people.
+
+directions = ["Never archive anything from my family."]
 
 [[rules]]
 name = "Receipts"
 condition = { sender_domain = "shop.example", subject_contains = ["receipt", "invoice"] }
 actions = ["apply_label=Receipts", "archive"]
+
+[[guidance]]
+name = "Shops"
+scope = "domain:shop.example"
+text = "Offers may go."
 """
 
 from __future__ import annotations
@@ -11,20 +19,41 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 import yaml
 
 from postroom.domain.errors import BadInput
+from postroom.triage.guidance_files import (
+    DirectionDraft,
+    GuidanceDraft,
+    direction_as_written,
+    guidance_as_written,
+    parse_directions,
+    parse_guidance,
+)
 from postroom.triage.rules.model import DEFAULT_PRIORITY, MOST_RULES, RuleDraft, Scope, parse_draft
 from postroom.triage.rules.wishes import short_form
+
+T = TypeVar("T")
 
 LARGEST_FILE = 4 << 20
 _WIDTH = 100
 _HEADING = "# Rules of Postroom. The first that matches a message decides; lower priorities are tried first.\n\n"
+_SECTIONS = ("directions", "rules", "guidance")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds. A part that it does not speak of is None, and stays as it is when the file is imported."""
+
+    rules: Sequence[RuleDraft] | None = None
+    directions: Sequence[DirectionDraft] | None = None
+    guidance: Sequence[GuidanceDraft] | None = None
 
 
 class FileFormat(StrEnum):
@@ -47,6 +76,10 @@ def format_of(path: Path) -> FileFormat:
 
 def read_file(path: Path) -> list[RuleDraft]:
     """All rules of a file, or BadInput with the place of the first fault."""
+    return list(read_document(path).rules or ())
+
+
+def read_document(path: Path) -> Document:
     format = format_of(path)
     try:
         with path.open("rb") as file:
@@ -58,7 +91,7 @@ def read_file(path: Path) -> list[RuleDraft]:
     return parse_text(content, format, str(path))
 
 
-def parse_text(content: bytes | str, format: FileFormat, name: str = "the text") -> list[RuleDraft]:
+def parse_text(content: bytes | str, format: FileFormat, name: str = "the text") -> Document:
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         data = _LOADERS[format](text)
@@ -69,12 +102,22 @@ def parse_text(content: bytes | str, format: FileFormat, name: str = "the text")
     return parse_document(data)
 
 
-def parse_document(data: object) -> list[RuleDraft]:
-    if not isinstance(data, Mapping) or set(data) != {"rules"} or not isinstance(data["rules"], list):
-        raise BadInput("file", "holds one list, `rules`, and nothing else")
-    if len(data["rules"]) > MOST_RULES:
-        raise BadInput("rules", f"are {len(data['rules']):,}; {MOST_RULES:,} is the most")
-    drafts = [parse_draft(each, f"rules[{number}]") for number, each in enumerate(data["rules"])]
+def parse_document(data: object) -> Document:
+    if not isinstance(data, Mapping) or not data or not set(data) <= set(_SECTIONS):
+        raise BadInput("file", f"holds lists named {', '.join(_SECTIONS)}, one of them at least, and nothing else")
+    return Document(
+        rules=_rules(data["rules"]) if "rules" in data else None,
+        directions=parse_directions(data["directions"]) if "directions" in data else None,
+        guidance=parse_guidance(data["guidance"]) if "guidance" in data else None,
+    )
+
+
+def _rules(data: object) -> list[RuleDraft]:
+    if not isinstance(data, list):
+        raise BadInput("rules", "is a list of rules")
+    if len(data) > MOST_RULES:
+        raise BadInput("rules", f"are {len(data):,}; {MOST_RULES:,} is the most")
+    drafts = [parse_draft(each, f"rules[{number}]") for number, each in enumerate(data)]
     seen: dict[str, int] = {}
     for number, draft in enumerate(drafts):
         if (first := seen.setdefault(draft.name.lower(), number)) != number:
@@ -82,17 +125,34 @@ def parse_document(data: object) -> list[RuleDraft]:
     return drafts
 
 
-def written(drafts: Iterable[RuleDraft], format: FileFormat) -> str:
-    """The text of a file with these rules; reading it gives them back."""
-    rules = [as_written(draft) for draft in drafts]
+def written(document: Document, format: FileFormat) -> str:
+    """The text of a file with this; reading it gives it back."""
+    data = _as_data(document)
     match format:
         case FileFormat.TOML:
-            return _HEADING + ("\n".join(map(_toml_rule, rules)) if rules else "rules = []\n")
+            return _HEADING + _toml(data)
         case FileFormat.YAML:
-            text = yaml.safe_dump({"rules": rules}, sort_keys=False, allow_unicode=True, width=_WIDTH)
-            return _HEADING + str(text)
+            return _HEADING + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=_WIDTH))
         case FileFormat.JSON:
-            return json.dumps({"rules": rules}, ensure_ascii=False, indent=2) + "\n"
+            return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+
+
+def written_rule(draft: RuleDraft) -> str:
+    """One rule as it would stand in a file."""
+    return _toml_table("rules", as_written(draft))
+
+
+def _as_data(document: Document) -> dict[str, list[Any]]:
+    parts: dict[str, list[Any] | None] = {
+        "directions": _each(direction_as_written, document.directions),
+        "rules": _each(as_written, document.rules),
+        "guidance": _each(guidance_as_written, document.guidance),
+    }
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _each(write: Callable[[T], Any], drafts: Iterable[T] | None) -> list[Any] | None:
+    return None if drafts is None else [write(draft) for draft in drafts]
 
 
 def as_written(draft: RuleDraft) -> dict[str, Any]:
@@ -111,8 +171,15 @@ def as_written(draft: RuleDraft) -> dict[str, Any]:
     return found
 
 
-def _toml_rule(rule: Mapping[str, Any]) -> str:
-    return "[[rules]]\n" + "".join(f"{name} = {_inline(value)}\n" for name, value in rule.items())
+def _toml(data: Mapping[str, list[Any]]) -> str:
+    """Plain lists have to stand before the first table."""
+    plain = [f"{name} = {_inline(part)}\n" for name, part in data.items() if name == "directions" or not part]
+    tables = [_toml_table(name, each) for name, part in data.items() if name != "directions" for each in part]
+    return "\n".join([*(["".join(plain)] if plain else []), *tables])
+
+
+def _toml_table(name: str, values: Mapping[str, Any]) -> str:
+    return f"[[{name}]]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in values.items())
 
 
 def _inline(value: object, indent: int = 0) -> str:
@@ -147,10 +214,19 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} stands there twice")
+        found[key] = value
+    return found
+
+
 _LOADERS: Mapping[FileFormat, Callable[[str], object]] = {
     FileFormat.TOML: tomllib.loads,
     FileFormat.YAML: lambda text: yaml.load(text, _StrictLoader),  # noqa: S506 (a safe loader, made stricter)
-    FileFormat.JSON: json.loads,
+    FileFormat.JSON: lambda text: json.loads(text, object_pairs_hook=_each_once),
 }
 
 

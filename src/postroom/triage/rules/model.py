@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +18,7 @@ from postroom.triage.rules.wishes import parse_actions
 
 MOST_RULES = 1_000
 LONGEST_NAME = 100
+LARGEST_CONDITION = 32_000
 DEFAULT_PRIORITY = 100
 _MOST_PRIORITY = 1_000_000
 _KEYS = ("name", "scope", "priority", "condition", "actions", "unattended", "enabled")
@@ -82,6 +84,10 @@ def parse_draft(data: object, where: str = "rule") -> RuleDraft:
         if key not in _KEYS:
             raise BadInput(f"{where}.{str(key)[:60]}", f"does not belong here; a rule has {', '.join(_KEYS)}")
     parse_condition(data.get("condition"), f"{where}.condition")
+    if (size := len(json.dumps(data["condition"]))) > LARGEST_CONDITION:
+        raise BadInput(
+            f"{where}.condition", f"has {size:,} bytes; {LARGEST_CONDITION:,} are the most: make it two rules"
+        )
     return RuleDraft(
         name=parse_name(data.get("name"), f"{where}.name"),
         scope=parse_scope(data.get("scope", "global"), f"{where}.scope"),

@@ -27,6 +27,11 @@ from postroom.triage.rules.wishes import labels_named
 _LONGEST_REASON = 500
 
 
+def lock(tx: Tx) -> None:
+    """Nobody else changes rules until this transaction ends."""
+    tx.lock_table(rules)
+
+
 def list_rules(tx: Tx) -> list[StoredRule]:
     """In the order in which they are tried."""
     rows = tx.execute(select(*columns()).order_by(rules.c.priority, rules.c.id))
@@ -34,13 +39,13 @@ def list_rules(tx: Tx) -> list[StoredRule]:
 
 
 def get_rule(tx: Tx, name_or_id: str) -> StoredRule:
-    here = (rules.c.name == name_or_id) | (func.lower(rules.c.name) == name_or_id.lower())
-    rows = tx.execute(select(*columns()).where(here).order_by(rules.c.id)).all()
-    rows = rows or [row for row in tx.execute(select(*columns())) if row.id == name_or_id.lower()]
-    exact = [row for row in rows if row.name == name_or_id] or rows
-    if not exact:
+    every = tx.execute(select(*columns()).order_by(rules.c.id)).all()
+    wanted = name_or_id.lower()  # here, because SQLite knows the capitals of English alone
+    by_name = [row for row in every if row.name == name_or_id] or [row for row in every if row.name.lower() == wanted]
+    found = by_name or [row for row in every if row.id == wanted]
+    if not found:
         raise NotFound("rule", f"there is none named {name_or_id!r}; `postroom rules list` shows those there are")
-    return rule_from_row(exact[0])
+    return rule_from_row(found[0])
 
 
 def add_rule(tx: Tx, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
@@ -171,8 +176,8 @@ def _stamp(tx: Tx, now: datetime) -> datetime:
 
 
 def _refuse_name(tx: Tx, name: str, but: str | None = None) -> None:
-    taken = tx.execute(select(rules.c.id).where(func.lower(rules.c.name) == name.lower())).scalars().all()
-    if any(rule_id != but for rule_id in taken):
+    taken = tx.execute(select(columns()[0], rules.c.name))
+    if any(row.name.lower() == name.lower() and row.id != but for row in taken):
         raise BadInput("name", f"there is a rule named {name!r} already")
 
 

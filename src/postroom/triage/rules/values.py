@@ -66,8 +66,12 @@ def pattern(data: object, where: str) -> str:
 def address(data: object, where: str) -> str:
     given = text(data, where)
     found = parse_addresses(given)
-    if len(found) != 1 or not all(found[0].address.rpartition("@")):
-        hint = "; for a whole domain use `sender_domain`" if "@" not in given or given.startswith("@") else ""
+    if len(found) != 1 or not all(found[0].address.rpartition("@")) or "*" in found[0].domain or "*@" in given:
+        hint = (
+            "; for a whole domain use `sender_domain` (--domain)"
+            if "@" not in given or given.startswith(("@", "*@"))
+            else ""
+        )
         raise BadInput(where, f"{given[:100]!r} is not one mail address{hint}")
     return found[0].canonical
 

@@ -192,3 +192,13 @@ def _accounts(tx: Tx, now: datetime) -> tuple[str, str]:
     return add_account(tx, NewAccount("me@example.org", base), now).id, add_account(
         tx, NewAccount("other@example.org", base), now
     ).id
+
+
+@pytest.mark.req("JB-9")
+async def test_names_are_one_name_whatever_their_capitals_in_every_language(
+    database: Database, clock: ManualClock
+) -> None:
+    [rule] = await add(database, clock, "Ärger")
+    with pytest.raises(BadInput, match="already"):
+        await add(database, clock, "ÄRGER")
+    assert (await database.read(lambda tx: store.get_rule(tx, "äRGER"))).id == rule.id

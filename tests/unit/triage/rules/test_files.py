@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.triage.rules.files import FileFormat, parse_text, read_file, written
-from postroom.triage.rules.model import RuleDraft, parse_draft
+from postroom.triage.guidance_files import DirectionDraft, GuidanceDraft
+from postroom.triage.rules.files import Document, FileFormat, parse_text, read_file, written
+from postroom.triage.rules.model import RuleDraft, Scope, ScopeKind, parse_draft
 from tests.support.rule_mail import conditions
 
 _ACTIONS = st.sampled_from(
@@ -26,6 +27,7 @@ _ACTIONS = st.sampled_from(
     ]
 )
 _NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
+_TEXTS = st.sampled_from(["Be brief.", 'Say "no" \\ # never', "Zwei\nZeilen\t☃", "- {a: b}", "true"])
 _DRAFTS = st.builds(
     lambda name, tree, actions, scope, priority, unattended, enabled: parse_draft(
         {
@@ -52,16 +54,34 @@ _DRAFTS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(_DRAFTS, max_size=4, unique_by=lambda draft: draft.name.lower()),
+    st.lists(st.builds(DirectionDraft, _TEXTS, st.booleans()), max_size=3, unique_by=lambda draft: draft.text),
+    st.lists(
+        st.builds(GuidanceDraft, _NAMES, _TEXTS, st.just(Scope(ScopeKind.DOMAIN, "example.org")), st.booleans()),
+        max_size=3,
+        unique_by=lambda draft: draft.name.lower(),
+    ),
     st.sampled_from(FileFormat),
 )
-def test_what_is_written_is_read_back(drafts: list[RuleDraft], format: FileFormat) -> None:
-    assert parse_text(written(drafts, format), format) == drafts
+def test_what_is_written_is_read_back(
+    drafts: list[RuleDraft], told: list[DirectionDraft], guidance: list[GuidanceDraft], format: FileFormat
+) -> None:
+    whole = Document(drafts, told, guidance)
+    assert parse_text(written(whole, format), format) == whole
+    assert parse_text(written(Document(drafts), format), format) == Document(drafts)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("r.toml", "rules = 3", "one list, `rules`"),
+        ("r.toml", "rules = 3", "rules: is a list"),
+        ("r.toml", "", "one of them at least"),
+        ("r.json", '{"rules": [], "rules": []}', "'rules' stands there twice"),
+        ("r.toml", 'directions = ["a", "a"]', "directions[1]: is the same as directions[0]"),
+        ("r.toml", 'directions = [{text = "a", on = true}]', "directions[0].on: does not belong here"),
+        ("r.yaml", "guidance: [{name: A, text: x}, {name: a, text: y}]", "guidance[1].name: is the same as"),
+        ("r.yaml", "guidance: [{name: A, scope: 'domain:a b', text: x}]", "guidance[0] (A).scope"),
+        ("r.yaml", "guidance: [{name: A}]", "guidance[0] (A).text: is a text, not nothing"),
+        ("r.yaml", f"directions: ['{'ü' * 1_500}']", "3,000 bytes"),
         ("r.toml", "[[rules]\n", "is not TOML"),
         ("r.toml", "rules = []\nother = 1", "nothing else"),
         ("r.yaml", "rules: [", "is not YAML"),

@@ -28,6 +28,8 @@ OF_ANN = {"sender": "ann@example.org"}
         ({"subject_regex": "(?=lookahead)"}, "subject_regex", "RE2"),
         ({"sneder": "ann@example.org"}, "sneder", "is no condition; there are all, any, not, sender"),
         ({"sender": ["ann@example.org", "ann"]}, "sender[1]", "is not one mail address"),
+        ({"sender": "*@example.org"}, "sender", "for a whole domain use `sender_domain` (--domain)"),
+        ({"recipient": "ann@*.example.org"}, "recipient", "is not one mail address"),
         ({"sender": "ann@example.org, bob@example.org"}, "sender", "is not one mail address"),
         ({"sender_domain": "*.example.org"}, "sender_domain", "subdomains: true"),
         ({"sender_domain": {"domain": "example.org", "subdomain": True}}, "sender_domain.subdomain", "belong"),
@@ -162,3 +164,10 @@ def test_an_action_can_be_written_in_a_word(short: str, parameters: dict[str, An
     [wanted] = parse_actions([short])
     assert wanted.parameters_json() == parameters
     assert wanted.type is ActionType(short.partition("=")[0])
+
+
+@pytest.mark.req("JB-9")
+def test_a_rule_larger_than_anybody_writes_is_refused() -> None:
+    words = [f"{number:03}{'x' * 200}" for number in range(200)]
+    with pytest.raises(BadInput, match=r"condition.*make it two rules"):
+        parse_draft({"name": "A", "condition": {"subject_contains": words}, "actions": ["star"]})
