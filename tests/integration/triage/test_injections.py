@@ -14,6 +14,7 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence
 from postroom.domain.clock import ManualClock
 from postroom.queue import JobState
+from tests.support.databases import on_sqlite
 from tests.support.injections import CORPUS
 from tests.support.offices import Office, call, open_office
 
@@ -39,6 +40,7 @@ async def office(database: Database, clock: ManualClock, tmp_path: Path) -> Asyn
         yield opened
 
 
+@on_sqlite
 @pytest.mark.req("JB-11", "JB-10")
 async def test_a_model_that_obeys_hostile_mail_gets_nothing_done_unasked(office: Office) -> None:
     office.answer(*islice(cycle(OBEYED), 3 * len(CORPUS)))

@@ -16,6 +16,7 @@ from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock
 from postroom.queue import JobState
 from postroom.triage.sim.script import Fault, Script
+from tests.support.databases import on_sqlite
 from tests.support.offices import COST, Office, call, open_office
 
 HOUR = 3_600
@@ -29,6 +30,7 @@ async def office(database: Database, clock: ManualClock, tmp_path: Path) -> Asyn
         yield opened
 
 
+@on_sqlite
 @pytest.mark.req("JB-7", "JB-10", "BF-9")
 @pytest.mark.parametrize(
     ("fault", "is_free"),
@@ -68,6 +70,7 @@ async def test_away_for_an_hour_and_back(office: Office, fault: Fault, is_free: 
     assert all(_is_told(row) for row in calls)
 
 
+@on_sqlite
 @pytest.mark.req("JB-10")
 async def test_a_slow_provider_is_waited_for(office: Office) -> None:
     office.sim.desk.stage.add_fault(Fault(kind="slow", seconds=0.1))

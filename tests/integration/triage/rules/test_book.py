@@ -147,6 +147,7 @@ async def test_a_rule_that_fails_on_a_message_is_disabled_and_the_next_one_decid
     assert failed.disabled_reason.startswith("It failed on a message: ZeroDivisionError at ")
 
 
+@on_sqlite
 @pytest.mark.req("JB-9")
 async def test_five_hundred_rules_and_a_broken_one(database: Database, clock: ManualClock) -> None:
     def many(tx: Tx) -> None:

@@ -51,7 +51,7 @@ _DRAFTS = st.builds(
 
 
 @pytest.mark.req("JB-9")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(_DRAFTS, max_size=4, unique_by=lambda draft: draft.name.lower()),
     st.lists(st.builds(DirectionDraft, _TEXTS, st.booleans()), max_size=3, unique_by=lambda draft: draft.text),
