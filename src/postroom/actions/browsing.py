@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, exists, func, or_, select
 
 from postroom.actions import store
 from postroom.actions.store import Action
 from postroom.db import Tx
-from postroom.db.tables.actions import actions
+from postroom.db.tables.actions import action_links, actions
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.clock import require_utc
@@ -77,24 +78,40 @@ class Listed:
     action: Action
     subject: str | None
     sender: str | None
+    is_undone: bool = False
+
+
+def _is_undone() -> ColumnElement[bool]:
+    undo = actions.alias()
+    return exists(
+        select(undo.c.id)
+        .join(action_links, action_links.c.cause_action_id == undo.c.id)
+        .where(action_links.c.effect_action_id == actions.c.id, undo.c.status == ActionStatus.COMPLETED)
+    )
 
 
 def list_actions(tx: Tx, which: ActionFilter) -> list[Listed]:
-    query = (
-        select(actions, messages.c.subject.label("its_subject"), messages.c.sender_identity.label("its_sender"))
-        .join(messages, messages.c.id == actions.c.message_id, isouter=True)
-        .where(*which.conditions())
-        .order_by(actions.c.id.desc())
-        .limit(which.limit)
-    )
-    return [Listed(store.from_row(row), row.its_subject, row.its_sender) for row in tx.execute(query)]
+    query = _listed().where(*which.conditions()).order_by(actions.c.id.desc()).limit(which.limit)
+    return [_from_row(row) for row in tx.execute(query)]
 
 
 def show(tx: Tx, action_id: str) -> Listed:
+    """NotFound where there is none."""
     action = store.get(tx, action_id)
-    query = select(messages.c.subject, messages.c.sender_identity).where(messages.c.id == action.message_id)
-    subject, sender = tx.execute(query).one_or_none() or (None, None)
-    return Listed(action, subject, sender)
+    return _from_row(tx.execute(_listed().where(actions.c.id == action.id)).one())
+
+
+def _listed() -> Select[*tuple[Any, ...]]:
+    return select(
+        actions,
+        messages.c.subject.label("its_subject"),
+        messages.c.sender_identity.label("its_sender"),
+        _is_undone().label("is_undone"),
+    ).join(messages, messages.c.id == actions.c.message_id, isouter=True)
+
+
+def _from_row(row: Row[*tuple[Any, ...]]) -> Listed:
+    return Listed(store.from_row(row), row.its_subject, row.its_sender, bool(row.is_undone))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from sqlalchemy import Row, select, update
 from postroom.actions.store import Action
 from postroom.db import Tx
 from postroom.db.tables.actions import actions, snoozes
+from postroom.db.tables.mail import messages
 from postroom.db.upsert import insert
 from postroom.domain import jobs
 from postroom.queue import JobQueue, NewJob
@@ -29,6 +30,7 @@ class Snooze:
     account_id: str
     message_id: str | None
     gmail_id: str
+    subject: str | None
     until: datetime
     label_id: str
     label_name: str
@@ -65,8 +67,9 @@ def write(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_i
 
 
 def find(tx: Tx, action_id: str, *, lock: bool = False) -> Snooze | None:
-    query = _joined().where(snoozes.c.action_id == action_id)
-    row = tx.execute(tx.locking(query) if lock else query).one_or_none()
+    if lock:
+        tx.execute(tx.locking(select(snoozes.c.action_id).where(snoozes.c.action_id == action_id)))
+    row = tx.execute(_joined().where(snoozes.c.action_id == action_id)).one_or_none()
     return None if row is None else _snooze(row)
 
 
@@ -113,7 +116,11 @@ def set_until(tx: Tx, action_id: str, until: datetime, job_id: str, now: datetim
 
 
 def _joined() -> Any:
-    return select(snoozes, actions.c.gmail_id, actions.c.message_id).join(actions, actions.c.id == snoozes.c.action_id)
+    return (
+        select(snoozes, actions.c.gmail_id, actions.c.message_id, messages.c.subject)
+        .join(actions, actions.c.id == snoozes.c.action_id)
+        .join(messages, messages.c.id == actions.c.message_id, isouter=True)
+    )
 
 
 def _snooze(row: Row[*tuple[Any, ...]]) -> Snooze:
@@ -122,6 +129,7 @@ def _snooze(row: Row[*tuple[Any, ...]]) -> Snooze:
         account_id=row.account_id,
         message_id=row.message_id,
         gmail_id=row.gmail_id,
+        subject=row.subject,
         until=row.until,
         label_id=row.label_id,
         label_name=row.label_name,

@@ -31,8 +31,8 @@ def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
     if json:
         print_json(found)
         return
-    rows = ([each.action_id, each.until, each.gmail_id, each.label_name] for each in found)
-    print_table(["id", "comes back", "message", "label"], rows, empty="No mail is snoozed.")
+    rows = ([each.action_id, each.until, each.subject or each.gmail_id, each.label_name] for each in found)
+    print_table(["id", "comes back (UTC)", "message", "label"], rows, empty="No mail is snoozed.")
 
 
 def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:

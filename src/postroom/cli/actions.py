@@ -204,13 +204,19 @@ def _print_undone(met: list[tuple[Action, str | None]], *, dry_run: bool, json: 
 def _row(each: Listed, how_old: str) -> list[Any]:
     action = each.action
     about = each.subject or action.gmail_id
-    return [action.id, how_old, wording.title(action), action.wanted_by, about, wording.standing(action)]
+    return [action.id, how_old, wording.title(action), action.wanted_by, about, _standing(each)]
 
 
 def _as_json(each: Listed) -> dict[str, Any]:
     action = each.action
     fields = {name: getattr(action, name) for name in Action.__slots__}
-    return {**fields, "subject": each.subject, "sender": each.sender, "summary": wording.title(action)}
+    seen = {"subject": each.subject, "sender": each.sender, "is_undone": each.is_undone}
+    return {**fields, **seen, "summary": wording.title(action)}
+
+
+def _standing(each: Listed) -> str:
+    said = wording.standing(each.action)
+    return f"{said}, and undone" if each.is_undone else said
 
 
 def _print_action(each: Listed, obstacle: str | None) -> None:
@@ -221,7 +227,7 @@ def _print_action(each: Listed, obstacle: str | None) -> None:
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
         "in the mailbox": action.gmail_id,
         "wanted by": action.wanted_by,
-        "how it stands": wording.standing(action),
+        "how it stands": _standing(each),
         "answered by": action.answered_by,
         "wanted at": action.created_at,
         "ended at": action.finished_at,

@@ -228,3 +228,4 @@ async def test_a_worker_does_what_was_asked_for_and_takes_it_back(home: Path, mo
         await work()
         assert [each["label_ids"] for each in sim.control.truth()] == [["INBOX"]]
         assert "undone already" in (await succeeded("show", action_id)).stdout
+        assert "completed, and undone" in (await succeeded("show", action_id)).stdout
