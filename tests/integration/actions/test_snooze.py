@@ -292,7 +292,7 @@ async def test_the_undo_of_a_snooze_whose_first_try_had_hidden_the_mail_brings_i
     fault = scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "snooze", amount=9, units="days")
-    await scene.work_through(4)
+    await scene.work_through(8)
     assert (await scene.action(action_id)).status is S.FAILED
     scene.sim.control.clear_faults(fault)
     await scene.retry(action_id)
