@@ -43,9 +43,10 @@ def question(tx: Tx, action_id: str) -> QuestionRow:
 
 def _row(question: Question) -> QuestionRow:
     action = question.action
+    deed = wording.deed(action)
     return QuestionRow(
         id=action.id,
-        deed=wording.deed(action),
+        deed=deed[:1].upper() + deed[1:],
         wanted_by=action.wanted_by,
         reasons=action.reasons,
         account=question.account,
