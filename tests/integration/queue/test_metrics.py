@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from postroom.app.jobs import CATALOGUE
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
 from postroom.domain.tiers import Tier
@@ -25,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "policy_tier": set(Tier),
     "queue_name": set(QueueName),
     "starvation_override": {"true", "false"},
-    "job_type": {"noop"},
+    "job_type": {"noop", *(job_type.name for job_type in CATALOGUE)},
     "outcome": {"completed", "failed", "retried", "refused", "canceled"},
 }
 

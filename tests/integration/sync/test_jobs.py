@@ -116,7 +116,7 @@ async def test_the_archiver_has_no_schedule_until_it_is_enabled_and_runs_nothing
 async def test_a_schedule_that_is_turned_off_stops_firing(home: Path, sqlite_factory: SqliteFactory, sim: Sim) -> None:
     async with app_with_account(home, sqlite_factory, sim) as (app, _):
         await app.declare_schedules()
-        nothing = RecurringSettings(sync="off", bad_messages="off", live="off")
+        nothing = RecurringSettings(sync="off", bad_messages="off", live="off", labels="off")
         changed = app.settings.model_copy(update={"recurring": nothing})
         async with open_app(changed) as other:
             await run_worker(other)
