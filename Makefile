@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help setup demo test check format bench chaos reqs docs lock clean
+.PHONY: help setup demo test acceptance check format bench chaos reqs docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -27,8 +27,11 @@ $(BENCH_STAMP): $(STAMP) requirements-bench.lock
 demo: setup ## see it work, on simulated mail, leaving nothing behind
 	$(BIN)/postroom demo
 
-test: setup ## all tests, on SQLite and on a real PostgreSQL
-	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup
+test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
+	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup tests/unit tests/integration
+
+acceptance: setup ## all processes together, and the pages in a real browser
+	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup tests/e2e tests/browser
 
 chaos: setup ## the longer fault runs
 	$(BIN)/python -m pytest -q -m chaos --timeout=900
