@@ -24,7 +24,7 @@ from postroom.switchboard.ondemand import ON_DEMAND, OnDemandSearch
 from tests.support.workers import running
 
 ME = "me@example.org"
-AGENT = Caller(Role.AGENT, "claude")
+AGENT = Caller(Role.AGENT, "assistant")
 OLD = datetime(2020, 5, 1, tzinfo=UTC)
 
 
@@ -142,7 +142,7 @@ async def test_without_an_account_the_archive_alone_answers(queue: JobQueue, sea
 
 
 async def test_a_caller_of_one_mailbox_searches_no_other(queue: JobQueue, search: Search, account: Account) -> None:
-    other = Caller(Role.AGENT, "claude", endpoint_identity="other@example.org")
+    other = Caller(Role.AGENT, "assistant", endpoint_identity="other@example.org")
     answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, other)
     assert answer["messages"] == []
 
