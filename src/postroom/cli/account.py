@@ -18,6 +18,7 @@ from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.jobs import job_of
 from postroom.accounts.store import Account, Provider, get_account, list_accounts
 from postroom.app import App, open_vault
+from postroom.cli import account_labels
 from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.output import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import with_app
@@ -34,7 +35,9 @@ from postroom.gmail.transport import GOOGLE
 from postroom.settings import ACCESS_TOKEN_VARIABLE, MODEL_KEY_ENTRY
 from postroom.telemetry import logs
 
-app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove.")
+app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove; their labels.")
+app.command("labels")(account_labels.labels)
+app.command("label")(account_labels.label)
 
 EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account's address.")]
 ProviderArgument = Annotated[Provider, typer.Argument(help="Where the mailbox is.")]

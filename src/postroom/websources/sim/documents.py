@@ -61,9 +61,6 @@ class Gazette:
     def of_year(self, year: int) -> list[GazetteDocument]:
         return [document for document in self.documents if document.day.year == year]
 
-    def of_month(self, year: int, month: int) -> list[GazetteDocument]:
-        return [document for document in self.of_year(year) if document.day.month == month]
-
     @property
     def years(self) -> list[int]:
         return sorted({document.day.year for document in self.documents})
