@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -370,6 +371,25 @@ async def test_a_pass_that_is_cut_off_reports_what_is_done(database: Database, t
         assert job.status == "active"
         assert 0 < job.rows_processed == len(await stage.rows()) <= 20
         assert job.cursor["place"]["received_ms"] in set(eligible(stage).values())
+
+
+@pytest.mark.req("BF-14")
+async def test_told_to_stop_while_a_batch_is_on_its_way_it_counts_that_batch(
+    database: Database, tmp_path: Path
+) -> None:
+    losses = Losses(0, 0)
+    async with month_of(60, database, tmp_path, losses=losses, progress_interval=10) as stage:
+        job_id = await stage.create_job(FIRST, LAST)
+        task = asyncio.create_task(stage.passes.backfill())
+
+        async def stop() -> None:
+            task.cancel()
+            await asyncio.sleep(0)
+
+        await after_ingests(stage, losses, 3, stop)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await stage.job(job_id)).rows_processed == len(await stage.rows()) > 20, "two batches and the third"
 
 
 async def test_a_cursor_of_another_version_ends_the_job_with_the_reason(database: Database, tmp_path: Path) -> None:

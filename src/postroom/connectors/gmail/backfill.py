@@ -7,9 +7,9 @@ What was ingested and not reported before a crash is ingested again, recognised,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from postroom.connectors import instruments
 from postroom.connectors.calling import SwitchboardAway, TokenRefused
@@ -21,7 +21,7 @@ from postroom.connectors.instruments import Fate, PassName
 from postroom.connectors.switchboard import Switchboard
 from postroom.connectors.wire import BackfillJob
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import LoginNeeded, PermissionMissing
 from postroom.gmail.fetching import Failed, Got, Missing
@@ -30,12 +30,14 @@ from postroom.mail.headers import Headers
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
+T = TypeVar("T")
 _INGEST_AT_ONCE = 50
 _NOT_THE_JOBS_FAULT = (LoginNeeded, PermissionMissing, TokenRefused)
 """The connector itself needs a person's help; the job waits for it and is not to be resumed by hand."""
 _BETWEEN_TRIES_S = 30.0
 _PAUSE_S = 1.0
 _LAST_WORDS_S = 10.0
+_LAST_BATCH_S = 8.0
 
 
 class Selector(Protocol):
@@ -151,8 +153,7 @@ class BackfillPass:
             work.owe(key, error)
         left = stretch.mails
         while left:
-            handled = await self._handled(left[: min(work.stride, self._interval)], job)
-            left = left[await self._settled(handled, work) :]
+            left = left[await self._step(left[: min(work.stride, self._interval)], job, work) :]
             if work.unreported >= self._interval or not self._switchboard.backfill_enabled:
                 await work.report()
             await work.give_way()
@@ -177,11 +178,9 @@ class BackfillPass:
             return True
         return self._selector.selects(names, mail.headers, is_known=self._guidance.contacts.knows_sender(mail.headers))
 
-    async def _settled(self, handled: Sequence[Handled], work: Work, *, moves: bool = True) -> int:
-        """Count those before the first that was refused, wait where one was, and say how many are done."""
-        refused = next((number for number, each in enumerate(handled) if each.refusal), None)
-        for each in handled[:refused]:
-            work.count(each, moves=moves)
+    async def _step(self, mails: Sequence[SourceMail], job: BackfillJob, work: Work, *, moves: bool = True) -> int:
+        """Take in and count those before the first that is refused, wait where one is, and say how many are done."""
+        handled, refused = await _to_the_end(self._counted(mails, job, work, moves=moves))
         if refused is None:
             work.stride = min(work.stride * 2, _INGEST_AT_ONCE)
             return len(handled)
@@ -190,6 +189,15 @@ class BackfillPass:
         told = await work.report()  # a job that was stopped says so here
         await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
         return refused
+
+    async def _counted(
+        self, mails: Sequence[SourceMail], job: BackfillJob, work: Work, *, moves: bool
+    ) -> tuple[list[Handled], int | None]:
+        handled = await self._handled(mails, job)
+        refused = next((number for number, each in enumerate(handled) if each.refusal), None)
+        for each in handled[:refused]:
+            work.count(each, moves=moves)
+        return handled, refused
 
     async def _settle_owed(self, job: BackfillJob, scope: Scope, work: Work) -> None:
         """Another go at what could not be read before."""
@@ -203,7 +211,18 @@ class BackfillPass:
                 case Failed():
                     work.owe(answer.id, answer.error)
         while mails:
-            mails = mails[await self._settled(await self._handled(mails[: work.stride], job), work, moves=False) :]
+            mails = mails[await self._step(mails[: work.stride], job, work, moves=False) :]
+
+
+async def _to_the_end(step: Coroutine[Any, Any, T]) -> T:
+    """Told to stop, still learn what became of the batch on its way: the Switchboard may have taken it in already."""
+    task = asyncio.create_task(step)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(TimeoutError, PostroomError):  # whoever takes the job up offers it again
+            await asyncio.wait_for(task, _LAST_BATCH_S)
+        raise
 
 
 async def _last_words(work: Work) -> None:
