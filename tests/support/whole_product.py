@@ -29,7 +29,7 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.sync import history_cursors, sync_states
 from postroom.db.tables.triage import decisions
-from postroom.db.tables.web import backfill_runs, discovered_items
+from postroom.db.tables.web import backfill_runs, discovered_items, domain_leases
 from postroom.domain import jobs as names
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
@@ -173,6 +173,7 @@ class WholeProduct:
             for table in (history_cursors, backfills):
                 held = table.c.lease_expires_at.is_not(None)
                 tx.execute(update(table).where(held).values(lease_expires_at=LONG_AGO))
+            tx.execute(update(domain_leases).values(expires_at=LONG_AGO))
             running = backfill_runs.c.status == "RUNNING"
             tx.execute(update(backfill_runs).where(running).values(heartbeat_at=LONG_AGO))
 
@@ -205,6 +206,11 @@ class WholeProduct:
         )
         return [f"{number} {what}" for what, number in found.items() if number]
 
+    async def make_due(self) -> None:
+        """As if the pauses before another attempt were over."""
+        waiting = and_(jobs.c.type.in_(ONE_OFF), jobs.c.state == JobState.QUEUED, jobs.c.not_before.is_not(None))
+        await self.database.write(lambda tx: tx.execute(update(jobs).where(waiting).values(not_before=LONG_AGO)))
+
     async def retry_failed(self) -> None:
         """What a person does with jobs that gave up while nothing worked."""
         failed = await self.rows(select(jobs.c.id).where(jobs.c.state == JobState.FAILED))
@@ -222,6 +228,7 @@ class WholeProduct:
         await self.let_leases_run_out()
         while await self.unfinished():
             await self.retry_failed()
+            await self.make_due()
             await self.start()
             await asyncio.sleep(0.5)
 
