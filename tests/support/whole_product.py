@@ -53,6 +53,8 @@ QUICK = {
     "POSTROOM_RECURRING__SYNC": "every 3s",
     "POSTROOM_RECURRING__BACKFILL": "every 1s",
     "POSTROOM_SWITCHBOARD__ARCHIVE_WAIT_S": "60",
+    "POSTROOM_SYNC__RPS_MAX": "500",
+    "POSTROOM_SYNC__RPS_START": "100",
     "POSTROOM_SYNC__SETTLE_S": "1",
     "POSTROOM_WEB__MIN_DELAY_MS": "0",
     "POSTROOM_WEB__MAX_DELAY_MS": "0",
@@ -119,7 +121,7 @@ class WholeProduct:
         await self._settle_in()
         await self.start()
         days = ("--all-mail", "--from", "2016-01-01", "--to", "2025-12-31")
-        limits = ("--rate", "100000", "--cap-cents", str(cap_cents))
+        limits = ("--rate", "1000000", "--cap-cents", str(cap_cents))
         created = await self.types("backfill", "create", "--account", self.gmail.email, *days, *limits, "--yes")
         self.backfill_id = created["job_id"]
         await self.types("web", "backfill", "--mode", "sitemap", "--queue")
