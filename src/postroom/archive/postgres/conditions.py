@@ -128,5 +128,8 @@ def _named(value: str) -> Condition:
 
 
 def _labelled(labels: Sequence[int]) -> Condition:
-    found = "EXISTS (SELECT 1 FROM archive.message_labels ml WHERE ml.id = m.id AND ml.label = ANY(%s))"
+    found = (
+        "EXISTS (SELECT 1 FROM archive.message_labels ml "
+        "WHERE ml.id = m.id AND ml.account = m.account AND ml.label = ANY(%s))"
+    )
     return Condition(found, (list(labels),)) if labels else Condition("FALSE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,6 @@ _LATER = (
 # anybody is told, whatever the server's own default is.
 _OPTIONS = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=30s -c lock_timeout=60s -c jit=off"
 _CONNECT: dict[str, Any] = {
-    "options": _OPTIONS,
     "application_name": "postroom archive",
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -57,6 +56,12 @@ class Session:
             with self.connection.cursor() as cursor:
                 cursor.executemany(sql.encode(), rows)
 
+    def copy(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Many rows at once, into a table that has none of them."""
+        with self.connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         with self.connection.transaction():
@@ -74,7 +79,8 @@ class Session:
 
 
 class Connections:
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, options: str = "") -> None:
+        self._options = f"{_OPTIONS} {options}"
         self._url = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._idle: list[Session] = []
         self._lock = threading.Lock()
@@ -110,7 +116,9 @@ class Connections:
             if session.is_alive():
                 return session
             _drop(session)
-        connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **_CONNECT)
+        connection = psycopg.connect(
+            self._url, autocommit=True, prepare_threshold=None, options=self._options, **_CONNECT
+        )
         return Session(connection)
 
     def _idle_one(self) -> Session | None:

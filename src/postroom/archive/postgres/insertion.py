@@ -24,20 +24,17 @@ from postroom.archive.postgres.words import Indexed
 from postroom.archive.preparing import PreparedMail
 
 _FACTS = "message_id, sha256, size, provenance, sender, subject, has_attachment, problems, stored_at"
-_CONTENTS = "recipients, attachments, codec, data, cuts, body, tokens, folded"
-_INSERT = (
-    f"INSERT INTO archive.messages (account, id, key, gmail_id, thread_id, date_ms, {_FACTS}, {_CONTENTS}) "
-    f"VALUES ({', '.join(['%s'] * 21)}, %s::tsvector, %s)"
-)
+_CONTENTS = "recipients, attachments, codec, data, cuts, body"
+_MESSAGE = f"account, id, key, gmail_id, thread_id, date_ms, {_FACTS}, {_CONTENTS}"
+_ENTRY = "account, id, size, has_attachment, tokens, folded"
+_REGISTERED = "account, key, id, gmail_id, thread_id, message_hash, sha256, provenance"
 _REPLACE = (
-    f"UPDATE archive.messages SET ({_FACTS}, {_CONTENTS}) = ({', '.join(['%s'] * 15)}, %s::tsvector, %s), "
+    f"UPDATE archive.messages SET ({_FACTS}, {_CONTENTS}) = ({', '.join(['%s'] * 15)}), "
     "deleted_at_source = NULL WHERE account = %s AND id = %s"
 )
-_REGISTER = (
-    "INSERT INTO archive.register (account, key, id, gmail_id, thread_id, message_hash, sha256, provenance) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (account, key) DO UPDATE SET id = excluded.id, "
-    "gmail_id = excluded.gmail_id, thread_id = excluded.thread_id, message_hash = excluded.message_hash, "
-    "sha256 = excluded.sha256, provenance = excluded.provenance"
+_REINDEX = (
+    "UPDATE archive.entries SET size = %s, has_attachment = %s, tokens = %s::tsvector, folded = %s "
+    "WHERE account = %s AND id = %s"
 )
 
 
@@ -70,9 +67,9 @@ def new_ids(session: Session, account: int, entries: Sequence[Entry]) -> list[in
     """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
     firsts = sorted({rowids.first_id(entry.mail.date_ms) for entry in entries})
     rows = session.query(
-        "SELECT first, (SELECT max(id) FROM archive.register WHERE account = %s AND id >= first AND id < first + %s) "
+        "SELECT first, (SELECT max(id) FROM archive.register WHERE account = %s AND id >= first AND id <= first + %s) "
         "FROM unnest(%s::bigint[]) AS first",
-        (account, rowids.SLOTS, firsts),
+        (account, rowids.SLOTS - 1, firsts),
     )
     taken: dict[int, int | None] = dict(rows)
     ids = []
@@ -113,6 +110,9 @@ class Insertion:
         for *facts, hashed in rows:
             if facts[0] in there:
                 self._remember(_Known(*facts), hashed)
+        lost = [row[0] for row in rows if row[0] not in there and row[1] in keys]
+        for table in ("register", "entries", "message_labels") if lost else ():
+            self._db.query(f"DELETE FROM archive.{table} WHERE account = %s AND id = ANY(%s)", (self._account, lost))
 
     def _remember(self, known: _Known, hashed: bytes) -> None:
         self._by_key[known.key] = known
@@ -163,7 +163,8 @@ class Insertion:
         mail = entry.mail
         if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
             self._store_pieces([entry])
-            self._db.query(_REPLACE, (*_facts(mail), *_contents(entry), self._account, known.id))
+            self._db.query(_REPLACE, (*_facts(mail), *_contents(mail), self._account, known.id))
+            self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
             known.sha256, known.provenance = mail.sha256, Provenance.API
             values = (mail.sha256, entry.message_hash, Provenance.API)
             self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
@@ -182,29 +183,20 @@ class Insertion:
         if not new:
             return
         self._store_pieces([entry for _, entry in new])
-        self._db.many(_INSERT, [self._row(row_id, entry) for row_id, entry in new])
-        self._db.many(
-            _REGISTER,
-            [
-                (
-                    self._account,
-                    entry.mail.key,
-                    row_id,
-                    entry.mail.mail.gmail_id,
-                    entry.mail.thread_id,
-                    entry.message_hash,
-                    entry.mail.sha256,
-                    entry.mail.mail.provenance,
-                )
-                for row_id, entry in new
-            ],
-        )
-        self._labels.give([(row_id, entry.mail.mail.labels or frozenset()) for row_id, entry in new])
+        self._db.copy("archive.messages", _MESSAGE, (self._message(row_id, entry.mail) for row_id, entry in new))
+        indexed = ((self._account, row_id, *_indexed(entry)) for row_id, entry in new)
+        self._db.copy("archive.entries", _ENTRY, indexed)
+        self._db.copy("archive.register", _REGISTERED, (self._registered(row_id, entry) for row_id, entry in new))
+        self._labels.begin([(row_id, entry.mail.mail.labels or frozenset()) for row_id, entry in new])
 
-    def _row(self, row_id: int, entry: Entry) -> tuple[Any, ...]:
-        mail = entry.mail
+    def _message(self, row_id: int, mail: PreparedMail) -> tuple[Any, ...]:
         place = (self._account, row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.date_ms)
-        return (*place, *_facts(mail), *_contents(entry))
+        return (*place, *_facts(mail), *_contents(mail))
+
+    def _registered(self, row_id: int, entry: Entry) -> tuple[Any, ...]:
+        mail = entry.mail
+        names = (self._account, mail.key, row_id, mail.mail.gmail_id, mail.thread_id)
+        return (*names, entry.message_hash, mail.sha256, mail.mail.provenance)
 
     def _store_pieces(self, entries: Iterable[Entry]) -> None:
         pieces = {piece.sha256: piece for entry in entries for piece in entry.mail.cuts}
@@ -246,14 +238,16 @@ def _facts(mail: PreparedMail) -> tuple[Any, ...]:
     )
 
 
-def _contents(entry: Entry) -> tuple[Any, ...]:
-    mail = entry.mail
+def _contents(mail: PreparedMail) -> tuple[Any, ...]:
     return (
         Jsonb(mail.recipients),
         Jsonb(mail.attachments),
         *mail.packed,
         Jsonb([(piece.position, piece.sha256.hex()) for piece in mail.cuts]),
         mail.texts.body,
-        entry.indexed.tokens,
-        entry.indexed.folded,
     )
+
+
+def _indexed(entry: Entry) -> tuple[Any, ...]:
+    mail = entry.mail
+    return len(mail.mail.raw), bool(mail.attachments), entry.indexed.tokens, entry.indexed.folded

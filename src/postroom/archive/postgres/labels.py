@@ -20,6 +20,13 @@ class Labels:
         )
         self.give([(row_id, names)])
 
+    def begin(self, given: Iterable[tuple[int, Collection[str]]]) -> None:
+        """The first labels of new messages."""
+        given = list(given)
+        self.numbers({name for _, names in given for name in names})
+        rows = ((self._numbers[name], row_id, self._account) for row_id, names in given for name in names)
+        self._db.copy("archive.message_labels", "label, id, account", rows)
+
     def give(self, given: Iterable[tuple[int, Collection[str]]]) -> None:
         """What a message has already is no change."""
         given = list(given)

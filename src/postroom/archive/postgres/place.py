@@ -28,6 +28,9 @@ from postroom.archive.verify import Progress, Report
 from postroom.domain.clock import Clock
 from postroom.domain.ids import new_id
 
+PATIENCE_S = 30
+"""A search that takes longer is given up."""
+
 
 class DatabasePlace:
     """Needs no owner: everybody who has the address may read and write, from any host."""
@@ -38,6 +41,7 @@ class DatabasePlace:
         self.sync_holder = f"postroom sync on {socket.gethostname()} (process {os.getpid()}, {new_id()[-6:]})"
         """Unlike the owner of files, several may be here: each has a name of its own, and waits for another's lease."""
         self._connections = Connections(url)
+        self._searching = Connections(url, f"-c statement_timeout={PATIENCE_S}s")
         try:
             prepare_tables(self._connections)
         except BaseException:
@@ -48,7 +52,7 @@ class DatabasePlace:
         return DatabaseReader(self._connections)
 
     def search(self, clock: Clock | None = None) -> Search:
-        return Search(DatabaseQuestions(self._connections), clock)
+        return Search(DatabaseQuestions(self._searching), clock, PATIENCE_S)
 
     def writer(self, purpose: str) -> DatabaseArchive:
         return DatabaseArchive(self._connections)
@@ -102,6 +106,7 @@ class DatabasePlace:
         return None
 
     def close(self) -> None:
+        self._searching.close()
         self._connections.close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,9 @@
 """The tables of the archive in PostgreSQL, and the partitions that are made as mail comes in.
 
-`messages` is partitioned by account, and below that by month: row ids follow the date, so that a month is a range of
-ids, newest first is an order that the partitions already have, and a search stops in the first that fill its page.
-`register` knows every message apart from them: identity is unique there, and a partition that goes missing is missed.
+`messages` holds the mail, partitioned by account and below that by month: row ids follow the date, so that a month is a
+range of ids. `entries` is what a search asks of them, by account: planning over every month of ten years would take
+longer than the search. `register` knows every message apart from both: identity is unique there, and a partition that
+goes missing is missed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ VERSION = 1
 LOCK = 0x506F7374  # "Post": the class of our advisory locks; the second number is an account's, 0 for the tables
 ARCHIVER_LOCK = 0x506F7341
 LARGE_MESSAGE_BYTES = 64 << 10
+_LARGEST_ID = (1 << 63) - 1
 
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS archive;
@@ -72,12 +74,19 @@ CREATE TABLE archive.messages (
     data bytea STORAGE EXTERNAL NOT NULL,   -- the exact bytes: unpack, then insert the pieces at their positions
     cuts jsonb NOT NULL,                    -- position and hash of each piece
     body text NOT NULL,                     -- what snippets are cut from
+    PRIMARY KEY (account, id)
+) PARTITION BY LIST (account);
+CREATE TABLE archive.entries (              -- the search index
+    account integer NOT NULL,
+    id bigint NOT NULL,
+    size bigint NOT NULL,
+    has_attachment boolean NOT NULL,
     tokens tsvector NOT NULL,
     folded text[],                          -- see words.py
     PRIMARY KEY (account, id)
 ) PARTITION BY LIST (account);
-CREATE INDEX messages_tokens ON archive.messages USING gin (tokens);
-CREATE INDEX messages_large ON archive.messages (account, id) WHERE size >= {LARGE_MESSAGE_BYTES};
+CREATE INDEX entries_tokens ON archive.entries USING gin (tokens);
+CREATE INDEX entries_large ON archive.entries (account, id) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE archive.pieces (               -- large attachments as they stand in the message, each stored once
     account integer NOT NULL REFERENCES archive.accounts,
@@ -192,7 +201,8 @@ def partition_of(account: int, row_id: int) -> Partition:
     date = date_of(row_id)
     year, month = (date.year + 1, 1) if date.month == 12 else (date.year, date.month + 1)
     start, end = datetime(date.year, date.month, 1, tzinfo=UTC), datetime(year, month, 1, tzinfo=UTC)
-    return Partition(account, _first_id(start), _first_id(end))
+    low, high = _first_id(start), _first_id(end)
+    return Partition(account, low, high if high > row_id else _LARGEST_ID)  # the last month there can be has no end
 
 
 def _first_id(moment: datetime) -> int:
@@ -200,27 +210,24 @@ def _first_id(moment: datetime) -> int:
 
 
 def make_partition(session: Session, partition: Partition) -> None:
-    """Made apart and then attached, which stops nobody who reads or writes meanwhile."""
-    parent = f"messages_{partition.account}"
+    """Also the account's own, if it is the first."""
+    number, months = partition.account, f"messages_{partition.account}"
     with session.transaction():
         session.query("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK,))
-        if session.query("SELECT to_regclass(%s)", (f"archive.{parent}",)) == [(None,)]:
-            session.query(
-                f"CREATE TABLE archive.{parent} (LIKE archive.messages INCLUDING ALL) PARTITION BY RANGE (id)"
-            )
-            session.query(
-                f"ALTER TABLE archive.messages ATTACH PARTITION archive.{parent} FOR VALUES IN ({partition.account})"
-            )
-        if session.query("SELECT to_regclass(%s)", (f"archive.{partition.table}",)) == [(None,)]:
-            session.query(f"CREATE TABLE archive.{partition.table} (LIKE archive.{parent} INCLUDING ALL)")
-            bounds = f"FROM ({partition.low}) TO ({partition.high})"
-            session.query(
-                f"ALTER TABLE archive.{parent} ATTACH PARTITION archive.{partition.table} FOR VALUES {bounds}"
-            )
+        _attach(session, "messages", months, f"IN ({number})", "PARTITION BY RANGE (id)")
+        _attach(session, "entries", f"entries_{number}", f"IN ({number})")
+        _attach(session, months, partition.table, f"FROM ({partition.low}) TO ({partition.high})")
         session.query(
             "INSERT INTO archive.partitions (account, low, high, name) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (partition.account, partition.low, partition.high, partition.table),
         )
+
+
+def _attach(session: Session, parent: str, name: str, values: str, kind: str = "") -> None:
+    """Made apart and then attached, which stops nobody who reads or writes meanwhile."""
+    if session.query("SELECT to_regclass(%s)", (f"archive.{name}",)) == [(None,)]:
+        session.query(f"CREATE TABLE archive.{name} (LIKE archive.{parent} INCLUDING ALL) {kind}")
+        session.query(f"ALTER TABLE archive.{parent} ATTACH PARTITION archive.{name} FOR VALUES {values}")
 
 
 def partitions(session: Session, accounts: list[int]) -> list[Partition]:

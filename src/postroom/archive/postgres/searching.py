@@ -1,7 +1,7 @@
 """Search over the archive in PostgreSQL: the same questions as to the shards, and the same answers.
 
-Newest first, the months are asked from the newest, one, then two, then four at a time, until the page is full: ids
-follow dates, so that everything in a later month comes first.
+Newest first, a few of the newest messages are looked at one by one, then some thousands through the index, then all:
+what is common is found at once, what is rare is few, and nothing in between is sorted in vain.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from postroom.archive.postgres.conditions import Condition, Conditions, joined, 
 from postroom.archive.postgres.connections import Connections, Rows, Session
 from postroom.archive.postgres.paging import AfterRow, after_row
 from postroom.archive.postgres.reading import COLUMNS, DatabaseReader, messages_of
-from postroom.archive.postgres.schema import partitions
-from postroom.archive.rowids import first_id
 from postroom.archive.search.folding import fold
 from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.model import Hit, ShardProblem
@@ -25,11 +23,19 @@ from postroom.archive.search.paging import MOST_RANKED, AfterRank, after_rank
 from postroom.archive.search.questions import TimeLeft
 from postroom.archive.search.snippets import shown, snippet
 from postroom.domain.errors import BadInput
-from postroom.mail.query import span
 from postroom.mail.query.nodes import And, Labelled, MessageId, Node
 
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
+_WIDTHS = (100, 5_000, None)
+"""How many of the newest messages are looked at in each step; None: all that are left."""
+_LABELS = (
+    "SELECT a.account, a.email, l.label, l.name FROM archive.accounts a LEFT JOIN archive.labels l USING (account) "
+    "WHERE %s OR a.email = ANY(%s)"
+)
+
+Found = tuple[int, int]
+"""A message that the query found: its account and row id."""
 _LARGEST_ID = (1 << 63) - 1
 
 
@@ -64,26 +70,21 @@ class DatabaseQuestion:
         after = after_row(token) if token else None
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
-            rows: Rows = []
-            for low, high in asked.windows(after):
-                rows += asked.newest(low, high, after, limit + 1 - len(rows))
-                if len(rows) > limit:
-                    break
-            hits = asked.hits(rows[:limit])
-        following = None
-        if len(rows) > limit:
-            last = hits[-1].message
-            following = AfterRow(last.account, last.row_id).encoded()
-        return hits, following
+            found = asked.newest(limit + 1, after)
+            hits = asked.hits(found[:limit])
+        if len(found) <= limit or not hits:
+            return hits, None
+        last = hits[-1].message
+        return hits, AfterRow(last.account, last.row_id).encoded()
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
-            rows = asked.best(end + 1)
-            hits = asked.hits(rows[start:end])
-        return hits, AfterRank(end).encoded() if len(rows) > end and end < MOST_RANKED else None
+            found = asked.best(end + 1)
+            hits = asked.hits(found[start:end])
+        return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         with self._connections.session() as session:
@@ -111,86 +112,93 @@ class DatabaseQuestion:
 
 
 class _Asked:
-    """One query on one connection: as this archive's labels spell it, with a limit to its time."""
+    """One query on one connection: as this archive's labels spell it."""
 
     def __init__(self, session: Session, node: Node, names: Sequence[str] | None, time_left: TimeLeft) -> None:
         self._db = session
         self._node = node
         self._time_left = time_left
-        self._accounts = _accounts(session, names)
-        self._by_email = {email: account for account, email in self._accounts.items()}
-        self._partitions = partitions(session, list(self._accounts))
+        self._accounts: dict[int, str] = {}
         self._labels: dict[str, list[int]] = defaultdict(list)
-        sql = "SELECT label, name FROM archive.labels WHERE account = ANY(%s)"
-        rows = session.query(sql, (list(self._accounts),))
-        for label, name in rows:
-            self._labels[name].append(label)
-        index = LabelIndex((label, name) for label, name in rows)
+        rows = session.query(_LABELS, (names is None, list(names or ())))
+        for account, email, label, name in rows:
+            self._accounts[account] = email
+            if label is not None:
+                self._labels[name].append(label)
+        index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
         folded = fold(node, index)
         whole = Conditions(self._labels, index.of_the_user).of(folded)
-        self._where = joined("AND", [*self._narrowed(folded), whole], empty="TRUE")
-        self._span = span(folded)
+        self._narrow = list(self._narrowed(folded))
+        self._where = joined("AND", [*self._narrow, whole], empty="TRUE")
 
-    def windows(self, after: AfterRow | None) -> Iterator[tuple[int, int]]:
-        """Ranges of ids, from the newest: one month, then twice as many each time."""
-        start, end = self._span
-        low = first_id(start) if start is not None else 0
-        high = first_id(end) if end is not None else _LARGEST_ID
-        if after is not None:
-            high = min(high, after.row_id + 1)
-        months = sorted({(month.low, month.high) for month in self._partitions}, reverse=True)
-        touched = [month for month in months if month[1] > low and month[0] < high]
-        done, width = 0, 1
-        while done < len(touched):
-            some = touched[done : done + width]
-            yield max(low, some[-1][0]), min(high, some[0][1])
-            done, width = done + width, width * 2
+    def newest(self, limit: int, after: AfterRow | None) -> list[Found]:
+        found: list[Found] = []
+        high = _LARGEST_ID if after is None else after.row_id + 1
+        for width in (None,) if self._narrow else _WIDTHS:
+            low = None if width is None else self._below(high, width)
+            bounds = Condition("m.id >= %s AND m.id < %s", (low or 0, high))
+            where = joined("AND", [bounds, *self._following(after), self._where], empty="TRUE")
+            found += self._found(where, self._order, limit - len(found))
+            if low is None or len(found) >= limit:
+                break
+            high = low
+        return found
 
-    def newest(self, low: int, high: int, after: AfterRow | None, limit: int) -> Rows:
-        parts = [Condition("m.id >= %s AND m.id < %s", (low, high)), self._where]
-        if after is not None and (account := self._by_email.get(after.account)) is not None:
-            later = [number for number, email in self._accounts.items() if email > after.account]
-            parts.append(Condition("(m.id < %s OR m.account = ANY(%s))", (after.row_id, later)))
-            parts.append(Condition("NOT (m.id = %s AND m.account = %s)", (after.row_id, account)))
-        return self._rows(joined("AND", parts, empty="TRUE"), self._order, limit)
-
-    def best(self, limit: int) -> Rows:
+    def best(self, limit: int) -> list[Found]:
         """Without text to score, the newest are as good as any."""
         wanted = list(wanted_words(self._node))
         if not wanted:
-            return self._rows(self._where, self._order, limit)
+            return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"
-        return self._rows(self._where, score, limit, (" | ".join(wanted),))
+        return self._found(self._where, score, limit, (" | ".join(wanted),))
 
     def count(self, limit: int | None) -> int:
         bound = None if limit is None else limit + 1
-        sql = f"SELECT 1 FROM archive.messages m WHERE m.account = ANY(%s) AND {self._where.sql} LIMIT %s"
+        sql = f"SELECT 1 FROM archive.entries m WHERE m.account = ANY(%s) AND {self._where.sql} LIMIT %s"
         values = (list(self._accounts), *self._where.values, bound)
         return int(self._query(f"SELECT count(*) FROM ({sql}) AS found", values)[0][0])
 
-    def hits(self, rows: Rows) -> tuple[Hit, ...]:
-        phrases, _ = shown(self._node)
+    def hits(self, found: Sequence[Found]) -> tuple[Hit, ...]:
+        """In the order in which they were found."""
+        if not found:
+            return ()
+        phrases, body = shown(self._node)
+        sql = f"SELECT {COLUMNS}, {body} FROM archive.messages m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"
+        rows = self._query(sql, (sorted({account for account, _ in found}), [row_id for _, row_id in found]))
         messages = messages_of(self._db, rows)
-        return tuple(Hit(message, snippet(row[14], phrases)) for message, row in zip(messages, rows, strict=True))
+        hits = {
+            (row[0], row[1]): Hit(message, snippet(row[-1], phrases))
+            for row, message in zip(rows, messages, strict=True)
+        }
+        return tuple(hits[one] for one in found if one in hits)
+
+    def _below(self, high: int, width: int) -> int | None:
+        """The id of the so many-th message below this one; None if there are fewer."""
+        sql = "SELECT id FROM archive.entries m WHERE account = ANY(%s) AND id < %s ORDER BY id DESC OFFSET %s LIMIT 1"
+        rows = self._query(sql, (list(self._accounts), high, width))
+        return rows[0][0] if rows else None
+
+    def _following(self, after: AfterRow | None) -> list[Condition]:
+        """Of the same instant, only accounts that come later."""
+        if after is None:
+            return []
+        later = [number for number, email in self._accounts.items() if email > after.account]
+        return [Condition("(m.id < %s OR m.account = ANY(%s))", (after.row_id, later))]
 
     @property
     def _order(self) -> str:
         """Of the same instant, the accounts stand in the order of their names."""
         if len(self._accounts) == 1:
             return "m.id DESC"
-        names = sorted(self._by_email)
-        ranks = ", ".join(str(self._by_email[name]) for name in names)
+        ranks = ", ".join(str(number) for number in sorted(self._accounts, key=self._accounts.__getitem__))
         return f"m.id DESC, array_position(ARRAY[{ranks}]::integer[], m.account)"
 
-    def _rows(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> Rows:
-        if not self._accounts:
-            return []
-        _, body = shown(self._node)
+    def _found(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> list[Found]:
         sql = (
-            f"SELECT {COLUMNS}, {body} FROM archive.messages m WHERE m.account = ANY(%s) AND {where.sql} "
-            f"ORDER BY {order} LIMIT %s"
+            f"SELECT m.account, m.id FROM archive.entries m WHERE m.account = ANY(%s) AND {where.sql} ORDER BY {order}"
         )
-        return self._query(sql, (list(self._accounts), *where.values, *order_values, limit))
+        values = (list(self._accounts), *where.values, *order_values, limit)
+        return [(account, row_id) for account, row_id in self._query(f"{sql} LIMIT %s", values)]
 
     def _narrowed(self, folded: Node) -> Iterator[Condition]:
         """What few messages have is found by itself, and only those are looked at."""
@@ -211,12 +219,12 @@ class _Asked:
         return Condition("m.id = ANY(%s)", ([row_id for (row_id,) in found],))
 
     def _query(self, sql: str, values: Sequence[Any]) -> Rows:
-        left = self._time_left()
-        if left <= 0:
+        """A statement that takes too long by itself, the server breaks off."""
+        if not self._accounts:
+            return []
+        if self._time_left() <= 0:
             raise BadInput("query", "this takes too long; narrow it, with dates for example")
-        with self._db.transaction():
-            self._db.query(f"SET LOCAL statement_timeout = {max(1, round(left * 1_000))}")
-            return self._db.query(sql, values)
+        return self._db.query(sql, values)
 
 
 def _accounts(session: Session, names: Sequence[str] | None) -> dict[int, str]:

@@ -64,8 +64,9 @@ class Verification:
 
     def _rows(self, month: Partition) -> Iterator[tuple[Any, ...]]:
         sql = (
-            "SELECT id, key, size, body, tsvector_to_array(tokens) FROM archive.messages "
-            "WHERE account = %s AND id > %s AND id < %s ORDER BY id LIMIT %s"
+            "SELECT m.id, m.key, m.size, m.body, (SELECT tsvector_to_array(tokens) FROM archive.entries e "
+            "WHERE e.account = m.account AND e.id = m.id) FROM archive.messages m "
+            "WHERE m.account = %s AND m.id > %s AND m.id < %s ORDER BY m.id LIMIT %s"
         )
         last = month.low - 1
         while rows := self._connections.query(sql, (month.account, last, month.high, _AT_ONCE)):
@@ -79,7 +80,7 @@ class Verification:
                 raw_of(session, account, row_id)
         except PostroomError as error:
             yield Finding(Flaw.BYTES_WRONG, shard, error.message, key)
-        if not set(words_of(body)) <= set(tokens):
+        if tokens is None or not set(words_of(body)) <= set(tokens):
             detail = "words of its text are not in the search index; `postroom verify --repair` makes it anew"
             yield Finding(Flaw.INDEX_WRONG, shard, detail, key)
 
@@ -113,9 +114,15 @@ class Verification:
                 texts = prepare(IncomingMail(raw_of(session, account, row_id), Provenance.IMPORT)).texts
                 entry = indexed(texts)
                 session.query(
-                    "UPDATE archive.messages SET body = %s, tokens = %s::tsvector, folded = %s "
-                    "WHERE account = %s AND id = %s",
-                    (texts.body, entry.tokens, entry.folded, account, row_id),
+                    "INSERT INTO archive.entries (account, id, size, has_attachment, tokens, folded) "
+                    "SELECT account, id, size, has_attachment, %s::tsvector, %s FROM archive.messages "
+                    "WHERE account = %s AND id = %s "
+                    "ON CONFLICT (account, id) DO UPDATE SET tokens = excluded.tokens, folded = excluded.folded",
+                    (entry.tokens, entry.folded, account, row_id),
+                )
+                session.query(
+                    "UPDATE archive.messages SET body = %s WHERE account = %s AND id = %s",
+                    (texts.body, account, row_id),
                 )
 
     def _set_aside(self, account: int, key: str) -> None:
@@ -124,9 +131,15 @@ class Verification:
             session.query(
                 "WITH gone AS (DELETE FROM archive.messages WHERE account = %s AND key = %s RETURNING *) "
                 "INSERT INTO archive.quarantine (account, message) "
-                "SELECT account, to_jsonb(gone) - 'tokens' - 'folded' FROM gone",
+                "SELECT account, to_jsonb(gone) FROM gone",
                 (account, key),
             )
+            for table in ("entries", "message_labels"):
+                session.query(
+                    f"DELETE FROM archive.{table} t USING archive.register r "
+                    "WHERE r.account = %s AND r.key = %s AND t.account = r.account AND t.id = r.id",
+                    (account, key),
+                )
             session.query(
                 "UPDATE archive.partitions p SET lost = lost + 1 FROM archive.register r "
                 "WHERE r.account = %s AND r.key = %s AND p.account = r.account AND r.id >= p.low AND r.id < p.high",
