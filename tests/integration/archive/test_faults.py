@@ -259,7 +259,7 @@ def test_a_damaged_shard_is_found_quarantined_and_rebuilt_without_hiding_the_los
 
     salvaged = rebuild(filled, SHARD)
     assert salvaged.recovered + salvaged.lost == 400
-    assert salvaged.quarantine.read_bytes() == damaged
+    assert Path(salvaged.quarantine).read_bytes() == damaged
     report = verify(filled)
     assert report.messages == salvaged.recovered
     assert {finding.flaw for finding in report.findings} <= {Flaw.LOST_BEFORE}

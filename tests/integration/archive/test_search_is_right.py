@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.engine import make_url
 
 from postroom.archive.layout import ShardName
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.postgres.place import DatabasePlace
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.reading import shards_on_disk
 from postroom.archive.search import Search
@@ -37,12 +39,14 @@ from postroom.mail.query.nodes import (
     Text,
     TextField,
 )
+from tests.support.databases import PostgresFactory
 from tests.support.naive_search import find
 from tests.support.queries import trees
 from tests.support.searched_shards import ACCOUNT, fill, from_source
 from tests.support.sim_mail import letter
 
 OTHER = "second@example.com"
+FIXTURE = [HealthCheck.function_scoped_fixture]  # it only chooses between two that last
 START = datetime(2023, 12, 20, tzinfo=UTC)
 SUBJECTS = ["Invoice 17", "Re: Invoice 17", "Lunch on Friday", "Über uns", "ÉTÉ à Paris", "no-reply: résumé", ""]
 BODIES = [
@@ -122,7 +126,7 @@ def crafted(number: int) -> PreparedMail:
 class Scene:
     """An archive, and everything that was put into it, by account and key."""
 
-    def __init__(self, root: Path, search: Search, mails: dict[tuple[str, str], PreparedMail]) -> None:
+    def __init__(self, search: Search, mails: dict[tuple[str, str], PreparedMail], root: Path | None = None) -> None:
         self.root = root
         self.search = search
         self.mails = mails
@@ -133,19 +137,49 @@ class Scene:
         return {key for key, mail in self.mails.items() if id(mail) in known}
 
 
+@dataclass(frozen=True)
+class Town:
+    """The mail of two accounts."""
+
+    crafted: list[PreparedMail]
+    generated: list[PreparedMail]
+
+    def by_account_and_key(self) -> dict[tuple[str, str], PreparedMail]:
+        mine = {(ACCOUNT, mail.key): mail for mail in [*self.crafted[:90], *self.generated]}
+        return mine | {(OTHER, mail.key): replace(mail) for mail in self.crafted[80:]}
+
+
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Two accounts and a year in two parts."""
-    root = tmp_path_factory.mktemp("archive")
-    mails = [crafted(number) for number in range(120)]
+def town() -> Town:
     generated = from_source(GeneratedMailbox(40, seed=5, email=ACCOUNT), range(40))
-    fill(root, [*mails[:70], *generated])
-    fill(root, mails[70:90], part=2)
-    fill(root, mails[80:], account=OTHER)
-    known = {(ACCOUNT, mail.key): mail for mail in [*mails[:90], *generated]}
-    known |= {(OTHER, mail.key): replace(mail) for mail in mails[80:]}
+    return Town([crafted(number) for number in range(120)], generated)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory, town: Town) -> Iterator[Scene]:
+    """A year in two parts."""
+    root = tmp_path_factory.mktemp("archive")
+    fill(root, [*town.crafted[:70], *town.generated])
+    fill(root, town.crafted[70:90], part=2)
+    fill(root, town.crafted[80:], account=OTHER)
     with Search(root) as search:
-        yield Scene(root, search, known)
+        yield Scene(search, town.by_account_and_key(), root)
+
+
+@pytest.fixture(scope="module")
+def tables(postgres_factory: PostgresFactory, town: Town) -> Iterator[Scene]:
+    with DatabasePlace(make_url(postgres_factory.empty_url())) as place:
+        with place.writer("a test") as archive:
+            archive.submit(ACCOUNT, [*town.crafted[:90], *town.generated]).result()
+            archive.submit(OTHER, town.crafted[80:]).result()
+        with place.search() as search:
+            yield Scene(search, town.by_account_and_key())
+
+
+@pytest.fixture(params=["shards", "tables"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    found: Scene = request.getfixturevalue(request.param)
+    return found
 
 
 def pages(scene: Scene, query: str, limit: int) -> list[tuple[str, str]]:
@@ -166,16 +200,27 @@ def pages(scene: Scene, query: str, limit: int) -> list[tuple[str, str]]:
 @pytest.mark.req("SY-15")
 @settings(deadline=None, derandomize=True, max_examples=400)
 @given(trees(leaves), st.sampled_from([7, 25, 60]))
-def test_a_search_finds_what_a_look_at_every_message_finds_newest_first(scene: Scene, node: Node, limit: int) -> None:
+def test_a_search_finds_what_a_look_at_every_message_finds_newest_first(shards: Scene, node: Node, limit: int) -> None:
+    assert_found(shards, node, limit)
+
+
+@pytest.mark.req("SY-15", "SY-18")
+@settings(deadline=None, derandomize=True, max_examples=120)
+@given(trees(leaves), st.sampled_from([7, 25, 60]))
+def test_the_same_search_finds_the_same_in_a_database(tables: Scene, node: Node, limit: int) -> None:
+    assert_found(tables, node, limit)
+
+
+def assert_found(scene: Scene, node: Node, limit: int) -> None:
     query = format_query(node)
     expected = scene.found(node)
     found = pages(scene, query, limit)
     assert len(found) == len(set(found))
-    assert set(found) == expected
+    assert set(found) == expected, query
     assert scene.search.count(query).messages == len(expected)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=80, suppress_health_check=FIXTURE)
 @given(trees(leaves))
 def test_ranking_changes_the_order_and_not_what_is_found(scene: Scene, node: Node) -> None:
     page = scene.search.search(format_query(node), sort="rank", limit=300)
@@ -188,12 +233,13 @@ def test_ranking_changes_the_order_and_not_what_is_found(scene: Scene, node: Nod
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(trees(leaves, most=20))
-def test_a_query_of_too_many_alternatives_means_the_same(scene: Scene, node: Node) -> None:
+def test_a_query_of_too_many_alternatives_means_the_same(shards: Scene, node: Node) -> None:
     """The plain way that is taken for them, forced on every query."""
     found = set()
-    for name in shards_on_disk(scene.root):
-        found |= {(name.account, key) for key in _plainly(scene.root, name, node)}
-    assert found == scene.found(node)
+    root = shards.root or Path()
+    for name in shards_on_disk(root):
+        found |= {(name.account, key) for key in _plainly(root, name, node)}
+    assert found == shards.found(node)
 
 
 def _plainly(root: Path, name: ShardName, node: Node) -> list[str]:

@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
-from postroom.archive.files import FilesPlace, FilesReader
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.place import ArchivePlace
 from postroom.archive.service import owned_archive
 from postroom.archive.store import Archive
 from postroom.domain.errors import BadInput, Retryable
@@ -23,8 +24,8 @@ def at(moment: datetime, number: int) -> IncomingMail:
     return IncomingMail(raw, Provenance.API, f"m{number}", f"t{number}", frozenset({"INBOX"}), moment)
 
 
-def pages(root: Path, first: date, last: date, limit: int) -> list[str]:
-    with FilesReader(root) as reader:
+def pages(place: ArchivePlace, first: date, last: date, limit: int) -> list[str]:
+    with place.reader() as reader:
         found, cursor = reader.walk(ME, first, last, None, limit)
         keys = [message.key for message in found]
         while cursor is not None:
@@ -35,7 +36,9 @@ def pages(root: Path, first: date, last: date, limit: int) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 500])
-def test_a_walk_meets_every_message_once_newest_first_both_days_included(tmp_path: Path, limit: int) -> None:
+def test_a_walk_meets_every_message_once_newest_first_both_days_included(
+    archive_place: ArchivePlace, limit: int
+) -> None:
     random = Random(limit)
     first, last = date(2024, 12, 30), date(2025, 1, 2)
     start = datetime(2024, 12, 29, 12, tzinfo=UTC)
@@ -43,11 +46,10 @@ def test_a_walk_meets_every_message_once_newest_first_both_days_included(tmp_pat
     moments += [datetime(2024, 12, 30, tzinfo=UTC), datetime(2025, 1, 2, 23, 59, 59, 999_000, tzinfo=UTC)]
     moments += [moments[0]] * 3  # the same millisecond
     mails = [at(moment, number) for number, moment in enumerate(moments)]
-    # Small shards: a year has several parts, whose dates overlap.
-    with Archive(tmp_path, ArchiveSettings(shard_bytes=1_000_000)) as archive:
+    with archive_place.writer("a test") as archive:
         archive.store(ME, mails)
     expected = {f"m{n}": moment for n, moment in enumerate(moments) if first <= moment.date() <= last}
-    walked = pages(tmp_path, first, last, limit)
+    walked = pages(archive_place, first, last, limit)
     assert sorted(walked) == sorted(expected)
     dates = [expected[key] for key in walked]
     assert dates == sorted(dates, reverse=True)
@@ -60,26 +62,26 @@ def test_parts_of_a_year_are_walked_as_one(tmp_path: Path, monkeypatch: pytest.M
         for number in Random(3).sample(range(24), 24):
             archive.store(ME, [at(moments[number], number)])
     assert len(list(tmp_path.glob("*/2025-*.db"))) > 5
-    assert pages(tmp_path, date(2025, 3, 1), date(2025, 3, 1), 5) == [f"m{n}" for n in reversed(range(24))]
+    assert pages(FilesPlace(tmp_path), date(2025, 3, 1), date(2025, 3, 1), 5) == [f"m{n}" for n in reversed(range(24))]
 
 
-def test_mail_without_a_gmail_id_is_no_stop_on_a_walk(tmp_path: Path) -> None:
-    with Archive(tmp_path) as archive:
+def test_mail_without_a_gmail_id_is_no_stop_on_a_walk(archive_place: ArchivePlace) -> None:
+    with archive_place.writer("a test") as archive:
         archive.store(ME, [IncomingMail(letter(), Provenance.IMPORT)])
-    assert pages(tmp_path, date(2026, 1, 1), date(2026, 1, 1), 10) == []
+    assert pages(archive_place, date(2026, 1, 1), date(2026, 1, 1), 10) == []
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.1", "1.0", "f" * 40 + ".1", "1.1.1"])
-def test_a_cursor_of_somebody_elses_making_is_refused(tmp_path: Path, cursor: str) -> None:
-    with FilesReader(tmp_path) as reader, pytest.raises(BadInput, match="cursor"):
+def test_a_cursor_of_somebody_elses_making_is_refused(archive_place: ArchivePlace, cursor: str) -> None:
+    with archive_place.reader() as reader, pytest.raises(BadInput, match="cursor"):
         reader.walk(ME, date(2026, 1, 1), date(2026, 1, 2), cursor, 10)
 
 
-def test_many_are_found_at_once_in_whichever_year(tmp_path: Path) -> None:
+def test_many_are_found_at_once_in_whichever_year(archive_place: ArchivePlace) -> None:
     mails = [at(datetime(2020 + n % 5, 6, 1, tzinfo=UTC), n) for n in range(20)]
-    with Archive(tmp_path) as archive:
+    with archive_place.writer("a test") as archive:
         archive.store(ME, mails)
-    with FilesReader(tmp_path) as reader:
+    with archive_place.reader() as reader:
         found = reader.find_many(ME, [f"m{n}" for n in range(10, 30)])
         assert sorted(found) == sorted(f"m{n}" for n in range(10, 20))
         assert reader.body_of(found["m17"]).strip() == "number 17"
@@ -102,13 +104,13 @@ async def test_the_loop_goes_on_while_the_archive_writes_and_the_owner_is_named(
         pass
 
 
-def test_all_mail_of_all_accounts_is_met_newest_first(tmp_path: Path) -> None:
+def test_all_mail_of_all_accounts_is_met_newest_first(archive_place: ArchivePlace) -> None:
     random = Random(5)
     moments = [datetime(2023, 1, 1, tzinfo=UTC) + timedelta(hours=random.randrange(26_000)) for _ in range(700)]
-    with Archive(tmp_path) as archive:
+    with archive_place.writer("a test") as archive:
         archive.store(ME, [at(moment, number) for number, moment in enumerate(moments)])
         archive.store("you@example.org", [at(moment, number) for number, moment in enumerate(moments[:50])])
-    with FilesReader(tmp_path) as reader:
+    with archive_place.reader() as reader:
         dates = [message.date for message in reader.newest_first()]
         mine = [message.key for message in reader.newest_first([ME])]
     assert dates == sorted([*moments, *moments[:50]], reverse=True)

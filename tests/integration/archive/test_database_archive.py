@@ -1,0 +1,241 @@
+"""What is true of the archive on PostgreSQL alone: nobody owns it, partitions come by themselves, damage is found."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy.engine import make_url
+
+from postroom.archive.certificates import Action, Proof, Removal, Result
+from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.opening import open_place
+from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.postgres.place import DatabasePlace
+from postroom.archive.postgres.words import words_of
+from postroom.archive.sync_mark import SyncMark
+from postroom.archive.verify import Flaw
+from postroom.domain.errors import BadInput, NewerSchema, Retryable
+from postroom.settings import ArchiveSettings, Settings
+from tests.support.archives import ME, generated, letter
+from tests.support.databases import PostgresFactory
+
+pytestmark = pytest.mark.req("SY-18")
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def url(postgres_factory: PostgresFactory) -> str:
+    return postgres_factory.empty_url()
+
+
+@pytest.fixture
+def place(url: str) -> Iterator[DatabasePlace]:
+    with DatabasePlace(make_url(url)) as opened:
+        yield opened
+
+
+def execute(url: str, sql: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def writer_process(url: str, count: int, seed: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.archive_writer", url, str(count), seed]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """What it says, until it is done or dead."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "done\n":
+            return
+        if line != "ready\n":
+            yield line.strip()
+
+
+def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(url: str, place: DatabasePlace) -> None:
+    processes = [writer_process(url, 200, seed) for seed in ("one", "two")]
+    told = [line.split() for process in processes for line in lines_of(process)]
+    for process in processes:
+        process.communicate("\n")
+    outcomes = Counter((key, outcome) for key, outcome in told)
+    keys = {key for key, _ in told}
+    assert len(keys) == 200
+    assert all(outcomes[key, StoreOutcome.STORED] == 1 for key in keys)
+    with place.reader() as reader:
+        assert reader.count(ME) == 200
+        assert all(reader.raw(ME, mail.gmail_id or "") == mail.raw for mail in generated(200))
+    assert place.verify().is_sound
+
+
+def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: str, place: DatabasePlace) -> None:
+    process = writer_process(url, 2_000, "")
+    told = []
+    for line in lines_of(process):
+        told.append(line.split()[0])
+        if len(told) == 60:
+            process.kill()
+    process.communicate()
+    with place.reader() as reader:
+        found = reader.find_many(ME, told)
+        assert sorted(found) == sorted(set(told))
+        stored = reader.count(ME)
+        assert 60 <= stored < 2_000
+    with place.writer("the next") as archive:
+        again = archive.store(ME, generated(2_000)[: stored + 40])
+    assert Counter(answer.outcome for answer in again)[StoreOutcome.DUPLICATE] == stored
+    assert place.verify().is_sound
+
+
+def test_each_month_has_its_partition_and_a_date_of_any_absurdity_too(url: str, place: DatabasePlace) -> None:
+    dates = ["Thu, 01 Jan 1960", "Thu, 31 Dec 2025", "Thu, 01 Jan 2026", "Thu, 01 Jan 9998"]
+    with place.writer("a test") as archive:
+        archive.store(ME, [IncomingMail(letter(each, date=each), Provenance.IMPORT) for each in dates])
+    shards = place.shards(ME)
+    assert [shard.messages for shard in shards] == [1, 1, 1, 1]
+    assert {"1970-01", "2025-12", "2026-01"} < {shard.name for shard in shards}
+    assert all(shard.bytes for shard in shards)
+    parents = execute(
+        url,
+        "SELECT DISTINCT inhparent::regclass::text FROM pg_inherits JOIN pg_class ON oid = inhrelid "
+        "WHERE relname LIKE 'messages%' AND relkind IN ('r', 'p')",
+    )
+    assert ("archive.messages_1",) in parents
+
+
+def test_a_changed_row_a_lost_row_and_a_lost_month_are_found_and_what_can_be_is_repaired(
+    url: str, place: DatabasePlace
+) -> None:
+    days = ["Thu, 01 Jan 2026", "Fri, 02 Jan 2026", "Sun, 01 Feb 2026", "Sun, 01 Mar 2026", "Mon, 02 Mar 2026"]
+    mails = [
+        IncomingMail(letter(day, message_id=f"<{n}@x>", date=day), Provenance.API, f"18c200000000000{n}")
+        for n, day in enumerate(days)
+    ]
+    with place.writer("a test") as archive:
+        archive.store(ME, mails)
+    place.write_mark(ME, SyncMark("account", 1))
+    execute(url, "UPDATE archive.messages SET data = 'x', codec = 'plain' WHERE key LIKE '%0'")
+    execute(
+        url, "UPDATE archive.entries SET tokens = '' WHERE id = (SELECT id FROM archive.register WHERE key LIKE '%1')"
+    )
+    execute(url, "DROP TABLE archive.messages_1_2026_02")
+    execute(url, "DELETE FROM archive.messages WHERE key LIKE '%3'")
+    found = {(finding.flaw, finding.shard, finding.key) for finding in place.verify().findings}
+    assert found == {
+        (Flaw.BYTES_WRONG, f"{ME}/2026-01", "18c2000000000000"),
+        (Flaw.INDEX_WRONG, f"{ME}/2026-01", "18c2000000000001"),
+        (Flaw.SHARD_MISSING, f"{ME}/2026-02", None),
+        (Flaw.SHARD_SHORT, f"{ME}/2026-03", None),
+    }
+    repair = place.repair(place.verify())
+    assert [(each.shard, each.recovered, each.lost) for each in repair.rebuilt] == [(f"{ME}/2026-01", 1, 1)]
+    assert repair.to_sync == [ME]
+    assert place.read_mark(ME) is None
+    assert execute(url, "SELECT message->>'key' FROM archive.quarantine") == [("18c2000000000000",)]
+    with place.writer("the next sync") as archive:
+        assert archive.known_gmail_ids(ME, [mail.gmail_id or "" for mail in mails]) == {
+            "18c2000000000001",
+            "18c2000000000004",
+        }
+        archive.store(ME, mails)
+    with place.reader() as reader:
+        assert [reader.raw(ME, mail.gmail_id or "") for mail in mails] == [mail.raw for mail in mails]
+    assert {finding.flaw for finding in place.verify().findings} == {Flaw.LOST_BEFORE}
+
+
+def test_certificates_are_kept_once_and_never_changed(url: str, place: DatabasePlace) -> None:
+    removal = Removal(Action.LABEL, "INBOX")
+    proofs = [Proof(f"18c{n}", f"18c{n}", "aa" * 32, 100, f"{ME}/2026-01", n, Provenance.API) for n in range(3)]
+    with place.certificates(ME) as book:
+        first = book.certify("b1", removal, proofs, 1_000, NOW)
+        again = book.certify("b2", removal, proofs[:1], 2_000, NOW)
+        assert again[0].number == first[0].number
+        book.settle(first[:2], Result.REMOVED, "", NOW)
+        assert [each.proof for each in book.open()] == proofs[2:]
+    ledger = place.ledger(ME)
+    assert ledger.counts() == {Result.REMOVED: 2, Result.INTENDED: 1}
+    assert ledger.certified(["18c0", "18c9"]) == {"18c0"}
+    assert ledger.removed_among(removal, ["18c0", "18c2"]) == {"18c0"}
+    assert ledger.intended_among(removal, ["18c2"]) == {first[2].number}
+    assert [each.number for each in ledger.certificates(before=first[2].number, limit=1)] == [first[1].number]
+    assert place.ledger("other@example.org").counts() == {}
+    for change in ("UPDATE archive.certificates SET size = 0", "DELETE FROM archive.outcomes"):
+        with pytest.raises(psycopg.Error, match="never changed"):
+            execute(url, change)
+
+
+def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, place: DatabasePlace) -> None:
+    with DatabasePlace(make_url(url)) as elsewhere, place.one_archiver(ME):
+        with pytest.raises(OwnedElsewhere, match="Another `postroom archive run`"), elsewhere.one_archiver(ME):
+            pass
+        with elsewhere.one_archiver("other@example.org"):
+            pass
+    assert place.sync_holder != elsewhere.sync_holder
+
+
+def test_phrases_are_exact_also_in_mail_with_more_words_than_the_index_has_places(place: DatabasePlace) -> None:
+    crowd = ", ".join(f"p{n}@crowd.example" for n in range(400))
+    head = f"From: a@example.org\r\nTo: {crowd}, ann@late.example\r\nSubject: crowd\r\n"
+    body = " ".join(f"w{n}" for n in range(20_000)) + " the very end"
+    with place.writer("a test") as archive:
+        archive.store(ME, [IncomingMail(f"{head}\r\n{body}".encode(), Provenance.IMPORT)])
+    queries = {'"very end"': 1, '"end very"': 0, "to:p399@crowd.example": 1, "to:p3@late.example": 0, "w19999": 1}
+    with place.search() as search:
+        assert {query: search.count(query).messages for query in queries} == queries
+
+
+def test_a_word_of_any_length_and_script_is_stored_and_found(place: DatabasePlace) -> None:
+    words = ["日本" * 5_000, "x" * 9_000, "it's", "back\\slash", "naïve", "\U0001f600smile"]
+    with place.writer("a test") as archive:
+        archive.store(ME, [IncomingMail(f"Subject: odd\r\n\r\n{' '.join(words)}\r\n".encode(), Provenance.IMPORT)])
+    with place.search() as search:
+        for query in ("x" * 9_000, "日本" * 5_000, '"it\'s back slash"', "naive", "smile"):
+            assert search.count(query).messages == 1, query[:20]
+        assert search.count("x" * 8_999).messages == 0
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=40))
+def test_words_are_cut_as_the_file_archives_index_cuts_them(text: str) -> None:
+    text = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
+    database.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
+    database.execute("INSERT INTO t VALUES (?)", (text,))
+    cut = [term for (term,) in database.execute('SELECT term FROM v ORDER BY "offset"')]
+    database.close()
+    assert words_of(text) == cut
+
+
+def test_a_server_that_went_away_is_told_and_found_again(url: str, place: DatabasePlace) -> None:
+    with place.writer("a test") as archive:
+        archive.store(ME, generated(5))
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = "
+        execute(url, f"{ended} current_database()")
+        with pytest.raises(Retryable, match="cannot be used now"):
+            archive.store(ME, generated(5))
+        assert {each.outcome for each in archive.store(ME, generated(5))} == {StoreOutcome.DUPLICATE}
+
+
+def test_an_archive_of_a_newer_postroom_is_refused(url: str, place: DatabasePlace) -> None:
+    execute(url, "UPDATE archive.facts SET value = '99' WHERE key = 'version'")
+    with pytest.raises(NewerSchema, match="Upgrade Postroom"):
+        DatabasePlace(make_url(url))
+
+
+def test_a_database_archive_on_sqlite_is_refused_with_the_remedy(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.raises(BadInput, match=r"archive.store.*needs PostgreSQL: set database.url"):
+        open_place(Settings(home=home, archive=ArchiveSettings(store="database")))
