@@ -47,7 +47,8 @@ class Recovery:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        end = f"  it had {format_dollars(self.capped.most)} spent and set aside; one more message might have passed the cap"
+        most = format_dollars(self.capped.most)
+        end = f"  with {most} spent or set aside, one more might have passed the cap"
         return (*self.selective.lines, *self.capped.lines, end)
 
 
