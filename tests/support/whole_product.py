@@ -219,8 +219,8 @@ class WholeProduct:
         for (job_id,) in failed:
             await self.types("jobs", "retry", job_id)
         stopped = await self.rows(select(backfill_runs.c.id).where(backfill_runs.c.status == "FAILED"))
-        for (run_id,) in stopped:
-            await self.types("web", "resume", run_id)
+        for (run_id,) in stopped:  # its own job may be quicker, and then there is nothing to resume
+            await command(self.home, "web", "resume", run_id, **self.variables)
 
     async def settle(self) -> None:
         """All troubles are over; wait until nothing is left to do. The test's time limit is the only deadline."""
