@@ -214,12 +214,13 @@ class WholeProduct:
         await self.database.write(lambda tx: tx.execute(update(jobs).where(waiting).values(not_before=LONG_AGO)))
 
     async def retry_failed(self) -> None:
-        """What a person does with jobs that gave up while nothing worked."""
+        """What a person does with what gave up while nothing worked. Where it goes on by itself, that is quicker, and
+        the person is refused."""
         failed = await self.rows(select(jobs.c.id).where(jobs.c.state == JobState.FAILED))
-        for (job_id,) in failed:
-            await self.types("jobs", "retry", job_id)
         stopped = await self.rows(select(backfill_runs.c.id).where(backfill_runs.c.status == "FAILED"))
-        for (run_id,) in stopped:  # its own job may be quicker, and then there is nothing to resume
+        for (job_id,) in failed:
+            await command(self.home, "jobs", "retry", job_id, **self.variables)
+        for (run_id,) in stopped:
             await command(self.home, "web", "resume", run_id, **self.variables)
 
     async def settle(self) -> None:
