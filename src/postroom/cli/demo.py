@@ -15,10 +15,10 @@ def demo(
         int, typer.Option(min=500, max=1_000_000, help="How many messages the mailbox has; its ten years stay ten.")
     ] = 3_000,
 ) -> None:
-    """See everything at work: a mailbox of ten years, a model and a web site, all of them simulated.
+    """See it all at work on a mailbox, a model and a web site that are simulated.
 
-    Opens the dashboard with a one-time link and walks through the story by itself. Needs no account, touches no real
-    mail, and leaves nothing behind when Ctrl-C ends it.
+    Prints a link into the dashboard, and walks through a story by itself.
+    Needs no account, touches no real mail, and leaves nothing behind.
     """
     from postroom import eventloop
     from postroom.cli.story import tell  # it needs every part there is: other commands start faster without

@@ -27,10 +27,11 @@ def up(
         bool, typer.Option("--json", help="Print one line of JSON when ready, and log as a service does.")
     ] = False,
 ) -> None:
-    """Run everything here: dashboard, MCP, archive, jobs. Ctrl-C or SIGTERM finishes and ends.
+    """Run everything in this process: dashboard, MCP, archive, jobs. Ctrl-C ends it.
 
-    It asks for nothing. The first start prints a link for choosing a passphrase; mailboxes are added in the dashboard
-    under Settings, or with `postroom account add`, while it runs. Where it listens: `switchboard` in docs/settings.md.
+    It asks for nothing. The first start prints a link for choosing a passphrase.
+    Mailboxes are added while it runs: in the dashboard, under Settings, or with
+    `postroom account add`. Where it listens: `switchboard` in docs/settings.md.
     """
     with_app(lambda app: _run(app, for_programs=json), is_service=json or not sys.stderr.isatty())
 

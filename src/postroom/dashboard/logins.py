@@ -111,16 +111,16 @@ class Logins:
             account, oddities = await app.take_in(await obtained, who)
         except PostroomError as error:
             login.said, login.stage = logs.clean(error.message), Stage.REFUSED
-            subject, after = ("account", login.email), {"reason": login.said}
-            await app.database.write(
-                lambda tx: audit.record(tx, who, "account.refused", subject, app.clock.now(), after=after)
-            )
         except Exception:
             log.exception("dashboard.login_failed", account=login.email)
             login.said, login.stage = "This is a fault in Postroom; its log says more.", Stage.REFUSED
         else:
             login.said, login.stage = " ".join(map(logs.clean, oddities)), Stage.ADDED
             log.info("account.added", account=account.email)
+        # Last of all: the page that waits renews itself when the audit log grows.
+        told = {"email": login.email, "stage": str(login.stage), "said": login.said}
+        subject, now = ("login", login.id), app.clock.now()
+        await app.database.write(lambda tx: audit.record(tx, who, "account.login", subject, now, after=told))
 
     async def _make_room(self, email: str) -> None:
         earlier = [task for id, task in self._tasks.items() if self._logins[id].email == email]
