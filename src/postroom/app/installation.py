@@ -13,6 +13,7 @@ from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import Account
 from postroom.actions.source import SourceWatch
 from postroom.app.jobs import CATALOGUE, first_jobs, schedules
+from postroom.archive.opening import open_place
 from postroom.archive.sharing import SharedArchive
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
@@ -77,7 +78,7 @@ class App:
 
         mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
         return Estimator(
-            self.database, self.archive.root, mailboxes, shipped(), meter, self.settings.backfill, self.clock
+            self.database, self.archive.place, mailboxes, shipped(), meter, self.settings.backfill, self.clock
         )
 
 
@@ -91,11 +92,16 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
     """Open the database and build what stands on it; everything is closed when the block ends."""
     database = await connect(settings.database_url, settings.database)
     try:
+        place = open_place(settings)
+    except BaseException:
+        await database.close()
+        raise
+    try:
         clock = clock or SystemClock()
         vault = open_vault(settings)
         grants = GrantStore(vault)
         gmail = GmailAccess(database, grants, clock, settings.sync)
-        archive = SharedArchive(settings.home / "archive", settings.archive)
+        archive = SharedArchive(place)
         queue = JobQueue(database, CATALOGUE, clock)
         yield App(
             settings=settings,
@@ -111,4 +117,5 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             clock=clock,
         )
     finally:
+        place.close()
         await database.close()

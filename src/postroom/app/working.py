@@ -76,12 +76,12 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             retention.PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
-                retention.certified(app.archive.root),
+                retention.certified(app.archive.place),
                 spending,
                 forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             UPKEEP.name: upkeep_handler(app.backfill),
-            contacts.EXPORT.name: contacts.export_handler(app.archive.root),
+            contacts.EXPORT.name: contacts.export_handler(app.archive.place),
             CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
@@ -120,7 +120,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """What leaves the house: mail in the owner's name, and questions to the owner."""
     return {
-        SEND.name: Sender(mailboxes, Originals(app.archive.root)),
+        SEND.name: Sender(mailboxes, Originals(app.archive.place)),
         NOTIFY.name: ApprovalNotifier(channel),
         EXPIRE.name: approvals.expire,
     }
