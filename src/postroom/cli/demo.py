@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 
-def demo() -> None:
-    """Show what there is so far, on simulated mail. Needs no account, touches no real mail, leaves nothing behind."""
+import typer
+
+
+def demo(
+    story: Annotated[
+        bool, typer.Option("--story", help="Tell it here in the terminal and end, for people without a browser.")
+    ] = False,
+) -> None:
+    """See everything at work: a mailbox of ten years, a model and a web site, all of them simulated.
+
+    Opens the dashboard with a one-time link and walks through the story by itself. Needs no account, touches no real
+    mail, and leaves nothing behind when Ctrl-C ends it.
+    """
+    from postroom import eventloop
     from postroom.cli.story import tell  # it needs every part there is: other commands start faster without
 
-    tell()
+    eventloop.run(tell(in_terminal=story))
