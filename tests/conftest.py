@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.place import ArchivePlace
 from postroom.db import Database, Dialect, connect
 from postroom.domain.clock import ManualClock
 from postroom.telemetry import logs
+from tests.support.archive_backends import BACKENDS, opened_backend
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
 
 _ENOUGH_MEMORY = 6 << 30
@@ -58,6 +60,13 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await connect(database_url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def archive_place(request: pytest.FixtureRequest) -> Iterator[ArchivePlace]:
+    """An empty archive: once in files, once in PostgreSQL."""
+    with opened_backend(request.param, request) as place:
+        yield place
 
 
 @pytest.fixture

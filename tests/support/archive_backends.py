@@ -1,75 +1,35 @@
-"""What an archive must offer to be put through the contract in `tests/integration/archive/test_store.py`.
-
-A new backend joins by an entry in `BACKENDS`: a function that is given an empty folder of its own.
-"""
+"""The archives that the contract suites run over: `archive_place` gives each test an empty one of every kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
-from postroom.archive.model import ArchivedMessage, IncomingMail, Stored
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.search import Count, Page, Search
-from postroom.archive.store import Archive
+import pytest
+from sqlalchemy.engine import make_url
 
-
-class Storing(Protocol):
-    """The way in. `Archive` says what each of these promises."""
-
-    def store(self, email: str, mails: Sequence[IncomingMail]) -> list[Stored]: ...
-
-    def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]: ...
-
-    def set_labels(self, email: str, labels: Mapping[str, frozenset[str]]) -> set[str]: ...
-
-    def mark_deleted(self, email: str, gmail_ids: Sequence[str], when: datetime) -> set[str]: ...
+from postroom.archive.files import FilesPlace
+from postroom.archive.place import ArchivePlace
+from postroom.archive.postgres.place import DatabasePlace
 
 
-class Reading(Protocol):
-    """The way out: `ArchiveReader`."""
-
-    def message(self, email: str, key: str) -> ArchivedMessage | None: ...
-
-    def raw(self, email: str, key: str) -> bytes | None: ...
-
-    def count(self, email: str | None = None) -> int: ...
+def in_files(request: pytest.FixtureRequest) -> ArchivePlace:
+    folder: Path = request.getfixturevalue("tmp_path_factory").mktemp("archive")
+    return FilesPlace(folder / "archive")
 
 
-class Searching(Protocol):
-    """`Search`, as far as the contract asks."""
-
-    def search(self, query: str, *, accounts: Sequence[str] | None = None, limit: int = 20) -> Page: ...
-
-    def count(self, query: str, *, accounts: Sequence[str] | None = None) -> Count: ...
+def in_a_database(request: pytest.FixtureRequest) -> ArchivePlace:
+    return DatabasePlace(make_url(request.getfixturevalue("postgres_factory").empty_url()))
 
 
-class Backend(Protocol):
-    """One archive, which can be opened again and again, and be read while it is open for writing."""
-
-    def open(self) -> AbstractContextManager[Storing]: ...
-
-    def read(self) -> AbstractContextManager[Reading]: ...
-
-    def search(self) -> AbstractContextManager[Searching]: ...
+BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], ArchivePlace]] = {
+    "files": in_files,
+    "database": in_a_database,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteShards:
-    root: Path
-
-    def open(self) -> Archive:
-        return Archive(self.root)
-
-    def read(self) -> ArchiveReader:
-        return ArchiveReader(self.root)
-
-    def search(self) -> Search:
-        return Search(self.root)
-
-
-BACKENDS: Mapping[str, Callable[[Path], Backend]] = {"sqlite": SqliteShards}
+@contextmanager
+def opened_backend(name: str, request: pytest.FixtureRequest) -> Iterator[ArchivePlace]:
+    with BACKENDS[name](request) as place:
+        yield place

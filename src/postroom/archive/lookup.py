@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader
@@ -17,9 +18,16 @@ MOST_FOUND = _SHOWN + 1
 _KEY = re.compile(r"[0-9A-Za-z_-]+")
 
 
+class Wanted(NamedTuple):
+    """A Message-ID, or else the keys from one to before another."""
+
+    message_id: str | None = None
+    keys: tuple[str, str] = ("", "")
+
+
 def find_message(archive: ArchiveReader, wanted: str, account: str | None = None) -> ArchivedMessage:
     """The one message that is meant; refuses what names none or several."""
-    condition, parameters = condition_of(wanted)
+    condition, parameters = _condition(wanted_by(wanted))
     sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {MOST_FOUND}"
     rows = ((shard, row) for shard in archive.shards(account) for row in shard.query(sql, parameters))
     return only(wanted, [shard.read_row(row) for shard, row in rows])
@@ -33,15 +41,21 @@ def attachment_of(parsed: ParsedMail, number: int) -> Attachment:
     return parsed.attachments[number]
 
 
-def condition_of(wanted: str) -> tuple[str, tuple[str, ...]]:
-    """What to ask of a message, as SQL."""
-    if wanted.startswith("<") and wanted.endswith(">"):
-        return "message_id = ?", (wanted,)
-    if not _KEY.fullmatch(wanted):
-        raise BadInput("id", f"{wanted!r} is neither a message's key nor a Message-ID in angle brackets")
-    if len(wanted) < SHORTEST_PREFIX:
-        return "key = ?", (wanted,)
-    return "key >= ? AND key < ?", (wanted, wanted[:-1] + chr(ord(wanted[-1]) + 1))
+def wanted_by(text: str) -> Wanted:
+    """What a person means; refuses what can be neither."""
+    if text.startswith("<") and text.endswith(">"):
+        return Wanted(message_id=text)
+    if not _KEY.fullmatch(text):
+        raise BadInput("id", f"{text!r} is neither a message's key nor a Message-ID in angle brackets")
+    if len(text) < SHORTEST_PREFIX:
+        return Wanted(keys=(text, f"{text}-"))  # the first of all that begin with it
+    return Wanted(keys=(text, text[:-1] + chr(ord(text[-1]) + 1)))
+
+
+def _condition(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    if wanted.message_id is not None:
+        return "message_id = ?", (wanted.message_id,)
+    return "key >= ? AND key < ?", wanted.keys
 
 
 def only(wanted: str, found: Sequence[ArchivedMessage]) -> ArchivedMessage:

@@ -36,7 +36,8 @@ class Salvaged:
     shard: str
     recovered: int
     lost: int
-    quarantine: Path
+    quarantine: str
+    """Where the damaged is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def rebuild(root: Path, name: ShardName) -> Salvaged:
         quarantine = _move_aside(root, name)
         recovered = _store_again(root, name, quarantine)
         catalogue.counted(name, recovered, expected=_count(quarantine))
-        return Salvaged(str(name), recovered, catalogue.record(name).lost - before, quarantine)
+        return Salvaged(str(name), recovered, catalogue.record(name).lost - before, str(quarantine))
     finally:
         catalogue.close()
         ownership.release()

@@ -124,7 +124,7 @@ def _print(report: Report, salvaged: list[Salvaged]) -> None:
     for rebuilt in salvaged:
         console.print(
             f"Rebuilt {rebuilt.shard}: {rebuilt.recovered:,} messages recovered, {rebuilt.lost:,} lost. "
-            f"The damaged file is kept in {rebuilt.quarantine.parent}.",
+            f"What was damaged is kept in {rebuilt.quarantine}.",
             markup=False,
         )
     for note in report.notes:

@@ -57,6 +57,11 @@ class WorkerSettings(Group):
 class ArchiveSettings(Group):
     """The archive of raw mail."""
 
+    store: Literal["files", "database"] = Field(
+        "files",
+        description="where mail is kept: `files` below the home folder, or the PostgreSQL `database` of database.url, "
+        "so that workers on several hosts share it",
+    )
     shard_bytes: int = Field(
         2_000_000_000, ge=1_000_000, description="a year's shard larger than this is continued in another file"
     )

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
-from tests.support.archive_backends import BACKENDS, Backend, Storing
+from postroom.archive.place import ArchivePlace, MailWriter
 from tests.support.archives import ME, generated, letter
 
-pytestmark = pytest.mark.req("SY-7")
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    return BACKENDS[request.param](tmp_path / "archive")
+pytestmark = pytest.mark.req("SY-7", "SY-18")
 
 
 @pytest.fixture
-def archive(backend: Backend) -> Iterator[Storing]:
-    with backend.open() as opened:
+def archive(archive_place: ArchivePlace) -> Iterator[MailWriter]:
+    with archive_place.writer("a test") as opened:
         yield opened
 
 
@@ -34,52 +28,54 @@ def api(raw: bytes, gmail_id: str, **more: object) -> IncomingMail:
     return IncomingMail(raw, Provenance.API, gmail_id, thread_id=gmail_id, **more)  # type: ignore[arg-type]
 
 
-def test_every_byte_comes_back(backend: Backend, archive: Storing) -> None:
+def test_every_byte_comes_back(archive_place: ArchivePlace, archive: MailWriter) -> None:
     mails = generated(500)
     stored = archive.store(ME, mails)
     assert [answer.outcome for answer in stored] == [StoreOutcome.STORED] * 500
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         assert reader.count(ME) == 500
         for mail, answer in zip(mails, stored, strict=True):
             assert reader.raw(ME, answer.key) == mail.raw
 
 
-def test_storing_again_changes_nothing(backend: Backend, archive: Storing) -> None:
+def test_storing_again_changes_nothing(archive_place: ArchivePlace, archive: MailWriter) -> None:
     mails = generated(200)
     first = archive.store(ME, mails)
     again = archive.store(ME, [*mails, *mails])
     assert {answer.outcome for answer in again} == {StoreOutcome.DUPLICATE}
     assert [answer.row_id for answer in again[:200]] == [answer.row_id for answer in first]
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         assert reader.count() == 200
 
 
-def test_two_messages_with_the_same_bytes_and_different_gmail_ids_are_two(archive: Storing) -> None:
+def test_two_messages_with_the_same_bytes_and_different_gmail_ids_are_two(archive: MailWriter) -> None:
     raw = letter()
     first, second = archive.store(ME, [api(raw, "18c2000000000001"), api(raw, "18c2000000000002")])
     assert first.outcome is second.outcome is StoreOutcome.STORED
     assert first.row_id != second.row_id
 
 
-def test_the_same_message_id_with_other_bytes_is_another_message(archive: Storing) -> None:
+def test_the_same_message_id_with_other_bytes_is_another_message(archive: MailWriter) -> None:
     """The Message-ID is written by the sender, so it proves nothing by itself."""
     mails = [IncomingMail(letter(body), Provenance.IMPORT) for body in ("one", "two")]
     assert [answer.outcome for answer in archive.store(ME, mails)] == [StoreOutcome.STORED] * 2
 
 
-def test_imported_mail_is_adopted_when_the_api_brings_the_same_bytes(backend: Backend, archive: Storing) -> None:
+def test_imported_mail_is_adopted_when_the_api_brings_the_same_bytes(
+    archive_place: ArchivePlace, archive: MailWriter
+) -> None:
     raw = letter()
     [imported] = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT)])
     [adopted] = archive.store(ME, [api(raw, "18c2000000000001", labels=frozenset({"INBOX"}))])
     assert (adopted.outcome, adopted.row_id, adopted.key) == (StoreOutcome.ADOPTED, imported.row_id, "18c2000000000001")
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         message = reader.message(ME, "18c2000000000001")
         assert message is not None
         assert (message.provenance, message.labels) == (Provenance.API, ("INBOX",))
         assert reader.count() == 1
 
 
-def test_an_import_of_what_the_api_brought_is_a_duplicate_even_in_another_year(archive: Storing) -> None:
+def test_an_import_of_what_the_api_brought_is_a_duplicate_even_in_another_year(archive: MailWriter) -> None:
     """Gmail received it in 2027; its Date header, which an import goes by, says 2026."""
     raw = letter()
     archive.store(ME, [api(raw, "18c2000000000001", received=datetime(2027, 1, 1, tzinfo=UTC))])
@@ -88,7 +84,7 @@ def test_an_import_of_what_the_api_brought_is_a_duplicate_even_in_another_year(a
 
 
 def test_the_apis_own_bytes_replace_those_of_a_takeout_and_never_the_reverse(
-    backend: Backend, archive: Storing
+    archive_place: ArchivePlace, archive: MailWriter
 ) -> None:
     gmail_id = "18c2000000000001"
     archive.store(ME, [IncomingMail(letter("takeout"), Provenance.TAKEOUT, gmail_id)])
@@ -96,32 +92,32 @@ def test_the_apis_own_bytes_replace_those_of_a_takeout_and_never_the_reverse(
     assert replaced.outcome is StoreOutcome.REPLACED
     [kept] = archive.store(ME, [IncomingMail(letter("takeout"), Provenance.TAKEOUT, gmail_id)])
     assert kept.outcome is StoreOutcome.DUPLICATE
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         assert reader.raw(ME, gmail_id) == letter("from the api")
-    with backend.search() as search:
+    with archive_place.search() as search:
         assert [search.count(word).messages for word in ("takeout", "api")] == [0, 1]
 
 
-def test_accounts_do_not_mix(archive: Storing) -> None:
+def test_accounts_do_not_mix(archive: MailWriter) -> None:
     raw = letter()
     mails = [IncomingMail(raw, Provenance.IMPORT)]
     outcomes = [archive.store(email, mails)[0].outcome for email in ("a@example.org", "b@example.org", "A@Example.org")]
     assert outcomes == [StoreOutcome.STORED, StoreOutcome.STORED, StoreOutcome.DUPLICATE]
 
 
-def test_known_ids_need_not_be_fetched_again(archive: Storing) -> None:
+def test_known_ids_need_not_be_fetched_again(archive: MailWriter) -> None:
     archive.store(ME, [IncomingMail(letter(), Provenance.TAKEOUT, "18c2000000000001")])
     assert archive.known_gmail_ids(ME, ["18c2000000000001", "18c2000000000009"]) == {"18c2000000000001"}
 
 
 def test_label_changes_and_deletions_at_the_source_are_recorded_and_lose_nothing(
-    backend: Backend, archive: Storing
+    archive_place: ArchivePlace, archive: MailWriter
 ) -> None:
     gmail_id, unknown = "18c2000000000001", "18c2000000000009"
     archive.store(ME, [api(letter(), gmail_id, labels=frozenset({"INBOX", "UNREAD"}))])
     assert archive.set_labels(ME, {gmail_id: frozenset({"Work"}), unknown: frozenset()}) == {unknown}
     assert archive.mark_deleted(ME, [gmail_id, unknown], datetime(2026, 5, 1, tzinfo=UTC)) == {unknown}
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         message = reader.message(ME, gmail_id)
         assert message is not None
         assert message.labels == ("Work",)
@@ -129,7 +125,9 @@ def test_label_changes_and_deletions_at_the_source_are_recorded_and_lose_nothing
         assert reader.raw(ME, gmail_id) == letter()
 
 
-def test_an_old_takeout_adds_labels_and_the_api_decides_which_there_are(backend: Backend, archive: Storing) -> None:
+def test_an_old_takeout_adds_labels_and_the_api_decides_which_there_are(
+    archive_place: ArchivePlace, archive: MailWriter
+) -> None:
     gmail_id = "18c2000000000001"
     old = IncomingMail(letter(), Provenance.TAKEOUT, gmail_id, labels=frozenset({"Old"}))
     seen = []
@@ -139,27 +137,27 @@ def test_an_old_takeout_adds_labels_and_the_api_decides_which_there_are(backend:
         api(letter(), gmail_id, labels=frozenset()),
     ):
         archive.store(ME, [mail])
-        with backend.read() as reader:
+        with archive_place.reader() as reader:
             message = reader.message(ME, gmail_id)
             assert message is not None
             seen.append(message.labels)
     assert seen == [("INBOX",), ("INBOX", "Old"), ()]
 
 
-def test_old_mail_that_arrives_late_takes_its_place_by_date(backend: Backend, archive: Storing) -> None:
+def test_old_mail_that_arrives_late_takes_its_place_by_date(archive_place: ArchivePlace, archive: MailWriter) -> None:
     days = [5, 1, 3, 2, 4]
     mails = [IncomingMail(letter(f"day {day}", date=f"Thu, 0{day} Jan 2026"), Provenance.IMPORT) for day in days]
     for mail in mails:
         archive.store(ME, [mail])
-    with backend.search() as search:
+    with archive_place.search() as search:
         newest_first = [hit.snippet.text for hit in search.search("day").hits]
     assert newest_first == [f"day {day}" for day in (5, 4, 3, 2, 1)]
 
 
-def test_what_was_stored_is_there_when_the_archive_is_opened_again(backend: Backend) -> None:
+def test_what_was_stored_is_there_when_the_archive_is_opened_again(archive_place: ArchivePlace) -> None:
     mails = generated(50)
     for expected in (StoreOutcome.STORED, StoreOutcome.DUPLICATE):
-        with backend.open() as archive:
+        with archive_place.writer("a test") as archive:
             assert {answer.outcome for answer in archive.store(ME, mails)} == {expected}
-    with backend.read() as reader:
+    with archive_place.reader() as reader:
         assert [reader.raw(ME, mail.gmail_id or "") for mail in mails] == [mail.raw for mail in mails]

@@ -22,7 +22,7 @@ class AfterMessage:
     row_id: int
 
     def encoded(self) -> str:
-        return _encoded([Sort.DATE, str(self.shard), self.row_id])
+        return encoded([Sort.DATE, str(self.shard), self.row_id])
 
     def below(self, name: ShardName) -> int:
         """Ids in this shard of the same year that are still to come are below this one."""
@@ -34,32 +34,32 @@ class AfterRank:
     rank: int
 
     def encoded(self) -> str:
-        return _encoded([Sort.RANK, self.rank])
+        return encoded([Sort.RANK, self.rank])
 
 
 def after_message(token: str) -> AfterMessage:
-    match _decoded(token):
+    match decoded(token):
         case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id < 1 << 63:
             return AfterMessage(name, row_id)
-    raise _refused()
+    raise refused()
 
 
 def after_rank(token: str) -> AfterRank:
-    match _decoded(token):
+    match decoded(token):
         case [Sort.RANK, int(rank)] if 0 < rank <= MOST_RANKED:
             return AfterRank(rank)
-    raise _refused()
+    raise refused()
 
 
-def _encoded(value: list[object]) -> str:
+def encoded(value: list[object]) -> str:
     return urlsafe_b64encode(json.dumps(value, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def _decoded(token: str) -> object:
+def decoded(token: str) -> object:
     try:
         return json.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
     except (ValueError, RecursionError):
-        raise _refused() from None
+        raise refused() from None
 
 
 def _shard(text: str) -> ShardName | None:
@@ -67,5 +67,5 @@ def _shard(text: str) -> ShardName | None:
     return parse_filename(account, filename)
 
 
-def _refused() -> BadInput:
+def refused() -> BadInput:
     return BadInput("after", "this is not a page of this search; begin again without it")

@@ -30,11 +30,16 @@ Mark = tuple[int, int]
 
 def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[int, Snippet]:
     """For each message the part of its body that has most of the query's words, or else its beginning."""
-    phrases = _pattern(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
-    column = "body" if phrases else f"substr(body, 1, {_BEGINNING})"
+    phrases, column = shown(node)
     marks = ", ".join("?" * len(row_ids))
     rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
     return {row_id: snippet(body, phrases) for row_id, body in rows}
+
+
+def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
+    """What to look for in a body, and how much of the body that takes, as SQL."""
+    phrases = _pattern(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
+    return phrases, "body" if phrases else f"substr(body, 1, {_BEGINNING})"
 
 
 def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:

@@ -1,0 +1,259 @@
+"""Messages into the archive's tables, within a transaction that has the account's lock. Idempotent, as in a shard.
+
+Identity is the account and the Gmail id. The Message-ID is written by the sender and so proves nothing by itself: it
+finds a twin only together with equal bytes, and only where one of the two has no Gmail id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from postroom.archive import rowids
+from postroom.archive.model import Provenance, Stored, StoreOutcome
+from postroom.archive.packing import pack
+from postroom.archive.postgres.connections import Session
+from postroom.archive.postgres.labels import Labels
+from postroom.archive.postgres.schema import partition_of
+from postroom.archive.postgres.words import Indexed
+from postroom.archive.preparing import PreparedMail
+
+_FACTS = "message_id, sha256, size, provenance, sender, subject, has_attachment, problems, stored_at"
+_CONTENTS = "recipients, attachments, codec, data, cuts, body, tokens, folded"
+_INSERT = (
+    f"INSERT INTO archive.messages (account, id, key, gmail_id, thread_id, date_ms, {_FACTS}, {_CONTENTS}) "
+    f"VALUES ({', '.join(['%s'] * 21)}, %s::tsvector, %s)"
+)
+_REPLACE = (
+    f"UPDATE archive.messages SET ({_FACTS}, {_CONTENTS}) = ({', '.join(['%s'] * 15)}, %s::tsvector, %s), "
+    "deleted_at_source = NULL WHERE account = %s AND id = %s"
+)
+_REGISTER = (
+    "INSERT INTO archive.register (account, key, id, gmail_id, thread_id, message_hash, sha256, provenance) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (account, key) DO UPDATE SET id = excluded.id, "
+    "gmail_id = excluded.gmail_id, thread_id = excluded.thread_id, message_hash = excluded.message_hash, "
+    "sha256 = excluded.sha256, provenance = excluded.provenance"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message on its way in, with what the index will hold of it."""
+
+    mail: PreparedMail
+    indexed: Indexed
+
+    @property
+    def message_hash(self) -> bytes:
+        return message_hash(self.mail.message_id)
+
+
+@dataclass(slots=True)
+class _Known:
+    id: int
+    key: str
+    gmail_id: str | None
+    sha256: bytes
+    provenance: str
+
+
+def message_hash(message_id: str) -> bytes:
+    return hashlib.sha256(message_id.encode()).digest()[:16]
+
+
+def new_ids(session: Session, account: int, entries: Sequence[Entry]) -> list[int]:
+    """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
+    firsts = sorted({rowids.first_id(entry.mail.date_ms) for entry in entries})
+    rows = session.query(
+        "SELECT first, (SELECT max(id) FROM archive.register WHERE account = %s AND id >= first AND id < first + %s) "
+        "FROM unnest(%s::bigint[]) AS first",
+        (account, rowids.SLOTS, firsts),
+    )
+    taken: dict[int, int | None] = dict(rows)
+    ids = []
+    for entry in entries:
+        first = rowids.first_id(entry.mail.date_ms)
+        taken[first] = rowids.next_id(entry.mail.date_ms, taken[first])
+        ids.append(taken[first] or first)
+    return ids
+
+
+class Insertion:
+    """Stores a batch of one account's messages. `ids` are their row ids, should they be new."""
+
+    def __init__(self, session: Session, account: int, email: str, labels: Labels) -> None:
+        self._db = session
+        self._account = account
+        self._email = email
+        self._labels = labels
+        self._new: list[tuple[int, Entry]] = []
+        self._by_key: dict[str, _Known] = {}
+        self._by_message: dict[tuple[bytes, bytes], list[_Known]] = {}
+
+    def put(self, entries: Sequence[Entry], ids: Sequence[int]) -> list[Stored]:
+        self._look_up(entries)
+        answers = [self._put(entry, row_id) for entry, row_id in zip(entries, ids, strict=True)]
+        self._flush()
+        return answers
+
+    def _look_up(self, entries: Sequence[Entry]) -> None:
+        """What is registered, and is there: a message that was lost with its partition is stored anew."""
+        keys, hashes = [entry.mail.key for entry in entries], [entry.message_hash for entry in entries]
+        rows = self._db.query(
+            "SELECT r.id, r.key, r.gmail_id, r.sha256, r.provenance, r.message_hash FROM archive.register r "
+            "WHERE r.account = %s AND (r.key = ANY(%s) OR r.message_hash = ANY(%s)) ORDER BY r.id",
+            (self._account, keys, hashes),
+        )
+        there = present(self._db, self._account, [row[0] for row in rows])
+        for *facts, hashed in rows:
+            if facts[0] in there:
+                self._remember(_Known(*facts), hashed)
+
+    def _remember(self, known: _Known, hashed: bytes) -> None:
+        self._by_key[known.key] = known
+        self._by_message.setdefault((hashed, known.sha256), []).append(known)
+
+    def _put(self, entry: Entry, row_id: int) -> Stored:
+        mail = entry.mail
+        known = self._find(entry)
+        if known is None:
+            self._new.append((row_id, entry))
+            facts = _Known(row_id, mail.key, mail.mail.gmail_id, mail.sha256, mail.mail.provenance)
+            self._remember(facts, entry.message_hash)
+            return self._stored(row_id, mail.key, mail.sha256, StoreOutcome.STORED)
+        self._flush()  # it may be one of this very batch
+        if mail.mail.labels is not None:
+            self._learn_labels(known.id, mail)
+        if mail.mail.provenance is Provenance.API and mail.mail.received is not None:
+            # Where a file brought it first, the date was the sender's. Its place among the row ids stays.
+            self._update(known.id, "date_ms = %s", mail.date_ms)
+        if known.sha256 != mail.sha256:
+            return self._other_bytes(known, entry)
+        if mail.mail.provenance is Provenance.API:
+            known.provenance = Provenance.API
+            self._update(known.id, "provenance = %s, deleted_at_source = NULL", Provenance.API)
+            self._update_register(known.id, "provenance = %s", Provenance.API)
+        if mail.mail.gmail_id is not None and known.gmail_id is None:
+            self._adopt(known, mail)
+            return self._stored(known.id, mail.key, mail.sha256, StoreOutcome.ADOPTED)
+        return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
+
+    def _find(self, entry: Entry) -> _Known | None:
+        mail = entry.mail
+        if mail.key in self._by_key:
+            return self._by_key[mail.key]
+        twins = self._by_message.get((entry.message_hash, mail.sha256), ())
+        return next((twin for twin in twins if twin.gmail_id is None or mail.mail.gmail_id is None), None)
+
+    def _learn_labels(self, row_id: int, mail: PreparedMail) -> None:
+        """The API tells all the labels there are; any other source only some that there once were."""
+        labels = mail.mail.labels or frozenset()
+        if mail.mail.provenance is Provenance.API:
+            self._labels.replace(row_id, labels)
+        else:
+            self._labels.give([(row_id, labels)])
+
+    def _other_bytes(self, known: _Known, entry: Entry) -> Stored:
+        """The same Gmail id with other bytes: the API's are what Gmail holds; a Takeout's may differ in details."""
+        mail = entry.mail
+        if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
+            self._store_pieces([entry])
+            self._db.query(_REPLACE, (*_facts(mail), *_contents(entry), self._account, known.id))
+            known.sha256, known.provenance = mail.sha256, Provenance.API
+            values = (mail.sha256, entry.message_hash, Provenance.API)
+            self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
+            return self._stored(known.id, known.key, mail.sha256, StoreOutcome.REPLACED)
+        return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
+
+    def _adopt(self, known: _Known, mail: PreparedMail) -> None:
+        values = (mail.key, mail.mail.gmail_id, mail.thread_id)
+        self._update(known.id, "key = %s, gmail_id = %s, thread_id = %s", *values)
+        self._update_register(known.id, "key = %s, gmail_id = %s, thread_id = %s", *values)
+        known.key, known.gmail_id = mail.key, mail.mail.gmail_id
+        self._by_key[mail.key] = known
+
+    def _flush(self) -> None:
+        new, self._new = self._new, []
+        if not new:
+            return
+        self._store_pieces([entry for _, entry in new])
+        self._db.many(_INSERT, [self._row(row_id, entry) for row_id, entry in new])
+        self._db.many(
+            _REGISTER,
+            [
+                (
+                    self._account,
+                    entry.mail.key,
+                    row_id,
+                    entry.mail.mail.gmail_id,
+                    entry.mail.thread_id,
+                    entry.message_hash,
+                    entry.mail.sha256,
+                    entry.mail.mail.provenance,
+                )
+                for row_id, entry in new
+            ],
+        )
+        self._labels.give([(row_id, entry.mail.mail.labels or frozenset()) for row_id, entry in new])
+
+    def _row(self, row_id: int, entry: Entry) -> tuple[Any, ...]:
+        mail = entry.mail
+        place = (self._account, row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.date_ms)
+        return (*place, *_facts(mail), *_contents(entry))
+
+    def _store_pieces(self, entries: Iterable[Entry]) -> None:
+        pieces = {piece.sha256: piece for entry in entries for piece in entry.mail.cuts}
+        rows = [(self._account, sha256, *pack(piece.content)) for sha256, piece in pieces.items()]
+        sql = "INSERT INTO archive.pieces (account, sha256, codec, data) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        self._db.many(sql, rows)
+
+    def _update(self, row_id: int, change: str, *values: object) -> None:
+        sql = f"UPDATE archive.messages SET {change} WHERE account = %s AND id = %s"
+        self._db.query(sql, (*values, self._account, row_id))
+
+    def _update_register(self, row_id: int, change: str, *values: object) -> None:
+        sql = f"UPDATE archive.register SET {change} WHERE account = %s AND id = %s"
+        self._db.query(sql, (*values, self._account, row_id))
+
+    def _stored(self, row_id: int, key: str, sha256: bytes, outcome: StoreOutcome) -> Stored:
+        return Stored(key, f"{self._email}/{partition_of(self._account, row_id).shown}", row_id, sha256.hex(), outcome)
+
+
+def present(session: Session, account: int, ids: Sequence[int]) -> set[int]:
+    """Which of these rows are there."""
+    if not ids:
+        return set()
+    sql = "SELECT id FROM archive.messages WHERE account = %s AND id = ANY(%s)"
+    return {row_id for (row_id,) in session.query(sql, (account, list(ids)))}
+
+
+def _facts(mail: PreparedMail) -> tuple[Any, ...]:
+    return (
+        mail.message_id,
+        mail.sha256,
+        len(mail.mail.raw),
+        mail.mail.provenance,
+        mail.sender,
+        mail.subject,
+        bool(mail.attachments),
+        "\n".join(mail.problems) or None,
+        datetime.now(UTC),
+    )
+
+
+def _contents(entry: Entry) -> tuple[Any, ...]:
+    mail = entry.mail
+    return (
+        Jsonb(mail.recipients),
+        Jsonb(mail.attachments),
+        *mail.packed,
+        Jsonb([(piece.position, piece.sha256.hex()) for piece in mail.cuts]),
+        mail.texts.body,
+        entry.indexed.tokens,
+        entry.indexed.folded,
+    )

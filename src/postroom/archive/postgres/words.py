@@ -1,0 +1,142 @@
+"""Text cut into words and folded exactly as the file archive's index does it, so that both find the same mail.
+
+SQLite's own tokeniser is asked about each character once: is it part of a word, and what is it folded to?
+PostgreSQL gets the words with their places (`tsvector`), each also under the field that it stands in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from postroom.archive.preparing import Texts
+from postroom.mail.query.nodes import TextField
+
+_LONGEST_WORD = 200
+_MOST_PLACES = 255
+_LAST_PLACE = 16_383
+_MOST_BYTES = 900_000  # PostgreSQL takes 1 MB; only a message of the largest size in rare words comes near it
+_GAP = 2  # between two fields, so that no phrase reaches from one into the next
+
+TAGS = {
+    TextField.ANY: "",
+    TextField.FROM: "f:",
+    TextField.TO: "t:",
+    TextField.CC: "c:",
+    TextField.BCC: "b:",
+    TextField.SUBJECT: "s:",
+    TextField.LIST: "l:",
+    TextField.FILENAME: "n:",
+}
+"""What stands before a word in the index; no word has a colon."""
+
+FOLDED_IN = {
+    TextField.ANY: (1, 2, 3, 4, 5, 6, 7),
+    TextField.FROM: (2,),
+    TextField.TO: (3, 5),
+    TextField.CC: (4,),
+    TextField.BCC: (5,),
+    TextField.SUBJECT: (1,),
+    TextField.LIST: (8,),
+    TextField.FILENAME: (7,),
+}
+"""Which of a message's folded texts belong to a field: as `Texts` has them, counted from one."""
+
+# The field of `Texts`, the tags under which its words are found, and their weight when mail is ranked. The body comes
+# last: places are numbered up to a limit.
+_FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("subject", ("", "s:"), "A"),
+    ("sender", ("", "f:"), "B"),
+    ("recipients", ("", "t:"), "C"),
+    ("cc", ("", "c:"), ""),
+    ("bcc", ("", "t:", "b:"), ""),
+    ("filenames", ("", "n:"), "C"),
+    ("list", ("l:",), ""),
+    ("body", ("",), ""),
+)
+
+
+class _Characters(dict[int, str]):
+    """What each character becomes: itself, another one, nothing (an accent), or a space between words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._db.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
+        self._db.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'row')")
+
+    def __missing__(self, code: int) -> str:
+        with self._lock:
+            self._db.execute("INSERT INTO t VALUES (?)", (f"x{chr(code)}x",))
+            terms = [term for (term,) in self._db.execute("SELECT term FROM v")]
+            self._db.execute("DELETE FROM t")
+        self[code] = terms[0][1:-1] if terms[0] != "x" else " "
+        return self[code]
+
+
+_CHARACTERS = _Characters()
+
+
+def words_of(text: str) -> list[str]:
+    return [_short(word) for word in text.translate(_CHARACTERS).split(" ") if word]
+
+
+def _short(word: str) -> str:
+    """A word of any length, told apart from any other by its hash."""
+    if len(word) <= _LONGEST_WORD:
+        return word
+    return f"{word[:50]}.{hashlib.sha256(word.encode()).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What the index holds of a message."""
+
+    tokens: str
+    """As PostgreSQL reads a tsvector."""
+    folded: list[str] | None
+    """All words of each field in their order, where there are more places than a tsvector can hold."""
+
+
+def indexed(texts: Texts) -> Indexed:
+    places: dict[str, list[str]] = {}
+    folded = {name: words_of(getattr(texts, name)) for name in Texts._fields}
+    place, size, is_whole = 0, 0, True
+    for name, tags, weight in _FIELDS:
+        for word in folded[name]:
+            place += 1
+            is_whole = is_whole and place <= _LAST_PLACE
+            for tag in tags:
+                lexeme = tag + word
+                known = places.get(lexeme)
+                if known is None:
+                    size += 4 * len(lexeme) + 8
+                    if size > _MOST_BYTES:
+                        continue
+                    known = places[lexeme] = []
+                if len(known) >= _MOST_PLACES:
+                    is_whole = False
+                elif place <= _LAST_PLACE:
+                    known.append(f"{place}{weight}")
+        place += _GAP
+    tokens = " ".join(f"'{lexeme}':{','.join(found)}" if found else f"'{lexeme}'" for lexeme, found in places.items())
+    return Indexed(tokens, None if is_whole else [around(folded[name]) for name in Texts._fields])
+
+
+def around(words: Iterable[str]) -> str:
+    """With a space on both sides of every word."""
+    return f" {' '.join(words)} "
+
+
+def all_of(field: TextField, words: Sequence[str]) -> str:
+    """A tsquery: every one of these words, wherever it stands in the field."""
+    return " & ".join(f"'{TAGS[field]}{word}'" for word in words)
+
+
+def phrase(field: TextField, words: Sequence[str]) -> str:
+    """A tsquery: these words next to each other."""
+    return " <-> ".join(f"'{TAGS[field]}{word}'" for word in words)
