@@ -167,6 +167,7 @@ def shape(line: str) -> str:
     text = re.sub(r"https?://[^\s\"]+", "URL", text)
     text = re.sub(r"(?<![\w/])/[\w./~-]+|\S+/home\S*", "PATH", text)
     text = re.sub(r"\d+([-:.,T]?\d+)*(Z|\+00:00)?", "0", text)
+    text = re.sub(r"\b0 ?(bytes|kB|MB|GB|TB|s|min|h|days|minutes)\b", "0 UNIT", text)
     return " ".join(text.split())
 
 

@@ -81,7 +81,15 @@ def restore(
         restored = restore_backup(folder, into, copied=shown.done, verified=_counted(shown.began))
     report = restored.report
     if json:
-        print_json({"home": into, "sound": report.is_sound, "report": report, **_facts(restored.manifest)})
+        print_json(
+            {
+                "home": into,
+                "sound": report.is_sound,
+                "report": report,
+                "letters": restored.letters,
+                **_facts(restored.manifest),
+            }
+        )
     else:
         for line in _told(folder, into, restored):
             _say(line)
@@ -94,15 +102,23 @@ def _told(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
     yield f"Restored {len(made.files):,} files of {made.made_at} to {home}."
     for finding in report.findings:
         yield f"{finding.flaw}: {finding.shard} {finding.key or ''}\n    {finding.detail}"
-    verdict = "All of it is sound." if report.is_sound else f"Found wrong: {len(report.findings)}."
-    yield f"{report.messages:,} messages in {report.shards} shards checked. {verdict}"
+    if report.shards or report.findings or made.database != DUMP:
+        verdict = "All of it is sound." if report.is_sound else f"Found wrong: {len(report.findings)}."
+        yield f"{report.messages:,} messages in {report.shards} shards checked. {verdict}"
     if restored.lacks_key:
         yield (
             f"The key to the secrets is not in the backup. Copy your {KEY_FILE} to {home} (mode 0600) or set "
             f"{VAULT_KEY_VARIABLE}; if it is lost, delete {home / 'vault'} and log in again."
         )
+    if restored.letters:
+        yield (
+            f"Letters that waited to be sent when the backup was made: {restored.letters}. Any that was sent since "
+            "would be sent again: look at `postroom actions list --status queued` before you start Postroom on this "
+            "home, and cancel those."
+        )
     if made.database == DUMP:
         yield f"Now restore the database: pg_restore --no-owner --dbname=URL {folder / DUMP}"
+        yield "Then check what lies in it with `postroom verify`."
     if made.database == DATABASE and names_a_database(home):
         yield (
             f"The restored postroom.toml names a database of its own (database.url). Take that line out to use "

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections import namedtuple
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,27 @@ def test_restored_settings_that_point_to_the_old_database_are_told(installed: Pa
     assert postroom("backup", "create", str(tmp_path / "backup")).code == 0
     done = postroom("backup", "restore", str(tmp_path / "backup"), "--into", str(tmp_path / "new"))
     assert "database.url" in done.stdout
+
+
+def test_letters_that_may_have_been_sent_since_are_told(installed: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(installed / "postroom.db", isolation_level=None)) as database:
+        database.execute(
+            "INSERT INTO accounts (id, provider, email, api_base, scopes, status, created_at, updated_at) "
+            "VALUES ('a', 'gmail', ?, 'https://example.org', '', 'active', '', '')",
+            (ME,),
+        )
+        for number, (kind, status) in enumerate(
+            [("forward", "queued"), ("archive", "queued"), ("forward", "completed")]
+        ):
+            database.execute(
+                "INSERT INTO actions "
+                "(id, account_id, gmail_id, origin, type, status, wanted_by, created_at, updated_at) "
+                "VALUES (?, 'a', '1', 'person', ?, ?, 'me', '', '')",
+                (str(number), kind, status),
+            )
+    assert postroom("backup", "create", str(tmp_path / "backup")).code == 0
+    done = postroom("backup", "restore", str(tmp_path / "backup"), "--into", str(tmp_path / "new"))
+    assert "Letters that waited to be sent when the backup was made: 1." in done.stdout
 
 
 def test_pg_dump_that_is_missing_or_fails_is_told_without_the_password(

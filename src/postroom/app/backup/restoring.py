@@ -25,6 +25,7 @@ from postroom.vault import FOLDER as VAULT
 
 _ASIDE = ".restoring"
 _BLOCK = 1 << 20
+_LETTERS = "SELECT count(*) FROM actions WHERE status IN ('queued', 'executing') AND type IN ('forward', 'auto_reply')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Restored:
     """Of the archive, as `postroom verify` finds it."""
     lacks_key: bool
     """There are secrets, and the key to them was not in the backup."""
+    letters: int
+    """That waited to be sent when the backup was made, and may have been sent since; unknown, and 0, with a dump."""
 
 
 def restore_backup(
@@ -61,7 +64,7 @@ def restore_backup(
         raise
     has_secrets = any(entry.path.startswith(f"{VAULT}/") for entry in manifest.files)
     report = verify(home / "archive", progress=verified) if (home / "archive").exists() else Report()
-    return Restored(manifest, report, has_secrets and not manifest.has_key)
+    return Restored(manifest, report, has_secrets and not manifest.has_key, _letters_waiting(home / DATABASE))
 
 
 def manifest_of(folder: Path) -> Manifest:
@@ -124,6 +127,16 @@ def _refuse_damaged_database(path: Path) -> None:
             said = str(error)
     if said != "ok":
         raise Fatal(f"The control database in the backup is damaged: {said}. Nothing was restored.")
+
+
+def _letters_waiting(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'actions'").fetchone():
+            return 0  # of a Postroom that sent nothing yet
+        (count,) = connection.execute(_LETTERS).fetchone()
+        return int(count)
 
 
 def _move_in(home: Path) -> None:
