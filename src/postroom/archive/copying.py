@@ -20,7 +20,7 @@ _CLAIMS = ("imports.db", "catalogue.db")
 
 def archive_size(root: Path) -> int:
     """About how many bytes a copy takes."""
-    return sum((root / path).stat().st_size for path in _databases(root))
+    return sum((root / path).stat().st_size for path in _databases(root) if (root / path).exists())
 
 
 def read_marks(root: Path) -> dict[str, bytes]:

@@ -48,7 +48,7 @@ def create(
     """
     loaded = settings.load()
     logs.configure(level="warning", format="console", secrets=loaded.secrets())
-    with _ended_by_sigterm(), _bar("copying", backup_size(loaded)) as shown:
+    with _ended_by_sigterm(), _bar("copying", 2 * backup_size(loaded)) as shown:
         made = create_backup(
             loaded,
             folder,

@@ -50,9 +50,9 @@ def create_backup(
     with _new_folder(folder):
         _refuse_too_little_room(folder, backup_size(settings))
         database = _copy_all(settings, url if with_database else None, folder, began, copied, with_key=with_key)
-        began("hashes")
+        began("and reading back")
         paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-        files = manifests.describe(folder, paths)
+        files = manifests.describe(folder, paths, copied)
         made_at = (clock or SystemClock()).now().isoformat(timespec="seconds")
         manifest = Manifest(made_at, __version__, database, with_key, files)
         _write(folder / manifests.FILE_NAME, manifests.write_manifest(manifest))
@@ -60,7 +60,8 @@ def create_backup(
 
 
 def backup_size(settings: Settings) -> int:
-    """About how many bytes of databases are to be copied; a dump of PostgreSQL is not among them."""
+    """About how many bytes of databases are to be copied, each of which is read back once for its hash. A dump of
+    PostgreSQL is not among them."""
     database = _sqlite_file(make_url(settings.database_url))
     of_database = database.stat().st_size if database is not None and database.exists() else 0
     return of_database + copying.archive_size(settings.home / "archive")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
@@ -66,18 +66,19 @@ def read_manifest(content: bytes) -> Manifest:
     return manifest
 
 
-def describe(folder: Path, paths: Iterable[str]) -> tuple[Entry, ...]:
-    """What these files of a folder are."""
-    return tuple(_describe(folder, path) for path in paths)
+def describe(folder: Path, paths: Iterable[str], was_read: Callable[[int], None]) -> tuple[Entry, ...]:
+    """What these files of a folder are; `was_read` is told how many bytes were read since it was last told."""
+    return tuple(_describe(folder, path, was_read) for path in paths)
 
 
-def _describe(folder: Path, path: str) -> Entry:
+def _describe(folder: Path, path: str, was_read: Callable[[int], None]) -> Entry:
     digest = hashlib.sha256()
     size = 0
     with (folder / path).open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
             size += len(block)
+            was_read(len(block))
     return Entry(path, size, digest.hexdigest())
 
 
