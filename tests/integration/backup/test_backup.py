@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -10,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from contextlib import closing
 from pathlib import Path
@@ -20,31 +20,27 @@ from sqlalchemy.engine import make_url
 from postroom import settings
 from postroom.app.backup import create_backup, restore_backup
 from postroom.archive.store import Archive
-from postroom.db import connect
 from postroom.db.snapshot import copy_sqlite, dump_postgres
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.settings import Settings
 from postroom.vault import Vault
 from tests.support.archives import ME, generated
 from tests.support.command_line import in_this_process as postroom
+from tests.support.databases import SqliteFactory
 from tests.support.processes import environment
 
 
 @pytest.fixture
-def installed(home: Path) -> Path:
+def installed(home: Path, sqlite_factory: SqliteFactory) -> Path:
     """A home with a database, some mail, settings and a secret."""
     home.mkdir()
     (home / "postroom.toml").write_text("[worker]\nconcurrency = 3\n")
     (home / "sources.toml").write_text("")
-    asyncio.run(_migrate(f"sqlite:///{home / 'postroom.db'}"))
+    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
     Vault(home).put("a login", b"secret")
     with Archive(home / "archive") as archive:
         archive.store(ME, generated(40))
     return home
-
-
-async def _migrate(url: str) -> None:
-    await (await connect(url)).close()
 
 
 @pytest.fixture
@@ -194,6 +190,7 @@ def test_one_that_is_interrupted_leaves_nothing(installed: Path, tmp_path: Path,
     try:
         while not (folder / "postroom.db").exists():
             assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(number)
         holder.execute("ROLLBACK")
         holder.close()
