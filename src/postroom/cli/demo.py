@@ -11,6 +11,9 @@ def demo(
     story: Annotated[
         bool, typer.Option("--story", help="Tell it here in the terminal and end, for people without a browser.")
     ] = False,
+    messages: Annotated[
+        int, typer.Option(min=500, max=1_000_000, help="How many messages the mailbox has; its ten years stay ten.")
+    ] = 3_000,
 ) -> None:
     """See everything at work: a mailbox of ten years, a model and a web site, all of them simulated.
 
@@ -20,4 +23,4 @@ def demo(
     from postroom import eventloop
     from postroom.cli.story import tell  # it needs every part there is: other commands start faster without
 
-    eventloop.run(tell(in_terminal=story))
+    eventloop.run(tell(messages, in_terminal=story))

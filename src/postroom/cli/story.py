@@ -20,10 +20,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INDENT = "   "
 
 
-async def tell(*, in_terminal: bool) -> None:
+async def tell(messages: int, *, in_terminal: bool) -> None:
     """All of it in the terminal, or beside a dashboard that stays open until somebody ends it."""
     logs.configure(level="error", format="console")
-    telling = asyncio.create_task(_tell(in_terminal=in_terminal))
+    telling = asyncio.create_task(_tell(messages, in_terminal=in_terminal))
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:  # each of them, however often: the end is seconds away, and leaves nothing behind
         loop.add_signal_handler(number, telling.cancel)
@@ -33,10 +33,10 @@ async def tell(*, in_terminal: bool) -> None:
         _say("\nEnded. Nothing is left behind.")
 
 
-async def _tell(*, in_terminal: bool) -> None:
+async def _tell(messages: int, *, in_terminal: bool) -> None:
     started = time.monotonic()
     _say("Postroom demo. The mailbox, the model and the web site are simulated.\n", style="bold")
-    async with open_house() as house:
+    async with open_house(messages) as house:
         if not in_terminal:
             _show_the_way(house.link)
         for number, step in enumerate(STORY, start=1):
@@ -50,9 +50,9 @@ async def _tell(*, in_terminal: bool) -> None:
 
 
 def _show_the_way(link: str) -> None:
-    _say("Open this link and choose any passphrase:")
+    _say("Open this link, and make up a passphrase of 12 letters or more:")
     _say(link)
-    _say("\nAll that you see there is gone when you press Ctrl-C here. The story begins by itself:\n")
+    _say("\nThe story goes on by itself. Ctrl-C ends it, and everything in it is gone.\n")
 
 
 async def _take(number: int, step: Step, scene: Scene, *, with_address: bool) -> None:
@@ -68,6 +68,8 @@ async def _take(number: int, step: Step, scene: Scene, *, with_address: bool) ->
 
 def _say(line: str, *, style: str = "", then: str = "") -> None:
     """A line as it is; on a narrow terminal its end is cut rather than wrapped, but for what has to be copied."""
-    has_to_be_whole = "://" in line
     text = Text.assemble((line, style), then)
-    console.print(text, soft_wrap=has_to_be_whole, no_wrap=not has_to_be_whole, overflow="ellipsis")
+    if "://" in line:
+        console.print(text, soft_wrap=True)
+    else:
+        console.print(text, no_wrap=True, overflow="ellipsis")

@@ -15,7 +15,7 @@ from postroom.dashboard.entering import first_link
 from postroom.dashboard.server import Dashboard
 from postroom.demo.furnish import furnish, temporary_home
 from postroom.demo.scene import Scene, open_scene
-from postroom.demo.stand_ins import MESSAGES, open_stand_ins
+from postroom.demo.stand_ins import open_stand_ins
 from postroom.domain.errors import Fatal
 from postroom.telemetry import metrics
 
@@ -28,7 +28,7 @@ class OpenHouse:
 
 
 @asynccontextmanager
-async def open_house(messages: int = MESSAGES) -> AsyncIterator[OpenHouse]:
+async def open_house(messages: int) -> AsyncIterator[OpenHouse]:
     """Everything, in a home that is gone when the block ends. If the product breaks, so does the block."""
     metrics.configure()
     with temporary_home() as home:

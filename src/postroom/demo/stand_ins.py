@@ -13,7 +13,6 @@ from postroom.triage.sim.server import ModelSim, running_model
 from postroom.websources.sim.server import SiteSim, running_site
 
 EMAIL = "you@simulated.example"
-MESSAGES = 3_000
 DOCUMENTS = 24
 _SEED = 7
 
@@ -26,7 +25,7 @@ class StandIns:
 
 
 @asynccontextmanager
-async def open_stand_ins(messages: int = MESSAGES, documents: int = DOCUMENTS) -> AsyncIterator[StandIns]:
+async def open_stand_ins(messages: int, documents: int = DOCUMENTS) -> AsyncIterator[StandIns]:
     """On free ports, until the block ends."""
     async with AsyncExitStack() as stack:
         gmail = await stack.enter_async_context(running_sim(build(messages, _SEED, EMAIL)))

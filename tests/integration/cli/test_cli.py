@@ -161,15 +161,6 @@ def test_a_worker_ends_cleanly_on_a_signal(home: Path, number: signal.Signals) -
     assert json.loads(rest.splitlines()[-1])["event"] == "worker.stopped"
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = postroom("demo", TMPDIR=str(tmp_path), POSTROOM_HOME=str(tmp_path / "home"))
-    assert done.returncode == 0, done.stderr
-    assert "1 Your appointment at 10:30 is confirmed (doctor)" in done.stdout
-    assert "400 of 400" in done.stdout
-    assert "verified               600 messages: every byte is what was stored" in done.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_command_explains_itself() -> None:
     """All of them, in one process: the tree is walked as a person would walk it."""
     waiting: list[tuple[str, ...]] = [()]

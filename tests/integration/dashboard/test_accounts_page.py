@@ -82,6 +82,16 @@ async def test_what_cannot_be_added_is_refused_beside_its_field_and_nothing_is_s
     assert site.app.grants.find("owner@example.com") is None
 
 
+async def test_a_program_adds_a_mailbox_the_same_way(site: Site) -> None:
+    async with running_sim(GeneratedMailbox(3, 1, "owner@example.com")) as sim:
+        given = {"email": "owner@example.com", "api_base": sim.url, "access_token": sim.token}
+        assert (await site.api("POST", "/accounts", json={**given, "access_token": "of two words"})).status_code == 422
+        assert (await site.api("POST", "/accounts", json={**given, "access_token": "wrong"})).status_code == 409
+        added = await site.api("POST", "/accounts", json=given)
+    assert (added.status_code, added.json()["email"]) == (201, "owner@example.com")
+    assert sim.token not in added.text
+
+
 @pytest.mark.parametrize("uploaded", [True, False], ids=["file", "pasted"])
 async def test_a_login_at_google_is_begun_here_and_finished_in_the_browser(
     site: Site, tmp_path: Path, uploaded: bool

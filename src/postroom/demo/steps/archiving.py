@@ -11,12 +11,9 @@ from postroom.demo.scene import Scene
 from postroom.gmail.grants import StaticGrant
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.contact_files import BookEntry
-from postroom.queue import JobState
-from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.switchboard import contacts
 from postroom.switchboard.contacts import ContactSource
-from postroom.sync.jobs import SYNC
-from postroom.sync.status import SyncStatus, status_of
+from postroom.sync.status import UP_TO_DATE, SyncStatus, status_of
 
 QUERY = "(invoice OR receipt) newer_than:5y"
 
@@ -56,8 +53,7 @@ async def archive_the_mailbox(scene: Scene) -> Archived:
         status = await scene.read(lambda tx: status_of(tx, account, clock.now()))
         if status.watermark and (not seen or status.watermark > seen[-1]):
             seen.append(status.watermark)
-        done = JobFilter(state=JobState.COMPLETED, type=SYNC.name)
-        return status if await scene.read(lambda tx: list_jobs(tx, done)) else None
+        return status if status.phase == UP_TO_DATE else None
 
     status = await scene.until(is_synced, "the first sync")
     took = clock.monotonic() - begun
