@@ -20,9 +20,11 @@ from sqlalchemy.engine import make_url
 from postroom import settings
 from postroom.app.backup import create_backup, restore_backup
 from postroom.archive.store import Archive
+from postroom.db import connect, schema
+from postroom.db.opening import unmigrated
 from postroom.db.snapshot import copy_sqlite, dump_postgres
 from postroom.domain.errors import BadInput, Fatal, Retryable
-from postroom.settings import Settings
+from postroom.settings import DatabaseSettings, Settings
 from postroom.vault import Vault
 from tests.support.archives import ME, generated
 from tests.support.command_line import in_this_process as postroom
@@ -293,3 +295,18 @@ def test_a_copy_is_true_of_one_moment_and_is_not_begun_anew_by_every_commit(tmp_
     copy = sqlite3.connect(tmp_path / "copy.db")
     assert copy.execute("SELECT count(*), max(n) FROM t").fetchone() == (3_000, 2_999)
     copy.close()
+
+
+async def test_a_backup_of_an_older_version_is_brought_up_to_date_when_it_is_used(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    old = unmigrated(make_url(f"sqlite:///{home / 'postroom.db'}"), DatabaseSettings())
+    await old.write(lambda tx: schema.upgrade(tx.connection, "0004"))
+    await old.close()
+    create_backup(settings.load(), tmp_path / "backup")
+    restored = restore_backup(tmp_path / "backup", tmp_path / "new")
+    assert restored.letters == 0, "it could not send any yet"
+    database = await connect(f"sqlite:///{tmp_path / 'new' / 'postroom.db'}")
+    try:
+        assert await database.read(lambda tx: schema.revision(tx.connection)) == schema.HEAD
+    finally:
+        await database.close()
