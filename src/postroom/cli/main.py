@@ -31,6 +31,7 @@ _COMMANDS = {
     "verify": "verify",
     "sync": "sync",
     "archive": "archive",
+    "backup": "backup",
     "backfill": "backfill",
     "web": "web",
     "contacts": "contacts",
