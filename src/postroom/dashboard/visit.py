@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Desk:
     hosts: Hosts
     hashing: Hashing
     seal: Seal = field(default_factory=Seal)
+    trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
 
 
 class Visit:

@@ -68,7 +68,7 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
     assert "Label_8" not in found
     bills = found["Label_7"]
     assert (bills.name, bills.description, bills.available_to_classifier) == ("Bills", "Paid bills", False)
-    assert await scene.database.read(lambda tx: for_classifier(tx, scene.account.id)) == []
+    assert await scene.database.read(lambda tx: for_classifier(labels_of(tx, scene.account.id))) == []
 
 
 async def rename(scene: Scene, label_id: str, name: str) -> None:

@@ -70,7 +70,7 @@ def test_a_rule_can_be_added_shown_changed_switched_and_removed(home: Path) -> N
     [rule] = rules("list", "--json").json
     assert rule["condition"] == {"sender_domain": "shop.example", "subject_contains": "receipt"}
     assert rule["actions"] == [{"type": "apply_label", "label": "R"}, {"type": "archive"}]
-    assert "subject_contains receipt" in ok("list")
+    assert "the subject contains “receipt”" in ok("list")
     assert "priority = 5" in ok("edit", "receipts", "--priority", "5", "--do", "star")
     assert 'actions = ["star"]' in ok("show", "Receipts")
     assert "off" in ok("disable", "Receipts") + ok("list")
