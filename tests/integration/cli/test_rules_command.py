@@ -14,7 +14,7 @@ import pytest
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
 from postroom.archive.walking import newest_first
-from postroom.cli import rule_trying
+from postroom.triage.rules import replaying
 from postroom.triage.rules.files import FileFormat, parse_text
 from tests.support.archives import ME
 from tests.support.command_line import Done, in_this_process
@@ -208,10 +208,22 @@ def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.M
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(rule_trying, "newest_first", interrupted)
+    monkeypatch.setattr(replaying, "newest_first", interrupted)
     done = rules("try", "--domain", "shop.example")
     assert done.code == 130
     assert "Stopped. So far: 3 of 3 messages match" in done.stdout
+
+
+def test_a_rule_moves_in_the_order_of_trial(home: Path) -> None:
+    for name in ("First", "Second", "Third"):
+        ok("add", name, "--from", "ann@example.org", "--do", "star")
+    ok("move", "Third", "up", "--dry-run")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["First", "Second", "Third"]
+    ok("move", "Third", "up")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["First", "Third", "Second"]
+    ok("move", "First", "up")
+    ok("move", "First", "down")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["Third", "First", "Second"]
 
 
 def test_directions_and_guidance(home: Path) -> None:

@@ -181,7 +181,7 @@ async def _editor(
 ) -> Response:
     shown: dict[str, Any] = {
         "rule_id": rule_id,
-        "path": "/rules/new" if rule_id is None else f"/rules/{rule_id}/edit",
+        "address": "/rules/new" if rule_id is None else f"/rules/{rule_id}/edit",
         "rows": rule_form.rows_of(form),
         "kinds": list(ActionType),
         "scopes": list(ScopeKind),
