@@ -47,11 +47,8 @@ def blank() -> Form:
 def filled(draft: RuleDraft, stamp: str = "") -> Form:
     """The editor with a rule in it."""
     simple = simple_of(draft.condition)
-    asked = (
-        _condition_fields(simple)
-        if simple
-        else {"condition": json.dumps(draft.condition, ensure_ascii=False, indent=2)}
-    )
+    written = json.dumps(draft.condition, ensure_ascii=False, indent=2)
+    asked = {"condition": written} if simple is None or not _fits_lines(simple) else _condition_fields(simple)
     return Form.filled(
         name=draft.name,
         scope_kind=draft.scope.kind,
@@ -201,11 +198,23 @@ def _in_full(kind: str, value: str, form: Form) -> Any:
     if kind == ActionType.AUTO_REPLY:
         if not form["reply"]:
             raise BadInput("reply", "is needed: the text that is sent")
-        return {"type": kind, "body": form["reply"]}
+        return {"type": kind, "body": _lines(form["reply"])}
     if kind == ActionType.FORWARD:
         to = [part.strip() for part in value.split(",") if part.strip()]
-        return {"type": kind, "to": to} | ({"note": form["note"]} if form["note"] else {})
+        return {"type": kind, "to": to} | ({"note": _lines(form["note"])} if form["note"] else {})
     return f"{kind}={value}" if value else kind
+
+
+def _lines(text: str) -> str:
+    """As a person typed it: a browser ends lines as mail does."""
+    return text.replace("\r\n", "\n")
+
+
+def _fits_lines(simple: SimpleCondition) -> bool:
+    """Whether fields give back what is put into them: they know neither lines within a value nor space around it."""
+    several = [value for name in SEVERAL for value in getattr(simple, name) or ()]
+    every = [*several, *(value for name in _SINGLE if (value := getattr(simple, name)) is not None)]
+    return all(value.splitlines() == [value.strip()] for value in every)
 
 
 def _condition_fields(simple: SimpleCondition) -> Mapping[str, Any]:
