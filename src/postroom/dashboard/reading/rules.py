@@ -28,7 +28,7 @@ from postroom.triage.rules.wording import in_words, scope_in_words
 from postroom.triage.safety import reasons_for
 from postroom.triage.scopes import account_addresses, rule_named
 
-PAGE = 100
+PAGE = 50
 _COUNTED = 100
 _MOST_LABELS = 500
 

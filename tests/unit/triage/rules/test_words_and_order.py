@@ -13,7 +13,7 @@ from postroom.triage.rules.simple import simple_of
 from postroom.triage.rules.wording import in_words
 from tests.support.rule_mail import conditions
 
-SAID = {
+SAID: dict[str, dict[str, Any]] = {
     "from ann@example.org or bob@example.org": {"sender": ["ann@example.org", "bob@example.org"]},
     "from shop.example or a subdomain": {"sender_domain": {"domain": "shop.example", "subdomains": True}},
     "the subject contains “a” or “b”, and has an attachment": {"subject_contains": ["a", "b"], "has_attachment": True},
