@@ -19,6 +19,7 @@ from postroom.app.serving import House
 from postroom.audit import Actor
 from postroom.dashboard.forms import Form
 from postroom.dashboard.live.hub import Hub
+from postroom.dashboard.logins import Logins
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.hosts import Hosts
@@ -47,6 +48,7 @@ class Desk:
     seal: Seal = field(default_factory=Seal)
     trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
+    logins: Logins = field(default_factory=Logins)
 
 
 class Visit:

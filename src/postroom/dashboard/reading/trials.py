@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
 
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.place import MailReader
 from postroom.dashboard.reading.mail import Sender, sender_of
 from postroom.dashboard.reading.rules import Deed, deeds_of
 from postroom.dashboard.visit import Visit
@@ -66,7 +66,7 @@ async def try_out(here: Visit, draft: RuleDraft, newest: int, *, says_what: bool
     )
 
 
-def _replayed(archive: ArchiveReader, subject: Subject, now: datetime, newest: int) -> tuple[Trial, bool]:
+def _replayed(archive: MailReader, subject: Subject, now: datetime, newest: int) -> tuple[Trial, bool]:
     trial, end = Trial(), time.monotonic() + _LONGEST_S
     mail = takewhile(lambda _: time.monotonic() < end, islice(mail_to_try(archive), newest))
     replay(subject, archive, mail, now, trial, keep=_SAMPLES)

@@ -8,15 +8,15 @@ from datetime import datetime
 
 from postroom.accounts.store import list_accounts
 from postroom.archive.layout import account_name
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.walking import newest_first
+from postroom.archive.model import ArchivedMessage
+from postroom.archive.place import MailReader
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.messages import label_ids_of
 from postroom.triage.rules.model import Rule, RuleDraft, ScopeKind, rule_of
 from postroom.triage.rules.rows import StoredRule
-from postroom.triage.rules.trying import Found, Trial, try_rules
+from postroom.triage.rules.trying import Trial, try_rules
 from postroom.triage.scopes import draft_named
 
 UNSAID = ("star",)
@@ -44,17 +44,17 @@ def saved_subject(tx: Tx, stored: StoredRule) -> Subject:
     return subject_of(tx, stored.id, stored.draft)
 
 
-def mail_to_try(archive: ArchiveReader, accounts: Sequence[str] | None = None) -> Iterator[Found]:
+def mail_to_try(archive: MailReader, accounts: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
     """Newest first; all but spam and trash, as a search does."""
-    for step in newest_first(archive, accounts):
-        if not {"SPAM", "TRASH"}.intersection(step.message.labels):
-            yield step.shard, step.message
+    for message in archive.newest_first(accounts):
+        if not {"SPAM", "TRASH"}.intersection(message.labels):
+            yield message
 
 
 def replay(
     subject: Subject,
-    archive: ArchiveReader,
-    mail: Iterable[Found],
+    archive: MailReader,
+    mail: Iterable[ArchivedMessage],
     now: datetime,
     trial: Trial,
     *,
@@ -62,14 +62,14 @@ def replay(
     show: Callable[[], None] = lambda: None,
 ) -> None:
     """Fill the trial; `show` is called for every message."""
-    names = {shard.name.account for shard in archive.shards()}
     try_rules(
         RuleSet(_with_archive_names(subject.rules)),
+        archive,
         mail,
         now,
         trial,
         keep=keep,
-        accounts={name: name for name in names},
+        accounts={name: name for name in archive.accounts()},
         label_ids=subject.label_ids,
         show=show,
     )
