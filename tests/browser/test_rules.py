@@ -81,7 +81,7 @@ async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Bro
     made = await rule(site, words, [f"apply_label={HOSTILE}", "trash"], enabled=False)
     tree = await rule(site, "Tree", condition={"any": [{"subject_contains": HOSTILE + "unbroken" * 20}]})
     await site.post("/rules/directions", direction=HOSTILE)
-    await site.post("/rules/guidance", name=words, scope_kind="global", text=HOSTILE)
+    await site.post("/rules/guidance", name=words, whose_mail="global", text=HOSTILE)
     paths = ["/rules", "/rules/new", "/rules/told", f"/rules/{made.id}/try", f"/rules/{made.id}/edit"]
     paths += [f"/rules/{tree.id}", f"/rules/{tree.id}/edit", f"/rules/{tree.id}/remove"]
     await look_at(browser, site, *paths)

@@ -19,9 +19,9 @@ from tests.support.acting import HOSTILE, acting, decide, mail, rule
 from tests.support.dashboards import Site, text_of
 from tests.support.mail_sites import keep
 
-FILLED = {"name": "Receipts", "priority": "50", "scope_kind": "global", "enabled": "yes"}
+FILLED = {"name": "Receipts", "priority": "50", "whose_mail": "global", "enabled": "yes"}
 FILLED |= {"domain": "shop.example\r\nstore.example", "subject": "receipt"}
-FILLED |= {"do-0": "apply_label", "with-0": "Receipts", "do-1": "archive"}
+FILLED |= {"action_1": "apply_label", "with_1": "Receipts", "action_2": "archive"}
 
 
 def letter(number: int, sender: str = "orders@shop.example", subject: str = "Your receipt") -> IncomingMail:
@@ -54,12 +54,12 @@ async def test_a_rule_is_written_in_the_editor_and_listed_in_words(site: Site) -
 
 
 async def test_all_that_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(site: Site) -> None:
-    typed = {"name": " ", "priority": "soon", "scope_kind": "domain", "scope_ref": "not a domain"}
+    typed = {"name": " ", "priority": "soon", "whose_mail": "domain", "which": "not a domain"}
     typed |= {"sender": "ann@example.org\nnobody", "subject_regex": "(", "older": "long", "larger": "big"}
-    typed |= {"do-0": "apply_label", "do-1": "archive", "with-1": "surplus", "do-2": "auto_reply"}
+    typed |= {"action_1": "apply_label", "action_2": "archive", "with_2": "surplus", "action_3": "auto_reply"}
     refused = await site.post("/rules/new", **typed, intent="save")
     assert refused.status_code == 422
-    for name in ("name", "priority", "scope_ref", "sender", "subject_regex", "older", "larger", "with-0", "with-1"):
+    for name in ("name", "priority", "which", "sender", "subject_regex", "older", "larger", "with_1", "with_2"):
         assert f'id="e-{name}"' in refused.text, name
     assert 'id="e-reply"' in refused.text
     said = unescape(text_of(refused.text))
@@ -76,12 +76,12 @@ MISTAKES: list[tuple[dict[str, str], str, str]] = [
     ({"condition": '{"sender": "a@b.example"}'}, "condition", "empty either it or the fields above"),
     ({"domain": "", "subject": "", "condition": "{"}, "condition", "is not JSON"),
     ({"domain": "", "subject": "", "condition": '{"any": [{"sender": 5}]}'}, "condition", "any[0].sender"),
-    ({"do-0": "", "with-0": "", "do-1": ""}, "do-0", "does something"),
-    ({"do-1": "delete"}, "do-1", "delete stands alone"),
-    ({"do-1": "dance"}, "do-1", "is no action"),
-    ({"do-0": "snooze", "with-0": "tomorrow"}, "with-0", "(snooze)"),
-    ({"do-0": "forward", "with-0": "nobody"}, "with-0", "(forward)"),
-    ({"scope_kind": "account", "scope_ref": "nobody@example.org"}, "scope_ref", "nobody@example.org"),
+    ({"action_1": "", "with_1": "", "action_2": ""}, "action_1", "does something"),
+    ({"action_2": "delete"}, "action_2", "delete stands alone"),
+    ({"action_2": "dance"}, "action_2", "is no action"),
+    ({"action_1": "snooze", "with_1": "tomorrow"}, "with_1", "(snooze)"),
+    ({"action_1": "forward", "with_1": "nobody"}, "with_1", "(forward)"),
+    ({"whose_mail": "account", "which": "nobody@example.org"}, "which", "nobody@example.org"),
     ({"domain": "", "subdomains": "yes"}, "domain", "is needed for its subdomains"),
     ({"name": "TAKEN"}, "name", "there is a rule named"),
 ]
@@ -106,7 +106,7 @@ async def test_a_rule_is_tried_over_the_archive_before_it_is_saved(site: Site) -
     assert "give the message the label Receipts" in said
     assert 'value="Receipts"' in tried.text
     assert await stored(site) == []
-    nameless = {"priority": "100", "scope_kind": "sender", "scope_ref": "ann@friends.example", "older": "1h"}
+    nameless = {"priority": "100", "whose_mail": "sender", "which": "ann@friends.example", "older": "1h"}
     assert "1 message of the newest 4" in text_of((await site.post("/rules/new", **nameless, intent="try")).text)
     wrong = await site.post("/rules/new", **{**FILLED, "older": "x"}, intent="try")
     assert (wrong.status_code, 'id="e-older"' in wrong.text) == (422, True)
@@ -247,12 +247,12 @@ async def test_directions_are_added_changed_switched_and_removed(site: Site) -> 
 
 
 async def test_guidance_is_added_changed_switched_and_removed(site: Site) -> None:
-    given = {"name": "Shops", "scope_kind": "domain", "scope_ref": "shop.example", "text": "Offers may go."}
+    given = {"name": "Shops", "whose_mail": "domain", "which": "shop.example", "text": "Offers may go."}
     assert (await site.post("/rules/guidance", **given)).status_code == 303
     again = await site.post("/rules/guidance", **given)
     assert (again.status_code, 'id="e-name"' in again.text, "Offers may go." in again.text) == (422, True, True)
-    lost = await site.post("/rules/guidance", **{**given, "name": "x", "scope_ref": ""})
-    assert 'id="e-scope_ref"' in lost.text
+    lost = await site.post("/rules/guidance", **{**given, "name": "x", "which": ""})
+    assert 'id="e-which"' in lost.text
     [row] = (await site.api("GET", "/guidance")).json()
     assert (row["scope"], row["whose_mail"]) == ("domain:shop.example", "mail from shop.example and its subdomains")
     path = f"/rules/guidance/{row['id']}"
@@ -330,7 +330,7 @@ async def test_what_strangers_wrote_stays_text(site: Site) -> None:
     made = await rule(site, words, [f"apply_label={HOSTILE}"], condition={"subject_contains": HOSTILE})
     await keep(site, [letter(1, f'"{words}" <x@y.example>', words)])
     await site.post("/rules/directions", direction=HOSTILE)
-    await site.post("/rules/guidance", name=words, scope_kind="global", text=HOSTILE)
+    await site.post("/rules/guidance", name=words, whose_mail="global", text=HOSTILE)
     tried = await site.post(
         "/rules/new", **{**FILLED, "domain": "y.example", "subject": "", "name": words}, intent="try"
     )

@@ -52,8 +52,8 @@ def test_what_lines_cannot_hold_is_shown_as_it_is_written() -> None:
 
 def test_there_is_always_room_for_one_more_action_up_to_the_most() -> None:
     assert rule_form.rows_of(Form()) == 3
-    full = Form.filled(**{f"do-{number}": "star" for number in range(10)})
+    full = Form.filled(**{f"action_{number}": "star" for number in range(1, 11)})
     assert rule_form.rows_of(full) == 10
-    four = {f"do-{number}": "star" for number in range(4)}
+    four = {f"action_{number}": "star" for number in range(1, 5)}
     assert rule_form.rows_of(Form.filled(**four)) == 5
     assert rule_form.rows_of(Form.filled(**four, intent="more")) == 6

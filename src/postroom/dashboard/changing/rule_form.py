@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 YES, NO = "yes", "no"
 _FEWEST_ROWS = 3
+_ROWS = range(1, MOST_ACTIONS + 1)
 _NEEDS = {
     ActionType.APPLY_LABEL: "needs the name of a label",
     ActionType.REMOVE_LABEL: "needs the name of a label",
@@ -41,7 +42,7 @@ _SINGLE = tuple(name for name in LEAVES if name not in SEVERAL and name != "atta
 
 
 def blank() -> Form:
-    return Form.filled(priority=DEFAULT_PRIORITY, scope_kind=ScopeKind.GLOBAL, enabled=YES)
+    return Form.filled(priority=DEFAULT_PRIORITY, whose_mail=ScopeKind.GLOBAL, enabled=YES)
 
 
 def filled(draft: RuleDraft, stamp: str = "") -> Form:
@@ -51,8 +52,8 @@ def filled(draft: RuleDraft, stamp: str = "") -> Form:
     asked = {"condition": written} if simple is None or not _fits_lines(simple) else _condition_fields(simple)
     return Form.filled(
         name=draft.name,
-        scope_kind=draft.scope.kind,
-        scope_ref=draft.scope.ref,
+        whose_mail=draft.scope.kind,
+        which=draft.scope.ref,
         priority=draft.priority,
         unattended=YES if draft.unattended else None,
         enabled=YES if draft.enabled else None,
@@ -64,7 +65,7 @@ def filled(draft: RuleDraft, stamp: str = "") -> Form:
 
 def rows_of(form: Form) -> int:
     """How many rows for actions the editor shows: what is written, and room for more."""
-    used = max((number + 1 for number in range(MOST_ACTIONS) if form[f"do-{number}"]), default=0)
+    used = max((number for number in _ROWS if form[f"action_{number}"]), default=0)
     more = 2 if form["intent"] == "more" else 1
     return min(max(used + more, _FEWEST_ROWS), MOST_ACTIONS)
 
@@ -74,7 +75,7 @@ def read(form: Form, *, to_try: bool = False) -> tuple[RuleDraft | None, Form]:
     reading = _Reading(form)
     data = {
         "name": form["name"] if form["name"] or not to_try else "this rule",
-        "scope": str(reading.of("scope_ref", lambda: checked_scope(form["scope_kind"], form["scope_ref"])) or "global"),
+        "scope": str(reading.of("which", lambda: checked_scope(form["whose_mail"], form["which"])) or "global"),
         "priority": reading.of("priority", lambda: parse_priority(form.number("priority"))),
         "condition": _condition(reading),
         "actions": list(UNSAID) if to_try and not _has_actions(form) else _actions(reading),
@@ -150,14 +151,14 @@ def _written(text: str) -> dict[str, Any]:
 
 
 def _has_actions(form: Form) -> bool:
-    return any(form[f"do-{number}"] or form[f"with-{number}"] for number in range(MOST_ACTIONS))
+    return any(form[f"action_{number}"] or form[f"with_{number}"] for number in _ROWS)
 
 
 def _actions(reading: _Reading) -> list[Any] | None:
     form = reading.form
-    rows = [number for number in range(MOST_ACTIONS) if form[f"do-{number}"] or form[f"with-{number}"]]
+    rows = [number for number in _ROWS if form[f"action_{number}"] or form[f"with_{number}"]]
     if not rows:
-        reading.form = form.refused(BadInput("do-0", "is needed: a rule does something"))
+        reading.form = form.refused(BadInput("action_1", "is needed: a rule does something"))
         return None
     wishes = [reading.of(_place(form, number), partial(_wish, form, number)) for number in rows]
     if any(wish is None for wish in wishes):
@@ -167,22 +168,22 @@ def _actions(reading: _Reading) -> list[Any] | None:
     except BadInput as error:
         found = re.search(r"\[(\d+)\]", error.field)
         row = rows[int(found[1])] if found else rows[0]
-        reading.form = reading.form.refused(BadInput(f"do-{row}", re.sub(r" at \[\d+\]", "", error.problem)))
+        reading.form = reading.form.refused(BadInput(f"action_{row}", re.sub(r" at \[\d+\]", "", error.problem)))
         return None
     return wishes
 
 
 def _place(form: Form, number: int) -> str:
     """The field that is wrong if an action is: what it is done with, where it needs something."""
-    kind = form[f"do-{number}"]
-    if kind == ActionType.AUTO_REPLY and not form[f"with-{number}"]:
+    kind = form[f"action_{number}"]
+    if kind == ActionType.AUTO_REPLY and not form[f"with_{number}"]:
         return "reply"
-    return f"with-{number}" if kind in _NEEDS or form[f"with-{number}"] else f"do-{number}"
+    return f"with_{number}" if kind in _NEEDS or form[f"with_{number}"] else f"action_{number}"
 
 
 def _wish(form: Form, number: int) -> Any:
     """One row as it would stand in a file, checked by itself."""
-    kind, value = form[f"do-{number}"], form[f"with-{number}"]
+    kind, value = form[f"action_{number}"], form[f"with_{number}"]
     if not kind:
         raise BadInput("with", "stands here without an action")
     if kind in _NEEDS and not value:
@@ -227,15 +228,15 @@ def _condition_fields(simple: SimpleCondition) -> Mapping[str, Any]:
 
 def _action_fields(actions: tuple[Wanted, ...]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
-    for number, wanted in enumerate(actions):
-        found[f"do-{number}"] = str(wanted.type)
+    for number, wanted in enumerate(actions, 1):
+        found[f"action_{number}"] = str(wanted.type)
         match wanted.parameters:
             case ReplyParameters(body=body):
                 found["reply"] = body
             case ForwardParameters(to=to, note=note):
-                found |= {f"with-{number}": ", ".join(to), "note": note}
+                found |= {f"with_{number}": ", ".join(to), "note": note}
             case SnoozeParameters(until=until) if until is not None:
-                found[f"with-{number}"] = until.isoformat()
+                found[f"with_{number}"] = until.isoformat()
             case _:
-                found[f"with-{number}"] = str(short_form(wanted)).partition("=")[2] or None
+                found[f"with_{number}"] = str(short_form(wanted)).partition("=")[2] or None
     return found

@@ -169,7 +169,7 @@ def _beside(error: BadInput) -> BadInput:
     """What the store refuses, beside the field that it is about."""
     match error.field:
         case "account":
-            return BadInput("scope_ref", error.problem)
+            return BadInput("which", error.problem)
         case "name":
             return error
         case _:

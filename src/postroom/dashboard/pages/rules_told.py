@@ -90,7 +90,7 @@ async def show_guidance(here: Here, guidance_id: UUID) -> Response:
     row = await here.read(lambda tx: one_guidance(tx, str(guidance_id)))
     kind, _, ref = row.scope.partition(":")
     seen = row.updated_at.isoformat()
-    form = Form.filled(name=row.name, scope_kind=kind, scope_ref=ref, text=row.text, seen=seen)
+    form = Form.filled(name=row.name, whose_mail=kind, which=ref, text=row.text, seen=seen)
     return await _edit_guidance(here, guidance_id, form)
 
 
@@ -119,7 +119,7 @@ async def drop_guidance(here: Here, guidance_id: UUID) -> Response:
 
 
 def _scope(form: Form) -> Scope:
-    return checked_scope(form["scope_kind"] or ScopeKind.GLOBAL, form["scope_ref"], "scope_ref")
+    return checked_scope(form["whose_mail"] or ScopeKind.GLOBAL, form["which"], "which")
 
 
 def _seen(form: Form) -> datetime:
@@ -131,8 +131,8 @@ def _seen(form: Form) -> datetime:
 
 def _beside(error: BadInput) -> BadInput:
     """What the store refuses, beside the field that it is about."""
-    field = {"account": "scope_ref"}.get(error.field, error.field)
-    return BadInput(field if field in ("name", "scope_ref", "text") else "text", error.problem)
+    field = {"account": "which"}.get(error.field, error.field)
+    return BadInput(field if field in ("name", "which", "text") else "text", error.problem)
 
 
 async def _told(here: Visit, status: int = 200, form: Form | None = None) -> Response:
