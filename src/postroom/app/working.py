@@ -49,6 +49,7 @@ from postroom.switchboard.spending import JobSpending
 from postroom.sync import jobs as sync_jobs
 from postroom.triage.classify import Classifier, Ways
 from postroom.triage.forgetting import forgetting
+from postroom.triage.guidance_store import model_rules_naming
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
 from postroom.triage.rules.book import RuleBook
@@ -112,7 +113,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
         UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         UNDO.name: UndoHandler(mailboxes),
-        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
+        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
         ACTIONS_UPKEEP.name: upkeep,
     }
 

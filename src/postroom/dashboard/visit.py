@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,6 +44,8 @@ class Desk:
     hosts: Hosts
     hashing: Hashing
     seal: Seal = field(default_factory=Seal)
+    trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
     logins: Logins = field(default_factory=Logins)
 
 

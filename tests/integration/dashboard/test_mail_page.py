@@ -141,10 +141,10 @@ async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> N
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page
     assert "\u202e" not in page
-    assert "Archive Completed" in said
+    assert "Archive the message Completed" in said
     judged = (await site.api("GET", f"/mail/{ME}/{keys[0]}")).json()["judgement"]
     assert judged["decision"]["reason"] == hostile
-    assert [action["status"] for action in judged["actions"]] == ["completed"]
+    assert [taken["action"]["status"] for taken in judged["actions"]] == ["completed"]
     assert "only in the archive" in (await site.get(f"/mail/{ME}/{keys[1]}")).text
     assert (await site.api("GET", f"/mail/{ME}/{keys[1]}")).json()["judgement"] is None
 

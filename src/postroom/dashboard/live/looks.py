@@ -18,7 +18,9 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.switchboard import audit_log, connectors, switches
 from postroom.db.tables.sync import sync_states
+from postroom.db.tables.triage import directions, model_rules
 from postroom.db.tables.web import backfill_runs
+from postroom.triage.rules.store import version as rules_version
 
 Look = Callable[[Tx], object]
 
@@ -60,6 +62,15 @@ def _backfill(tx: Tx) -> object:
     )
 
 
+def _rules(tx: Tx) -> object:
+    """All three tables are small."""
+    told = [
+        tuple(tx.execute(select(func.count(), func.max(table.c.updated_at)).select_from(table)).one())
+        for table in (directions, model_rules)
+    ]
+    return rules_version(tx), told
+
+
 def _newest(tx: Tx, column: Column[Any]) -> object:
     return tx.execute(select(func.max(column))).scalar()
 
@@ -68,6 +79,7 @@ LOOKS: dict[str, Look] = {
     "queue": _queue,
     "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
     "actions": _actions,
+    "rules": _rules,
     "backfill": _backfill,
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
