@@ -143,7 +143,7 @@ async def test_a_failed_run_says_why_and_is_resumed_by_a_worker(site: Site) -> N
     await scene.fail_run(site, run.id, "the sitemap could not be read", (f"{scene.SITE}/sitemap.xml", "503"))
     page = await site.get(f"/web/runs/{run.id}")
     said = text_of(page.text)
-    for part in ("the sitemap could not be read", "7 found, at most 1,000", "3 waiting", "4 fetched", "503", "Resume"):
+    for part in ("the sitemap could not be read", "7 of at most 1,000", "3 waiting", "4 fetched", "503", "Resume"):
         assert part in said, part
     assert (await site.post(f"/web/runs/{run.id}/resume")).status_code == 303
     detail = (await site.api("GET", f"/web/runs/{run.id}")).json()
