@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.header import Header
+
+from fastapi.routing import iter_route_contexts
 
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.domain.roles import Role
@@ -22,6 +26,9 @@ from tests.support.histories import add_history, make_job
 from tests.support.mail_sites import judge, keep
 
 KEY = "18f0000000000099"
+_NO_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome")
+_FILES = ("/raw", "/body", "/attachments/{number}")
+_NEEDED = {"/archive/bad": f"?account={ME}", "/archive/certificates": f"?account={ME}"}
 
 
 @dataclass(frozen=True)
@@ -29,20 +36,31 @@ class Furnished:
     site: Site
     known: dict[str, str] = field(default_factory=dict)
 
-    @property
+    def known_at(self, route: str) -> dict[str, str]:
+        """Jobs of the queue and of backfill have different ids under one name."""
+        if "/backfill" in route:
+            return self.known | {"job_id": self.known["backfill_id"]}
+        return self.known
+
     def paths(self) -> list[str]:
-        """Every page that shows what is there, and lists in their other states."""
-        known = self.known
-        message, evidence = f"/mail/{ME}/{KEY}", f"/web/evidence/{known['evidence_id']}"
+        """Every page whose parameters are known, from the routes, and some in their other states."""
+        return [*self._from_routes(), *self._states()]
+
+    def _from_routes(self) -> Iterator[str]:
+        for context in iter_route_contexts(self.site.dashboard.pages.routes):
+            route = str(context.path)
+            if "GET" not in (context.methods or ()) or route.startswith(_NO_PAGES) or route.endswith(_FILES):
+                continue
+            known = self.known_at(route)
+            if set(re.findall(r"{(\w+)}", route)) <= known.keys():
+                yield route.format_map(known) + _NEEDED.get(route, "")
+
+    def _states(self) -> list[str]:
+        message, evidence = f"/mail/{ME}/{KEY}", f"/web/evidence/{self.known['evidence_id']}"
         return [
-            *("/", "/mail", message, f"{message}?view=text", f"{message}/thread", "/mail?query=a%20("),
-            *("/approvals", "/connectors", f"/connectors/gmail/{ME}", "/filters", "/audit", "/settings"),
-            *("/queue", "/queue?state=failed", f"/queue/{known['job_id']}"),
-            *("/backfill", "/backfill/new", f"/backfill/{known['backfill_id']}"),
-            *("/archive", f"/archive/bad?account={ME}", f"/archive/certificates?account={ME}"),
-            *("/web", "/web/runs", "/web/runs/new", f"/web/runs/{known['run_id']}", "/web/evidence", evidence),
-            *(f"{evidence}?view=page", f"{evidence}?view=source", f"{evidence}/compare/{known['other_id']}"),
-            *(f"{evidence}/compare/{known['other_id']}?of=source", "/no/such/page"),
+            *(f"{message}?view=text", "/mail?query=a%20(", "/mail?query=in:anywhere", "/queue?state=failed"),
+            *("/web/evidence?query=a%20(", f"{evidence}?view=page", f"{evidence}?view=source"),
+            *(f"{evidence}/compare/{self.known['other_id']}?of=source", "/no/such/page"),
         ]
 
 

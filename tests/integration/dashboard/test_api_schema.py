@@ -91,7 +91,7 @@ async def test_odd_characters_and_numbers_in_any_place_are_refused_and_break_not
     asked = 0
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
-            for address, body in _oddities(path, operation, furnished.known, described):
+            for address, body in _oddities(path, operation, furnished.known_at(path), described):
                 asked += 1
                 content = None if body is None else json.dumps(body).encode()
                 headers = {"x-csrf-token": site.csrf, "content-type": "application/json"}
@@ -143,11 +143,12 @@ class Caller:
     calls: int = 0
     failures: list[str] = field(default_factory=list)
 
-    def call_everything(self, known: dict[str, str]) -> None:
+    def call_everything(self, furnished: Furnished) -> None:
         described = self.session.get(f"{self.url}/api/openapi.json", timeout=10).json()
         for found in schemathesis.openapi.from_dict(described).get_all_operations():
             assert isinstance(found, Ok)
             operation: Operation = found.ok()
+            known = furnished.known_at(operation.path)
             given = {each.name: known[each.name] for each in operation.path_parameters if each.name in known}
             for parameters in [given, {}] if given else [{}]:
                 self._call(operation, GenerationMode.POSITIVE, parameters)
@@ -171,5 +172,5 @@ async def _called(furnished: Furnished, examples: int) -> Caller:
     with requests.Session() as session:
         session.headers["authorization"] = f"Bearer {await furnished.site.token(Role.DASHBOARD)}"
         caller = Caller(session, furnished.site.url, examples)
-        await asyncio.to_thread(caller.call_everything, furnished.known)
+        await asyncio.to_thread(caller.call_everything, furnished)
     return caller
