@@ -48,7 +48,7 @@ class Furnished:
 
     def _from_routes(self) -> Iterator[str]:
         for context in iter_route_contexts(self.site.dashboard.pages.routes):
-            route = str(context.path)
+            route = re.sub(r":\w+}", "}", str(context.path))
             if "GET" not in (context.methods or ()) or route.startswith(_NO_PAGES) or route.endswith(_FILES):
                 continue
             known = self.known_at(route)
