@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help setup demo test acceptance check format bench chaos reqs docs lock clean
+.PHONY: help setup demo test acceptance check format bench chaos reqs docs screenshots lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -61,6 +61,9 @@ reqs: setup ## which tests prove which requirement
 
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.docs
+
+screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
+	$(BIN)/python -m tools.screenshots
 
 lock: setup ## renew the lock files
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml

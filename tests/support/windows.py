@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Locator, Page
 
 from tests.support.dashboards import Site
 
@@ -64,3 +64,12 @@ async def look_at(browser: Browser, site: Site, *paths: str) -> None:
                 assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
                 assert await page.evaluate("window.hit === undefined"), path
         assert window.complaints == []
+
+
+async def tab_to(page: Page, wanted: Locator) -> None:
+    """As somebody without a mouse gets there."""
+    for _ in range(60):
+        await page.keyboard.press("Tab")
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError("the Tab key does not lead there")

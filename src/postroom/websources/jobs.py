@@ -22,8 +22,16 @@ JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
 UPKEEP_EVERY_MINUTE = Schedule("web.upkeep", UPKEEP.name, "every 1m")
 
 
+SENTINEL_SCHEDULE = "web.sentinel"
+
+
 def sentinel_schedule(cadence: str) -> Schedule:
-    return Schedule("web.sentinel", SENTINEL.name, cadence)
+    return Schedule(SENTINEL_SCHEDULE, SENTINEL.name, cadence)
+
+
+def sentinel_job() -> NewJob:
+    """A look before its time. It has the schedule's key, so that there is one look at a time."""
+    return NewJob(SENTINEL.name, {}, key=sentinel_schedule("").job_key)
 
 
 def fetch_job(item_id: str, key: str, method: Method) -> NewJob:

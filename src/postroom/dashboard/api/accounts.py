@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, Secret
 
 from postroom.dashboard.api import api_router
 from postroom.dashboard.logins import Login, Stage, WantedLogin
@@ -23,10 +23,13 @@ router = api_router("accounts")
 _Email = Field(min_length=3, max_length=320, description="the mailbox's address; the login must be for this one")
 
 
+Token = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[!-~]+$")]
+
+
 class AccountWanted(BaseModel, extra="forbid"):
     email: str = _Email
     api_base: str = Field(max_length=2_000, description="a server that speaks Gmail's API, for example a stand-in")
-    access_token: str = Field(min_length=1, max_length=10_000, pattern=r"^[!-~]+$", repr=False)
+    access_token: Secret[Token]
 
 
 class LoginWanted(BaseModel, extra="forbid"):
@@ -47,7 +50,7 @@ class LoginShown(BaseModel):
 @router.post("", status_code=201)
 async def add(here: Here, wanted: AccountWanted) -> AccountRow:
     """Add a mailbox with a bare token. The token is tried first; nothing is stored if it is for another mailbox."""
-    token = wanted.access_token
+    token = wanted.access_token.get_secret_value()
     logs.learn_secrets([token])
     email, api_base = normal_email(wanted.email, "email"), require_safe_url(wanted.api_base, "api_base")
     grant = StaticGrant(email=email, api_base=api_base, access_token=token)
