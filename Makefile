@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
+# What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test acceptance check format bench chaos reqs docs lock clean
 .DEFAULT_GOAL := help
 
@@ -18,6 +21,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP) requirements-bench.lock
