@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.category_scores import Score, scores
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
 from postroom.domain.clock import SystemClock
@@ -103,7 +104,7 @@ async def _estimate_row(
 ) -> dict[str, Any]:
     wanted = NewBackfill("gmail", OWNER, *DAYS, names)
     known = frozenset(box.contacts)
-    actual = count_archive(root, Tally(wanted, shipped(), _all_in_full, known))
+    actual = count_archive(FilesPlace(root), Tally(wanted, shipped(), _all_in_full, known))
     guess = await count_at_source(_Open(client), Tally(wanted, shipped(), _all_in_full, known))
     return {
         "categories": "+".join(names),

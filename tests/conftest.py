@@ -42,8 +42,8 @@ def sqlite_factory(tmp_path_factory: pytest.TempPathFactory) -> SqliteFactory:
 
 @pytest.fixture(scope="session")
 def postgres_factory() -> Iterator[PostgresFactory]:
-    with postgres_server() as url:
-        yield PostgresFactory(url)
+    with postgres_server() as server:
+        yield PostgresFactory(server.url)
 
 
 @pytest.fixture(params=list(Dialect))

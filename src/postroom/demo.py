@@ -19,10 +19,8 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance
-from postroom.archive.search import Search
-from postroom.archive.store import Archive
-from postroom.archive.verify import verify
 from postroom.db import Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
@@ -159,16 +157,17 @@ async def ten_years_of_mail(folder: Path, count: int = 600) -> Mailbox:
         pages = [page async for page in client.list_messages(include_spam_trash=True)]
         answers = await client.get_messages([message.id for page in pages for message in page.messages])
     fetched = [answer.message for answer in answers if isinstance(answer, Got)]
-    await asyncio.to_thread(_store, folder, owner, fetched)
-    with Search(folder) as search:
+    archive = FilesPlace(folder)
+    await asyncio.to_thread(_store, archive, owner, fetched)
+    with archive.search() as search:
         page = await asyncio.to_thread(search.search, DEMO_QUERY, limit=3)
         found = await asyncio.to_thread(search.count, DEMO_QUERY)
-    report = await asyncio.to_thread(verify, folder)
+    report = await asyncio.to_thread(archive.verify)
     return Mailbox(len(fetched), [hit.message for hit in page.hits], found.messages, report.messages, report.is_sound)
 
 
-def _store(folder: Path, owner: str, messages: Sequence[Message]) -> None:
-    with Archive(folder, purpose="postroom demo") as archive:
+def _store(place: FilesPlace, owner: str, messages: Sequence[Message]) -> None:
+    with place.writer("postroom demo") as archive:
         archive.store(
             owner,
             [

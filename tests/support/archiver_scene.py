@@ -11,6 +11,7 @@ from pathlib import Path
 
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.archive.certificates import Action, Certificate, Removal, list_certificates, path_of
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.sharing import SharedArchive
 from postroom.archive.store import Archive
@@ -18,7 +19,7 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import SystemClock
 from postroom.gmail.sim.model import MailSource
 from postroom.gmail.sim.server import Sim
-from postroom.settings import ArchiverSettings, ArchiveSettings
+from postroom.settings import ArchiverSettings
 from postroom.sync import state
 from postroom.sync.archiver.policy import policy_of
 from postroom.sync.archiver.run import Archiver, ArchiveReport, Site, archiving
@@ -48,7 +49,7 @@ class Scene:
     ) -> AsyncIterator[Archiver]:
         label = removal.label or None
         policy = policy_of(settings or ArchiverSettings(), CLOCK.now(), action=removal.action, label=label)
-        site = Site(self.database, EagerClock(), SharedArchive(self.root, ArchiveSettings()), batch_size)
+        site = Site(self.database, EagerClock(), SharedArchive(FilesPlace(self.root)), batch_size)
         async with client_of(self.sim) as client, archiving(site, self.account, policy, client) as archiver:
             yield archiver
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.archive.account_store import AccountStore
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.service import owned_archive
 from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.settings import ArchiveSettings
 
 ME = "me@example.org"
 
@@ -42,5 +42,5 @@ def letter(body: str = "Hello", *, message_id: str | None = "<a@example.org>", d
 @asynccontextmanager
 async def opened_store(root: Path, email: str, purpose: str = "a test") -> AsyncIterator[AccountStore]:
     """An account's part of the archive below `root`, owned until the block ends."""
-    async with owned_archive(root, ArchiveSettings(), purpose) as service:
+    async with owned_archive(FilesPlace(root), purpose) as service:
         yield service.of(email)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +18,7 @@ from postroom.actions.outbound.prepare import SEND, outbound_job
 from postroom.actions.outbound.record import Outbound
 from postroom.actions.outbound.sending import Sender
 from postroom.actions.store import Action, NewAction
+from postroom.archive.files import FilesPlace
 from postroom.db import Database, Tx
 from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
@@ -75,7 +75,7 @@ class Outbox:
         self.database, self.clock, self.sim, self.account = database, clock, sim, account
         self._stack = stack
         self._clients = _Clients(sim, Reaper(), stack)
-        self.archive_root: Path | None = None
+        self.archive: FilesPlace | None = None
         self._mails = 0
 
     # What comes in, and what is wanted
@@ -165,7 +165,7 @@ class Outbox:
 
     def sender(self, reaper: Reaper | None = None) -> Sender:
         clients = self._clients if reaper is None else _Clients(self.sim, reaper, self._stack)
-        return Sender(clients, Originals(self.archive_root))
+        return Sender(clients, Originals(self.archive))
 
     async def work(self, hours: int = 4) -> None:
         """A worker serves until all is done, retries included, or for so many hours."""

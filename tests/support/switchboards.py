@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.archive.files import FilesPlace
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService, owned_archive
 from postroom.db import Database, connect
@@ -24,7 +25,7 @@ from postroom.domain.money import Micros
 from postroom.domain.refusals import from_wire
 from postroom.domain.roles import Caller, Role
 from postroom.queue import Catalogue, JobQueue
-from postroom.settings import ArchiveSettings, BackfillSettings
+from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, Backfill
 from postroom.switchboard.http import SwitchboardHttp
@@ -104,7 +105,7 @@ async def open_bench(
     clock = clock or SystemClock()
     queue = JobQueue(database, Catalogue([CLASSIFY, UPKEEP]), clock)
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
-    async with owned_archive(root / "archive", ArchiveSettings(), "a test") as archive:
+    async with owned_archive(FilesPlace(root / "archive"), "a test") as archive:
         with Search(root / "archive", clock) as search:
             toolbox = build_toolbox(Services(queue, archive, search, backfill, meter or FlatMeter()))
             yield Bench(database, queue, archive, backfill, toolbox)

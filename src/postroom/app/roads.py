@@ -18,7 +18,6 @@ from mcp import Client
 from postroom.app.installation import App
 from postroom.app.serving import running_address, toolbox_of
 from postroom.archive.ownership import OwnedElsewhere
-from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.connectors.calling import Connect, http_client, in_memory, over_http
 from postroom.domain.roles import Caller, Role
@@ -42,7 +41,7 @@ class Roads:
         self._one_token = asyncio.Lock()
 
     async def __aenter__(self) -> Roads:
-        self._search = self._stack.enter_context(Search(self._app.archive.root, self._app.clock))
+        self._search = self._stack.enter_context(self._app.archive.place.search(self._app.clock))
         self._http: httpx2.AsyncClient = await self._stack.enter_async_context(http_client())
         return self
 

@@ -80,7 +80,7 @@ async def open_switchboard(
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
         archive = await _owned_archive(app, stack)
-        search = stack.enter_context(Search(app.archive.root, app.clock))
+        search = stack.enter_context(app.archive.place.search(app.clock))
         toolbox = toolbox_of(app, archive, search)
         front = None if front_of is None else front_of(House(app, toolbox, archive, search))
         http = SwitchboardHttp(

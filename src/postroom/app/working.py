@@ -41,7 +41,7 @@ from postroom.gmail.ports import Lane
 from postroom.queue import Handler, JobContext, Worker
 from postroom.queue.model import Json
 from postroom.queue.retention import PRUNE, Retention, prune_handler
-from postroom.settings import OFF
+from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
@@ -61,8 +61,8 @@ _PATIENCE_S = 60.0
 
 
 @asynccontextmanager
-async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Worker]:
-    """A worker for every job type, with the recurring schedules declared."""
+async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
+    """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
         extractor = Extractor()
@@ -76,12 +76,12 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             retention.PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
-                retention.certified(app.archive.root),
+                retention.certified(app.archive.place),
                 spending,
                 forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             UPKEEP.name: upkeep_handler(app.backfill),
-            contacts.EXPORT.name: contacts.export_handler(app.archive.root),
+            contacts.EXPORT.name: contacts.export_handler(app.archive.place),
             CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
@@ -97,7 +97,12 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()
-        yield Worker(app.queue, handlers, settings.worker, settings.queue, until_idle=until_idle)
+        own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
+        yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
+
+
+def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings:
+    return settings.model_copy(update={"drain_s": min(settings.drain_s, drain_s)})
 
 
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
@@ -115,7 +120,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """What leaves the house: mail in the owner's name, and questions to the owner."""
     return {
-        SEND.name: Sender(mailboxes, Originals(app.archive.root)),
+        SEND.name: Sender(mailboxes, Originals(app.archive.place)),
         NOTIFY.name: ApprovalNotifier(channel),
         EXPIRE.name: approvals.expire,
     }

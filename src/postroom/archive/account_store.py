@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from postroom.archive.model import IncomingMail, Relabelling, Stored
+from postroom.archive.place import ArchivePlace, MailWriter
 from postroom.archive.preparing import prepare
-from postroom.archive.store import Archive, Submission
-from postroom.archive.sync_mark import SyncMark, read_mark, write_mark
+from postroom.archive.submission import Submission
+from postroom.archive.sync_mark import SyncMark
 from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
 
 T = TypeVar("T")
@@ -48,8 +48,9 @@ class _Request:
 
 
 class AccountStore:
-    def __init__(self, archive: Archive, email: str, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, place: ArchivePlace, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
         self.email = email
+        self.place = place
         self._archive = archive
         self._thread = thread
         self._waiting: deque[_Request] = deque()
@@ -57,22 +58,18 @@ class AccountStore:
         self._commits: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Future[None]] = set()
 
-    @property
-    def root(self) -> Path:
-        return self._archive.root
-
     async def known(self, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already."""
         return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
 
     async def belongs_to(self, account_id: str, walk: int) -> bool:
         """Whether it is this archive of which the account's sync speaks."""
-        mark = await self.run(lambda archive: read_mark(archive.root, self.email))
+        mark = await self.run(lambda archive: self.place.read_mark(self.email))
         return mark is not None and mark.account_id == account_id and mark.walk >= walk
 
     async def mark(self, account_id: str, walk: int) -> None:
         """From this walk on, the account's sync speaks of this archive."""
-        await self.run(lambda archive: write_mark(archive.root, self.email, SyncMark(account_id, walk)))
+        await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
 
     async def some_ids(self, count: int) -> list[str]:
         """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
@@ -135,10 +132,10 @@ class AccountStore:
         return await self.run(lambda archive: archive.label_members(self.email, label))
 
     async def checkpoint(self) -> None:
-        """Everything stored so far stands in the shards themselves."""
+        """Everything stored so far stands where a watermark may speak for it."""
         await self.run(lambda archive: archive.checkpoint())
 
-    async def run(self, work: Callable[[Archive], T]) -> T:
+    async def run(self, work: Callable[[MailWriter], T]) -> T:
         """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader, ShardReader
+from postroom.archive.reading import MESSAGE_COLUMNS, ArchiveReader
 from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.bodies import Attachment
 from postroom.mail.parsing import ParsedMail
 
 SHORTEST_PREFIX = 8
 _SHOWN = 5
+MOST_FOUND = _SHOWN + 1
 _KEY = re.compile(r"[0-9A-Za-z_-]+")
 
 
-def find_message(
-    archive: ArchiveReader, wanted: str, account: str | None = None
-) -> tuple[ShardReader, ArchivedMessage]:
-    """The one message that is meant, and its shard; refuses what names none or several."""
-    condition, parameters = _condition(wanted)
-    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {_SHOWN + 1}"
-    return _only(
-        wanted,
-        [(shard, shard.read_row(row)) for shard in archive.shards(account) for row in shard.query(sql, parameters)],
-    )
+def find_message(archive: ArchiveReader, wanted: str, account: str | None = None) -> ArchivedMessage:
+    """The one message that is meant; refuses what names none or several."""
+    condition, parameters = condition_of(wanted)
+    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {MOST_FOUND}"
+    rows = ((shard, row) for shard in archive.shards(account) for row in shard.query(sql, parameters))
+    return only(wanted, [shard.read_row(row) for shard, row in rows])
 
 
 def attachment_of(parsed: ParsedMail, number: int) -> Attachment:
@@ -35,7 +33,8 @@ def attachment_of(parsed: ParsedMail, number: int) -> Attachment:
     return parsed.attachments[number]
 
 
-def _condition(wanted: str) -> tuple[str, tuple[str, ...]]:
+def condition_of(wanted: str) -> tuple[str, tuple[str, ...]]:
+    """What to ask of a message, as SQL."""
     if wanted.startswith("<") and wanted.endswith(">"):
         return "message_id = ?", (wanted,)
     if not _KEY.fullmatch(wanted):
@@ -45,8 +44,8 @@ def _condition(wanted: str) -> tuple[str, tuple[str, ...]]:
     return "key >= ? AND key < ?", (wanted, wanted[:-1] + chr(ord(wanted[-1]) + 1))
 
 
-def _only(wanted: str, found: list[tuple[ShardReader, ArchivedMessage]]) -> tuple[ShardReader, ArchivedMessage]:
-    exact = [pair for pair in found if pair[1].key == wanted]
+def only(wanted: str, found: Sequence[ArchivedMessage]) -> ArchivedMessage:
+    exact = [message for message in found if message.key == wanted]
     candidates = exact or found
     if not candidates:
         hint = (
@@ -54,6 +53,6 @@ def _only(wanted: str, found: list[tuple[ShardReader, ArchivedMessage]]) -> tupl
         )
         raise NotFound("id", f"the archive has no message {wanted}{hint}")
     if len(candidates) > 1:
-        names = ", ".join(f"{message.key} ({message.account})" for _, message in candidates[:_SHOWN])
+        names = ", ".join(f"{message.key} ({message.account})" for message in candidates[:_SHOWN])
         raise BadInput("id", f"{wanted} is several messages: {names}; write more of the key, or use --account")
     return candidates[0]

@@ -83,3 +83,39 @@ class ArchivedAttachment:
     content_type: str
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownId:
+    """What the archive says of a message by its id at the source."""
+
+    gmail_id: str
+    date_s: int
+    """When the mailbox received it; for mail that an import brought, what its Date header says."""
+    is_deleted: bool
+    """Marked as deleted at the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonWrittenTo:
+    address: str
+    name: str
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SentMail:
+    message_id: str
+    """As the header has it, in angle brackets."""
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How much of an account is here."""
+
+    messages: int
+    at_source: int
+    """With a Gmail id, and not deleted at the source."""
+    bytes: int
+    """On disk, index and all."""

@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
-from postroom.archive.layout import ShardName, account_name, folder_of, parse_filename, path_of
+from postroom.archive.layout import ShardName, account_name, folder_of, parse_filename, parse_name, path_of
 from postroom.archive.model import ArchivedAttachment, ArchivedMessage, Provenance
 from postroom.archive.packing import Cut, Packed, join, unpack
 from postroom.archive.shard import open_for_reading, storage_error
@@ -117,8 +117,9 @@ class ArchiveReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._shards: dict[ShardName, ShardReader] = {}
+        self._by_text: dict[str, ShardReader] = {}
 
-    def __enter__(self) -> ArchiveReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -129,6 +130,11 @@ class ArchiveReader:
         if name not in self._shards:
             self._shards[name] = ShardReader(self.root, name)
         return self._shards[name]
+
+    def shard_of(self, message: ArchivedMessage) -> ShardReader:
+        if message.shard not in self._by_text:
+            self._by_text[message.shard] = self.shard(parse_name(message.shard))
+        return self._by_text[message.shard]
 
     def shards(self, email: str | None = None) -> Iterator[ShardReader]:
         """Every shard, newest first within an account."""

@@ -14,17 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.archive.catalogue import Catalogue
-from postroom.archive.layout import ShardName, path_of
+from postroom.archive.layout import ShardName, parse_name, path_of
 from postroom.archive.model import ArchivedMessage, IncomingMail
 from postroom.archive.ownership import Ownership
 from postroom.archive.preparing import prepare
-from postroom.archive.reading import ShardReader
+from postroom.archive.reading import ShardReader, shards_on_disk
 from postroom.archive.shard import uri_path
+from postroom.archive.sync_mark import forget_mark
+from postroom.archive.verify import Flaw, Report
 from postroom.archive.writer import ShardWriter, portions
 from postroom.domain.errors import PostroomError
 
 _AT_ONCE = 100
 _LARGEST_ID = (1 << 63) - 1
+_REBUILT_AWAY = (Flaw.SHARD_DAMAGED, Flaw.BYTES_WRONG, Flaw.INDEX_WRONG)
+_LOST = (Flaw.SHARD_MISSING, Flaw.SHARD_SHORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,15 @@ class Salvaged:
     recovered: int
     lost: int
     quarantine: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair did."""
+
+    rebuilt: list[Salvaged]
+    to_sync: list[str]
+    """Accounts that lost mail: their next sync lists everything again, and fetches what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,16 @@ class _Found:
             labels=frozenset(self.message.labels),
             received=self.message.date,
         )
+
+
+def repair(root: Path, report: Report) -> Repair:
+    """Rebuild every shard that a verification found damaged."""
+    broken = {finding.shard for finding in report.findings if finding.flaw in _REBUILT_AWAY}
+    salvaged = [rebuild(root, name) for name in shards_on_disk(root) if str(name) in broken]
+    lacking = {finding.shard for finding in report.findings if finding.flaw in _LOST}
+    lacking |= {rebuilt.shard for rebuilt in salvaged if rebuilt.lost}
+    accounts = sorted({parse_name(shard).account for shard in lacking})
+    return Repair(salvaged, [account for account in accounts if forget_mark(root, account)])
 
 
 def rebuild(root: Path, name: ShardName) -> Salvaged:

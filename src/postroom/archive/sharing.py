@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from postroom.archive.account_store import AccountStore
+from postroom.archive.place import ArchivePlace
 from postroom.archive.service import ArchiveService, owned_archive
-from postroom.settings import ArchiveSettings
 
 
 class SharedArchive:
     """The first who needs the archive takes hold of it, and the last who is done lets go."""
 
-    def __init__(self, root: Path, settings: ArchiveSettings) -> None:
-        self.root = root
-        self._settings = settings
+    def __init__(self, place: ArchivePlace) -> None:
+        self.place = place
         self._lock = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         self._service: ArchiveService | None = None
@@ -46,7 +44,7 @@ class SharedArchive:
         async with self._lock:
             if self._service is None:
                 stack = AsyncExitStack()
-                self._service = await stack.enter_async_context(owned_archive(self.root, self._settings, purpose))
+                self._service = await stack.enter_async_context(owned_archive(self.place, purpose))
                 self._stack = stack
             self._users += 1
             return self._service

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from postroom.archive.model import KnownId
 from postroom.archive.reading import ArchiveReader
 
 _AT_ONCE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class KnownId:
-    gmail_id: str
-    date_s: int
-    """When the mailbox received it; for mail that an import brought, what its Date header says."""
-    is_deleted: bool
-    """Marked as deleted at the source."""
 
 
 def all_ids(reader: ArchiveReader, email: str) -> Iterator[list[KnownId]]:

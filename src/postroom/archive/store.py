@@ -7,42 +7,26 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from postroom.archive.catalogue import Catalogue
+from postroom.archive.importing.state import ImportState
 from postroom.archive.insertion import Insertion
 from postroom.archive.layout import ShardName, account_name, path_of, year_of
 from postroom.archive.model import IncomingMail, Relabelling, Stored
 from postroom.archive.ownership import Ownership
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.reading import ShardReader, shards_on_disk
+from postroom.archive.submission import Submission
 from postroom.archive.writer import ShardWriter, portions
 from postroom.settings import ArchiveSettings
 
 
 class KeyedChange(Protocol):
     def __call__(self, connection: sqlite3.Connection, insertion: Insertion, keys: Iterable[str]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """Mail on its way to disk."""
-
-    count: int
-    parts: list[tuple[list[int], Future[list[Stored]]]]
-
-    def result(self) -> list[Stored]:
-        """Wait until all of it is on disk; the answers stand in the order of the mail."""
-        answers = {
-            number: stored
-            for numbers, future in self.parts
-            for number, stored in zip(numbers, future.result(), strict=True)
-        }
-        return [answers[number] for number in range(self.count)]
 
 
 class Archive:
@@ -173,6 +157,9 @@ class Archive:
             )
 
         return self._change(account_name(email), gmail_ids, unmark)
+
+    def import_positions(self, source: str) -> ImportState:
+        return ImportState(self.root, source)
 
     def checkpoint(self) -> None:
         """Everything stored so far stands in the shards themselves, and the catalogue knows how much that is.

@@ -25,19 +25,14 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A message on a walk, with the shard to read more of it from."""
-
+class _Step:
     message: ArchivedMessage
-    shard: ShardReader
     place: Place
 
 
-def find_many(
-    archive: ArchiveReader, email: str, keys: Sequence[str]
-) -> dict[str, tuple[ShardReader, ArchivedMessage]]:
+def find_many(archive: ArchiveReader, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
     """Those of the keys that the archive has. Newest shards are asked first; most mail that is asked for is new."""
-    found: dict[str, tuple[ShardReader, ArchivedMessage]] = {}
+    found: dict[str, ArchivedMessage] = {}
     query = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key IN (SELECT value FROM json_each(?))"
     missing = set(keys)
     for shard in archive.shards(email):
@@ -45,20 +40,14 @@ def find_many(
             break
         for row in shard.query(query, (json.dumps(sorted(missing)),)):
             message = shard.read_row(row)
-            found[message.key] = (shard, message)
+            found[message.key] = message
         missing -= found.keys()
     return found
 
 
-def body_of(shard: ShardReader, row_id: int) -> str:
-    """The text that the search index was made from."""
-    rows = shard.query("SELECT body FROM texts WHERE id = ?", (row_id,))
-    return str(rows[0][0]) if rows else ""
-
-
 def walk(
     archive: ArchiveReader, email: str, date_from: date, date_to: date, after: str | None, limit: int
-) -> tuple[list[Step], str | None]:
+) -> tuple[list[ArchivedMessage], str | None]:
     """Messages with a Gmail id received from the first day to the last, both included, in UTC, newest first.
 
     `after` is the cursor that the page before ended with; the last page ends with None.
@@ -67,7 +56,7 @@ def walk(
     before = _read_cursor(after) if after else (first_id(end), 0)
     steps = list(islice(_steps(archive, email, first_id(start), before, date_from.year, limit + 1), limit + 1))
     more = len(steps) > limit
-    return steps[:limit], _cursor(steps[limit - 1].place) if more else None
+    return [step.message for step in steps[:limit]], _cursor(steps[limit - 1].place) if more else None
 
 
 def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
@@ -83,33 +72,48 @@ def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[
             last = found[-1].row_id
 
 
-def newest_first(archive: ArchiveReader, emails: Sequence[str] | None = None) -> Iterator[Step]:
+def newest_first(archive: ArchiveReader, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
     """All messages of these accounts, or of all, from the newest; a few hundred of each shard are held at a time."""
     accounts = None if emails is None else {account_name(email) for email in emails}
     names = [name for name in shards_on_disk(archive.root) if accounts is None or name.account in accounts]
     by_year = sorted(names, key=lambda name: name.year, reverse=True)
     for _, group in groupby(by_year, key=lambda name: name.year):
         walks = [_backwards(archive.shard(name), name.part) for name in group]
-        yield from merge(*walks, key=lambda step: step.place, reverse=True)
+        yield from (step.message for step in merge(*walks, key=lambda step: step.place, reverse=True))
 
 
-def _backwards(shard: ShardReader, part: int) -> Iterator[Step]:
+def oldest_first(archive: ArchiveReader, email: str | None = None) -> Iterator[ArchivedMessage]:
+    """All messages of an account, or of one account after the other."""
+    for shard in reversed(list(archive.shards(email))):
+        last = -1
+        while found := _next_ones(shard, last, None):
+            yield from found
+            last = found[-1].row_id
+
+
+def _backwards(shard: ShardReader, part: int) -> Iterator[_Step]:
     sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id < ? ORDER BY id DESC LIMIT {PORTION}"
     last = (1 << 63) - 1
     while rows := shard.query(sql, (last,)):
-        yield from (Step(shard.read_row(row), shard, (row[0], part)) for row in rows)
+        yield from (_Step(shard.read_row(row), (row[0], part)) for row in rows)
         last = rows[-1][0]
 
 
 def _portion(reader: ShardReader, after: int, bound: int | None) -> list[ArchivedMessage]:
-    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id > ? AND (? IS NULL OR id < ?) ORDER BY id LIMIT {PORTION}"
     try:
-        return [reader.read_row(row) for row in reader.query(sql, (after, bound, bound))]
+        return _next_ones(reader, after, bound)
     finally:
         reader.close()
 
 
-def _steps(archive: ArchiveReader, email: str, first: int, before: Place, first_year: int, most: int) -> Iterator[Step]:
+def _next_ones(reader: ShardReader, after: int, bound: int | None) -> list[ArchivedMessage]:
+    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id > ? AND (? IS NULL OR id < ?) ORDER BY id LIMIT {PORTION}"
+    return [reader.read_row(row) for row in reader.query(sql, (after, bound, bound))]
+
+
+def _steps(
+    archive: ArchiveReader, email: str, first: int, before: Place, first_year: int, most: int
+) -> Iterator[_Step]:
     names = [name for name in shards_on_disk(archive.root, account_name(email)) if name.year >= first_year]
     for _, parts in groupby(reversed(names), key=lambda name: name.year):
         readers = [(name.part, archive.shard(name)) for name in parts]
@@ -117,7 +121,7 @@ def _steps(archive: ArchiveReader, email: str, first: int, before: Place, first_
         yield from merge(*pages, key=lambda step: step.place, reverse=True)
 
 
-def _page(shard: ShardReader, part: int, first: int, before: Place, most: int) -> list[Step]:
+def _page(shard: ShardReader, part: int, first: int, before: Place, most: int) -> list[_Step]:
     """Rows below the place; a row of the same id in a lower part is still to come."""
     last, last_part = before
     condition = "id <= ?" if part < last_part else "id < ?"
@@ -126,7 +130,7 @@ def _page(shard: ShardReader, part: int, first: int, before: Place, most: int) -
         "ORDER BY id DESC LIMIT ?",
         (first, last, most),
     )
-    return [Step(shard.read_row(row), shard, (row[0], part)) for row in rows]
+    return [_Step(shard.read_row(row), (row[0], part)) for row in rows]
 
 
 def _milliseconds(day: date) -> int:

@@ -11,8 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from postroom.accounts.store import Account
 from postroom.app import App
-from postroom.archive.certificates import Action, Certificate, Result, list_certificates
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.certificates import Action, Certificate, Result
 from postroom.cli.accounts_chosen import AccountOption, chosen_accounts
 from postroom.cli.interrupt import stopped_by_signals
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
@@ -84,7 +83,8 @@ def certificates(
     async def run(app: App) -> None:
         found: list[tuple[str, Certificate]] = []
         for each in await chosen_accounts(app, account):
-            listed = list_certificates(app.archiver.root, each.email, result=result, gmail_id=message, limit=limit)
+            ledger = app.archive.place.ledger(each.email)
+            listed = ledger.certificates(result=result, gmail_id=message, limit=limit)
             found += ((each.email, certificate) for certificate in listed)
         if json:
             print_json([{"account": email, "certificate": certificate} for email, certificate in found])
@@ -170,7 +170,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _stored(app: App, account: Account) -> int | None:
     """How many messages there are to look at; None if a damaged shard will not tell."""
     try:
-        with ArchiveReader(app.archiver.root) as reader:
+        with app.archive.place.reader() as reader:
             return reader.count(account.email)
     except Fatal:
         return None

@@ -15,14 +15,13 @@ from postroom.archive.exporting import (
     ExportReport,
     Messages,
     ShowExport,
-    all_messages,
     count_messages,
     export_eml,
     export_mbox,
 )
-from postroom.archive.layout import parse_name
-from postroom.archive.reading import ArchiveReader, ShardReader
-from postroom.archive.search import Search
+from postroom.archive.model import ArchivedMessage
+from postroom.archive.opening import open_place
+from postroom.archive.place import ArchivePlace, MailReader
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
 from postroom.domain.errors import Fatal
 
@@ -46,7 +45,14 @@ def mbox(
     json: JsonOption = False,
 ) -> None:
     """Write one mbox file; importing it again gives the same bytes."""
-    _run(lambda messages, show: export_mbox(messages, out, show), out, query, account, dry_run=dry_run, json=json)
+    _run(
+        lambda archive, messages, show: export_mbox(archive, messages, out, show),
+        out,
+        query,
+        account,
+        dry_run=dry_run,
+        json=json,
+    )
 
 
 @app.command()
@@ -58,11 +64,18 @@ def eml(
     json: JsonOption = False,
 ) -> None:
     """Write one .eml file for each message, named by its date, subject and key."""
-    _run(lambda messages, show: export_eml(messages, out, show), out, query, account, dry_run=dry_run, json=json)
+    _run(
+        lambda archive, messages, show: export_eml(archive, messages, out, show),
+        out,
+        query,
+        account,
+        dry_run=dry_run,
+        json=json,
+    )
 
 
 def _run(
-    export: Callable[[Messages, ShowExport], ExportReport],
+    export: Callable[[MailReader, Messages, ShowExport], ExportReport],
     out: Path,
     query: str | None,
     account: str | None,
@@ -70,11 +83,11 @@ def _run(
     dry_run: bool,
     json: bool,
 ) -> None:
-    with ArchiveReader(settings.load().home / "archive") as archive:
-        report = count_messages(_chosen(archive, query, account))
+    with open_place(settings.load()) as place, place.reader() as archive:
+        report = count_messages(_chosen(place, archive, query, account))
         if not dry_run:
             with _shown(report.exported) as show:
-                report = export(_chosen(archive, query, account), show)
+                report = export(archive, _chosen(place, archive, query, account), show)
     if json:
         print_json({"out": out, "dry_run": dry_run, "report": report})
         return
@@ -83,20 +96,19 @@ def _run(
     console.print(f"{verb} {report.exported:,} messages ({report.bytes:,} bytes) to {out}.{there}", markup=False)
 
 
-def _chosen(archive: ArchiveReader, query: str | None, account: str | None) -> Messages:
-    return all_messages(archive, account) if query is None else _found(archive, query, account)
+def _chosen(place: ArchivePlace, archive: MailReader, query: str | None, account: str | None) -> Messages:
+    return archive.oldest_first(account) if query is None else _found(place, query, account)
 
 
-def _found(archive: ArchiveReader, query: str, account: str | None) -> Iterator[tuple[ShardReader, int]]:
+def _found(place: ArchivePlace, query: str, account: str | None) -> Iterator[ArchivedMessage]:
     """Everything a search finds, page by page. A shard that cannot be searched stops it: an export must be whole."""
-    with Search(archive.root) as search:
+    with place.search() as search:
         token: str | None = None
         while True:
             page = search.search(query, accounts=[account] if account else None, limit=_PAGE, after=token)
             if page.problems:
                 raise Fatal(f"Not all of the archive could be searched: {page.problems[0]}. Run `postroom verify`.")
-            for hit in page.hits:
-                yield archive.shard(parse_name(hit.message.shard)), hit.message.row_id
+            yield from (hit.message for hit in page.hits)
             token = page.next
             if token is None:
                 return

@@ -19,7 +19,7 @@ from postroom.archive.importing.model import ImportProgress, ImportReport, MailS
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import looks_like_takeout, open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.layout import account_name
-from postroom.archive.store import Archive
+from postroom.archive.opening import open_place
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
 
 app = typer.Typer(no_args_is_help=True, help="Bring mail from files into the archive: mbox, Maildir, .eml, Takeout.")
@@ -71,7 +71,8 @@ def _run(source: MailSource, account: str, *, dry_run: bool, json: bool) -> None
         report = count_mail(source)
     else:
         with (
-            Archive(loaded.home / "archive", loaded.archive, f"postroom import {source.format}") as archive,
+            open_place(loaded) as place,
+            place.writer(f"postroom import {source.format}") as archive,
             _stopped_by_interrupt() as stop,
             _shown(source) as progress,
         ):

@@ -19,6 +19,7 @@ FAILED, BAD_USAGE = 1, 2
 
 _COMMANDS = {
     "demo": "demo",
+    "up": "up",
     "switchboard": "switchboard",
     "connector": "connector",
     "worker": "worker",

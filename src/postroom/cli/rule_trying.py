@@ -17,10 +17,10 @@ from rich.text import Text
 from postroom import settings
 from postroom.accounts.store import list_accounts
 from postroom.app import App
-from postroom.archive.layout import account_name, parse_name
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.search import Search
-from postroom.archive.walking import newest_first
+from postroom.archive.layout import account_name
+from postroom.archive.model import ArchivedMessage
+from postroom.archive.opening import open_place
+from postroom.archive.place import ArchivePlace, MailReader
 from postroom.cli.output import JsonOption, console, errors, print_json, print_table, printable
 from postroom.cli.rule_options import RuleOptions, takes_rule_options
 from postroom.cli.session import with_app
@@ -32,7 +32,7 @@ from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.files import read_file
 from postroom.triage.rules.messages import label_ids_of
 from postroom.triage.rules.model import Rule, RuleDraft, ScopeKind, parse_draft, rule_of
-from postroom.triage.rules.trying import Found, Trial, try_rules
+from postroom.triage.rules.trying import Trial, try_rules
 from postroom.triage.rules.wishes import described
 
 _PAGE = 200
@@ -68,8 +68,8 @@ def try_(
     """
     subject = _subject(name, file, options)
     trial = Trial()
-    with ArchiveReader(settings.load().home / "archive") as archive:
-        is_whole = _try(subject, archive, _Mail(query, account, limit), trial, show)
+    with open_place(settings.load()) as place, place.reader() as archive:
+        is_whole = _try(subject, archive, _Mail(place, query, account, limit), trial, show)
     if json:
         print_json({"complete": is_whole, **_as_json(subject, trial)})
     else:
@@ -82,36 +82,36 @@ def try_(
 class _Mail:
     """Which mail to look at."""
 
+    place: ArchivePlace
     query: str | None
     accounts: Sequence[str] | None
     limit: int | None
 
-    def found(self, archive: ArchiveReader) -> Iterator[Found]:
-        return islice(self._walked(archive) if self.query is None else self._searched(archive), self.limit)
+    def found(self, archive: MailReader) -> Iterator[ArchivedMessage]:
+        return islice(self._walked(archive) if self.query is None else self._searched(), self.limit)
 
-    def count(self, archive: ArchiveReader) -> int:
+    def count(self, archive: MailReader) -> int:
         if self.query is None:
             total = sum(map(archive.count, self.accounts)) if self.accounts else archive.count()
         else:
-            with Search(archive.root) as search:
+            with self.place.search() as search:
                 total = search.count(self.query, accounts=self.accounts, limit=self.limit).messages
         return total if self.limit is None else min(total, self.limit)
 
-    def _walked(self, archive: ArchiveReader) -> Iterator[Found]:
+    def _walked(self, archive: MailReader) -> Iterator[ArchivedMessage]:
         """All but spam and trash, as a search does."""
-        for step in newest_first(archive, self.accounts):
-            if not {"SPAM", "TRASH"}.intersection(step.message.labels):
-                yield step.shard, step.message
+        for message in archive.newest_first(self.accounts):
+            if not {"SPAM", "TRASH"}.intersection(message.labels):
+                yield message
 
-    def _searched(self, archive: ArchiveReader) -> Iterator[Found]:
-        with Search(archive.root) as search:
+    def _searched(self) -> Iterator[ArchivedMessage]:
+        with self.place.search() as search:
             token: str | None = None
             while True:
                 page = search.search(self.query or "", accounts=self.accounts, limit=_PAGE, after=token)
                 if page.problems:
                     raise Fatal(f"Not all of the archive could be searched: {page.problems[0]}. Run `postroom verify`.")
-                for hit in page.hits:
-                    yield archive.shard(parse_name(hit.message.shard)), hit.message
+                yield from (hit.message for hit in page.hits)
                 token = page.next
                 if token is None:
                     return
@@ -160,15 +160,16 @@ def _by_address(draft: RuleDraft, addresses: Mapping[str, str]) -> RuleDraft:
     return draft.with_scope(addresses.get(draft.scope.ref, draft.scope.ref))
 
 
-def _try(subject: _Subject, archive: ArchiveReader, mail: _Mail, trial: Trial, keep: int) -> bool:
+def _try(subject: _Subject, archive: MailReader, mail: _Mail, trial: Trial, keep: int) -> bool:
     """False if it was interrupted; the trial then holds what was found until then."""
-    accounts = {shard.name.account for shard in archive.shards()}
+    accounts = archive.accounts()
     _require(mail.accounts, accounts)
     rules = RuleSet(_with_archive_names(subject.rules))
     try:
         with _progress(mail.count(archive)) as show:
             try_rules(
                 rules,
+                archive,
                 mail.found(archive),
                 SystemClock().now(),
                 trial,

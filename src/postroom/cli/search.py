@@ -11,7 +11,8 @@ from rich.text import Text
 
 from postroom import settings
 from postroom.archive.layout import account_name
-from postroom.archive.search import Count, Hit, Page, Search, ShardProblem, Snippet, Sort
+from postroom.archive.opening import open_place
+from postroom.archive.search import Count, Hit, Page, ShardProblem, Snippet, Sort
 from postroom.cli.output import JsonOption, console, errors, print_json
 from postroom.domain.errors import BadInput
 from postroom.mail.query import QueryError
@@ -38,7 +39,7 @@ def search(
     """
     if query.startswith("--"):
         raise BadInput("option", f"there is no {query}; `postroom search --help` lists the options")
-    with Search(settings.load().home / "archive") as archive:
+    with open_place(settings.load()) as place, place.search() as archive:
         _require_accounts(account, archive.accounts())
         try:
             answer = (

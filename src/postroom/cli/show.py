@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from postroom import settings
-from postroom.archive.lookup import attachment_of, find_message
+from postroom.archive.lookup import attachment_of
 from postroom.archive.model import ArchivedAttachment, ArchivedMessage
 from postroom.archive.new_files import output_folder, write_under_free_name
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.opening import open_place
 from postroom.cli.output import JsonOption, console, print_json, print_table, shown
 from postroom.domain.errors import BadInput
 from postroom.mail.parsing import ParsedMail, parse_mail
@@ -33,10 +33,10 @@ def show(
     """Show a message of the archive."""
     if sum((raw, attachments, extract is not None)) > 1:
         raise BadInput("raw", "--raw, --attachments and --extract exclude each other")
-    with ArchiveReader(settings.load().home / "archive") as archive:
-        shard, message = find_message(archive, message_id, account)
-        content = shard.raw(message.row_id)
-        listed = list(shard.attachments(message.row_id))
+    with open_place(settings.load()) as place, place.reader() as archive:
+        message = archive.find(message_id, account)
+        content = archive.raw_of(message)
+        listed = list(archive.attachments_of(message))
     if raw:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -234,6 +234,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
     assumed = " (assumed; `account add --quota` tells it)" if estimate.is_profile_assumed else ""
     each, basis = estimate.sizes.bytes_each, estimate.sizes.basis
     fits = "" if estimate.fits else "  NOT ENOUGH: free some space, or set POSTROOM_HOME to a larger disk"
+    free = " in the database" if estimate.free_bytes is None else f" of {size(estimate.free_bytes)} free{fits}"
     facts = {
         "at Gmail": f"{estimate.messages:,} messages, as Gmail counts them",
         "in the archive": f"{estimate.stored:,} already; {estimate.bad:,} listed as bad",
@@ -242,7 +243,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
         "quota units": f"{estimate.units:,}: {estimate.list_units:,} to list, {estimate.get_units:,} to fetch",
         "profile": f"{estimate.profile}{assumed}: {estimate.units_per_minute:,} units a minute after the reserve",
         "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is busy all along",
-        "disk": f"about {size(estimate.disk_bytes)} of {size(estimate.free_bytes)} free{fits}",
+        "disk": f"about {size(estimate.disk_bytes)}{free}",
         "message size": f"{size(each)} on average of {estimate.sizes.messages:,} messages, {basis}",
         "watermark": moment(estimate.watermark),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,12 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from postroom import settings
 from postroom.accounts.store import Account, get_account, list_accounts
 from postroom.app import App
-from postroom.archive.layout import parse_name
-from postroom.archive.reading import ArchiveReader, shards_on_disk
-from postroom.archive.salvage import Salvaged, rebuild
-from postroom.archive.sync_mark import forget_mark
-from postroom.archive.verify import Flaw, Report
-from postroom.archive.verify import verify as verify_archive
+from postroom.archive.opening import open_place
+from postroom.archive.place import ArchivePlace
+from postroom.archive.salvage import Salvaged
+from postroom.archive.verify import Report
 from postroom.cli.output import JsonOption, console, errors, print_json, shown
 from postroom.cli.session import with_app
 from postroom.domain.errors import Fatal, NotFound
@@ -26,9 +23,6 @@ from postroom.gmail.ports import Lane
 from postroom.sync.against_source import SourceCheck, SourceReport
 
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
-
-_REBUILT_AWAY = (Flaw.SHARD_DAMAGED, Flaw.BYTES_WRONG, Flaw.INDEX_WRONG)
-_LOST = (Flaw.SHARD_MISSING, Flaw.SHARD_SHORT)
 
 
 def verify(
@@ -46,12 +40,12 @@ def verify(
 
     Every gap is printed, and the exit code is 1 if there is one.
     """
-    root = settings.load().home / "archive"
-    report = _verified(root, account)
-    salvaged = _repair(root, report) if repair else []
-    if salvaged:
-        report = _verified(root, account)
-    compared = with_app(lambda app: _compared(app, root, account)) if against_source else []
+    with open_place(settings.load()) as archive:
+        report = _verified(archive, account)
+        salvaged = _repair(archive, report) if repair else []
+        if salvaged:
+            report = _verified(archive, account)
+    compared = with_app(lambda app: _compared(app, account)) if against_source else []
     is_sound = report.is_sound and all(each.is_complete for each in compared)
     if json:
         told = {"sound": is_sound, "report": report, "rebuilt": salvaged}
@@ -64,24 +58,24 @@ def verify(
         sys.exit(1)
 
 
-async def _compared(app: App, root: Path, email: str | None) -> list[SourceReport]:
+async def _compared(app: App, email: str | None) -> list[SourceReport]:
     if email is None:
         accounts = await app.database.read(list_accounts)
     else:
         accounts = [await app.database.read(lambda tx: get_account(tx, email))]
     if not accounts:
         raise NotFound("account", "there is none to compare with; `postroom account add gmail` adds one")
-    return [await _compare(app, root, account) for account in accounts]
+    return [await _compare(app, account) for account in accounts]
 
 
-async def _compare(app: App, root: Path, account: Account) -> SourceReport:
+async def _compare(app: App, account: Account) -> SourceReport:
     async with app.gmail.client(account, Lane.SYNC) as client:
         total = (await client.get_profile()).messages_total
         with Progress(
             f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
         ) as bar:
             task = bar.add_task("", total=total)
-            check = SourceCheck(app.database, account, client, root)
+            check = SourceCheck(app.database, account, client, app.archive.place)
             return await check.run(lambda listed: bar.advance(task, listed))
 
 
@@ -101,33 +95,29 @@ def _print_comparison(report: SourceReport) -> None:
     )
 
 
-def _verified(root: Path, account: str | None) -> Report:
+def _verified(archive: ArchivePlace, account: str | None) -> Report:
     with Progress(
         "verifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
     ) as bar:
-        task = bar.add_task("", total=_expected(root, account))
-        return verify_archive(root, account, lambda done: bar.advance(task, done))
+        task = bar.add_task("", total=_expected(archive, account))
+        return archive.verify(account, lambda done: bar.advance(task, done))
 
 
-def _expected(root: Path, account: str | None) -> int | None:
+def _expected(archive: ArchivePlace, account: str | None) -> int | None:
     """How many messages there are to check; None if a damaged shard will not tell."""
     try:
-        with ArchiveReader(root) as reader:
+        with archive.reader() as reader:
             return reader.count(account)
     except Fatal:
         return None
 
 
-def _repair(root: Path, report: Report) -> list[Salvaged]:
-    broken = {finding.shard for finding in report.findings if finding.flaw in _REBUILT_AWAY}
-    salvaged = [rebuild(root, name) for name in shards_on_disk(root) if str(name) in broken]
-    lacking = {finding.shard for finding in report.findings if finding.flaw in _LOST}
-    lacking |= {rebuilt.shard for rebuilt in salvaged if rebuilt.lost}
-    for account in sorted({parse_name(shard).account for shard in lacking}):
-        if forget_mark(root, account):
-            told = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
-            errors.print(told, markup=False, soft_wrap=True)
-    return salvaged
+def _repair(archive: ArchivePlace, report: Report) -> list[Salvaged]:
+    done = archive.repair(report)
+    for account in done.to_sync:
+        told = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
+        errors.print(told, markup=False, soft_wrap=True)
+    return done.rebuilt
 
 
 def _print(report: Report, salvaged: list[Salvaged]) -> None:

@@ -18,6 +18,7 @@ from postroom.app.serving import House
 from postroom.audit import Actor
 from postroom.dashboard.forms import Form
 from postroom.dashboard.live.hub import Hub
+from postroom.dashboard.logins import Logins
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.hosts import Hosts
@@ -44,6 +45,7 @@ class Desk:
     hosts: Hosts
     hashing: Hashing
     seal: Seal = field(default_factory=Seal)
+    logins: Logins = field(default_factory=Logins)
 
 
 class Visit:

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
 from postroom.accounts.store import Account, list_accounts
-from postroom.archive.reading import ArchiveReader, ShardReader
-from postroom.archive.rowids import date_of
+from postroom.archive.model import PersonWrittenTo
+from postroom.archive.place import ArchivePlace
 from postroom.db import Tx
 from postroom.db.tables.mail import contact_exports, contacts
 from postroom.db.upsert import insert
@@ -147,26 +146,26 @@ def snapshot(tx: Tx) -> Export | None:
     return Export(last.version, last.generated_at, addresses)
 
 
-def people_written_to(root: Path, owners: Sequence[str]) -> list[WrittenTo]:
+def people_written_to(place: ArchivePlace, owners: Sequence[str]) -> list[WrittenTo]:
     """Whom the accounts' sent mail in the archive was for; the owners themselves left out."""
     mine = {canonical_address(owner) for owner in owners}
     found: dict[str, WrittenTo] = {}
-    with ArchiveReader(root) as archive:
+    with place.reader() as archive:
         for owner in owners:
-            for one in (one for shard in archive.shards(owner) for one in _recipients(shard)):
+            for one in _people(archive.written_to(owner)):
                 known = found.get(one.address, one)
                 found[one.address] = WrittenTo(one.address, known.name or one.name, max(known.last_at, one.last_at))
     return sorted((one for one in found.values() if one.address not in mine), key=lambda one: one.address)
 
 
-def export_handler(root: Path) -> Handler:
+def export_handler(archive: ArchivePlace) -> Handler:
     """The job `contacts.export`: look through sent mail for new people and new Message-IDs, then make the snapshot."""
 
     async def run(context: JobContext) -> Json:
         database, clock = context.queue.database, context.queue.clock
         accounts = await database.read(list_accounts)
-        people = await asyncio.to_thread(people_written_to, root, [account.email for account in accounts])
-        indexed = sum([await _index_sent(context, root, account) for account in accounts])
+        people = await asyncio.to_thread(people_written_to, archive, [account.email for account in accounts])
+        indexed = sum([await _index_sent(context, archive, account) for account in accounts])
 
         def write(tx: Tx) -> Json:
             added = add_written_to(tx, people, clock.now())
@@ -179,9 +178,9 @@ def export_handler(root: Path) -> Handler:
     return run
 
 
-async def _index_sent(context: JobContext, root: Path, account: Account) -> int:
+async def _index_sent(context: JobContext, archive: ArchivePlace, account: Account) -> int:
     """Add the account's sent mail that the index does not have yet; returns how many there were."""
-    sent = await asyncio.to_thread(sent_index.sent_in_archive, root, account.email)
+    sent = await asyncio.to_thread(sent_index.sent_in_archive, archive, account.email)
     new = await context.queue.database.read(lambda tx: sent_index.missing(tx, account.id, sent))
     if new:
         now = context.queue.clock.now()
@@ -189,14 +188,10 @@ async def _index_sent(context: JobContext, root: Path, account: Account) -> int:
     return len(new)
 
 
-def _recipients(shard: ShardReader) -> Iterator[WrittenTo]:
-    rows = shard.query(
-        "SELECT r.address, max(r.name), max(r.id) FROM message_labels ml JOIN labels l USING (label) "
-        "JOIN recipients r ON r.id = ml.id WHERE l.name = 'SENT' AND r.kind IN ('to', 'cc', 'bcc') GROUP BY r.address"
-    )
-    for address, name, row_id in rows:
-        if "@" in address and "." in address.rpartition("@")[2]:
-            yield WrittenTo(address, shown_name(name), date_of(row_id))
+def _people(written_to: Iterable[PersonWrittenTo]) -> Iterator[WrittenTo]:
+    for one in written_to:
+        if "@" in one.address and "." in one.address.rpartition("@")[2]:
+            yield WrittenTo(one.address, shown_name(one.name), one.last_at)
 
 
 def _known(tx: Tx, addresses: Sequence[str]) -> dict[str, Contact]:

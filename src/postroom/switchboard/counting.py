@@ -9,11 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.walking import Step, body_of, walk
+from postroom.archive.model import ArchivedMessage
+from postroom.archive.place import ArchivePlace, MailReader
 from postroom.domain.metering import MOST_TEXT_BYTES
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Got
@@ -97,24 +96,24 @@ class Tally:
         return bool(self.categories.matching(facts_of(headers, is_known=is_known), self.wanted.target_categories))
 
 
-def count_archive(root: Path, tally: Tally) -> Counts:
+def count_archive(place: ArchivePlace, tally: Tally) -> Counts:
     """Exact: every message of the days is looked at. Takes its time, so call it from a thread."""
     sizes: list[int] = []
-    with ArchiveReader(root) as archive:
-        for step in _steps(archive, tally.wanted):
-            headers = parse_headers(step.shard.raw(step.message.row_id)).headers
-            if tally.add(headers, step.message.labels) and len(sizes) < _TEXTS_MEASURED:
-                sizes.append(min(len(body_of(step.shard, step.message.row_id)), MOST_TEXT_BYTES))
+    with place.reader() as archive:
+        for message in _walked(archive, tally.wanted):
+            headers = parse_headers(archive.raw_of(message)).headers
+            if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
+                sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None
     taken = tally.full + tally.metadata
     return Counts(CountedIn.ARCHIVE, True, tally.listed, tally.full, tally.metadata, tally.listed - taken, tokens)
 
 
-def _steps(archive: ArchiveReader, wanted: NewBackfill) -> Iterator[Step]:
+def _walked(archive: MailReader, wanted: NewBackfill) -> Iterator[ArchivedMessage]:
     cursor: str | None = None
     while True:
-        steps, cursor = walk(archive, wanted.endpoint_identity, wanted.date_from, wanted.date_to, cursor, _PAGE)
-        yield from (step for step in steps if step.message.deleted_at_source is None)
+        found, cursor = archive.walk(wanted.endpoint_identity, wanted.date_from, wanted.date_to, cursor, _PAGE)
+        yield from (message for message in found if message.deleted_at_source is None)
         if cursor is None:
             return
 
@@ -184,5 +183,5 @@ def _headers(message: Message) -> Headers:
     return Headers(message.payload.headers if message.payload is not None else ())
 
 
-async def in_a_thread(root: Path, tally: Tally) -> Counts:
-    return await asyncio.to_thread(count_archive, root, tally)
+async def in_a_thread(place: ArchivePlace, tally: Tally) -> Counts:
+    return await asyncio.to_thread(count_archive, place, tally)

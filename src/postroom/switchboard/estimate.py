@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Collection, Container, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account, get_account
+from postroom.archive.place import ArchivePlace
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
@@ -86,7 +86,7 @@ class Estimator:
     def __init__(
         self,
         database: Database,
-        archive_root: Path,
+        archive: ArchivePlace,
         mailboxes: Mailboxes,
         categories: Categories,
         meter: Meter,
@@ -94,7 +94,7 @@ class Estimator:
         clock: Clock,
     ) -> None:
         self._database = database
-        self._root = archive_root
+        self._archive = archive
         self._mailboxes = mailboxes
         self._categories = categories
         self._meter = meter
@@ -109,7 +109,7 @@ class Estimator:
         checked(self._settings, self._categories.selectable, wanted)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
         tally = Tally(wanted, self._categories, facts.treat, facts.known)
-        counts = await (in_a_thread(self._root, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
+        counts = await (in_a_thread(self._archive, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
         return self._priced(wanted, counts, facts)
 
     def _priced(self, wanted: NewBackfill, counts: Counts, facts: _Facts) -> Estimate:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
-from postroom.archive.reading import ArchiveReader, ShardReader
+from postroom.archive.place import MailReader
 from postroom.archive.service import ArchiveService
-from postroom.archive.walking import body_of, find_many
 from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
 from postroom.domain.errors import BadInput
 from postroom.mail.categories import MailFacts, facts_of, shipped
@@ -89,7 +88,7 @@ def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
 
 
 def _read(
-    reader: ArchiveReader,
+    reader: MailReader,
     envelopes: Wanted,
     fresh: Mapping[int, tuple[str, bool] | BadInput],
     contacts: Collection[str],
@@ -103,13 +102,13 @@ def _read(
         elif envelope is not None and (account := _account(envelope)) is not None:
             keys[account][number] = mine[0] if mine else _key(envelope)
     for account, wanted in keys.items():
-        archived = find_many(reader, account, list(wanted.values()))
+        archived = reader.find_many(account, list(wanted.values()))
         for number, key in wanted.items():
             envelope = envelopes[number]
             assert envelope is not None  # noqa: S101 (only those have keys)
             is_fresh = number in fresh and fresh[number] == (key, True)
             is_known = envelope.sender.identity in contacts
-            found[number] = _judge(envelope, archived.get(key), is_fresh=is_fresh, is_known=is_known)
+            found[number] = _judge(reader, envelope, archived.get(key), is_fresh=is_fresh, is_known=is_known)
     for number, envelope in enumerate(envelopes):
         if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
             found[number] = _missing(envelope)
@@ -117,21 +116,20 @@ def _read(
 
 
 def _judge(
-    envelope: Envelope, archived: tuple[ShardReader, ArchivedMessage] | None, *, is_fresh: bool, is_known: bool
+    reader: MailReader, envelope: Envelope, message: ArchivedMessage | None, *, is_fresh: bool, is_known: bool
 ) -> Evidence | BadInput | None:
-    if archived is None:
+    if message is None:
         return None
-    shard, message = archived
     raw = envelope.payload.raw
     if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
         return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-    headers = parse_headers(shard.raw(message.row_id)).headers
+    headers = parse_headers(reader.raw_of(message)).headers
     if raw is None:
         return Evidence(message, triage_headers(headers), "")
     return Evidence(
         message=message,
         headers=triage_headers(headers),
-        text=envelope.payload.normalized_text or body_of(shard, message.row_id)[:LONGEST_TEXT],
+        text=envelope.payload.normalized_text or reader.body_of(message)[:LONGEST_TEXT],
         category=_category(facts_of(headers, is_known=is_known)),
         brought_by_ingest=is_fresh,
     )

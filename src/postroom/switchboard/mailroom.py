@@ -14,10 +14,9 @@ from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, 
 from postroom.accounts.mailstate import NobodyWatches, SourceWatch, record_deleted, record_labels
 from postroom.accounts.store import find_account, get_account
 from postroom.archive.layout import account_name
-from postroom.archive.model import IncomingMail
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.model import ArchivedMessage, IncomingMail
+from postroom.archive.place import MailReader
 from postroom.archive.service import ArchiveService
-from postroom.archive.walking import Step, find_many, walk
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import sent_messages
 from postroom.db.upsert import insert
@@ -59,8 +58,8 @@ class Mailroom:
 
     async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         account = _mailbox(identity)
-        found = await self._archive.read(lambda archive: find_many(archive, account, gmail_ids))
-        return {key: {"archive_key": key, "sha256": message.sha256} for key, (_, message) in found.items()}
+        found = await self._archive.read(lambda archive: archive.find_many(account, gmail_ids))
+        return {key: {"archive_key": key, "sha256": message.sha256} for key, message in found.items()}
 
     async def walk(
         self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
@@ -68,9 +67,10 @@ class Mailroom:
         account = _mailbox(identity)
         complete = await self._database.read(lambda tx: _is_complete(tx, identity, days[1]))
 
-        def read(archive: ArchiveReader) -> dict[str, Any]:
-            steps, following = walk(archive, account, *days, cursor, limit)
-            return {"messages": [_walked(step, headers) for step in steps], "cursor": following, "complete": complete}
+        def read(archive: MailReader) -> dict[str, Any]:
+            found, following = archive.walk(account, *days, cursor, limit)
+            walked = [_walked(message, archive.raw_of(message), headers) for message in found]
+            return {"messages": walked, "cursor": following, "complete": complete}
 
         return await self._archive.read_apart(read)
 
@@ -172,9 +172,8 @@ def _mailbox(identity: str) -> str:
         raise BadInput("endpoint_identity", error.problem) from None
 
 
-def _walked(step: Step, headers: Sequence[str]) -> dict[str, Any]:
-    message = step.message
-    parsed = parse_headers(step.shard.raw(message.row_id)).headers
+def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dict[str, Any]:
+    parsed = parse_headers(raw).headers
     wanted = {name.lower() for name in headers}
     return {
         "gmail_id": message.gmail_id,

@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from sqlalchemy import delete, func, select, tuple_, update
 
 from postroom import audit
-from postroom.archive.certificates import has_certificate
 from postroom.archive.layout import account_name
+from postroom.archive.place import ArchivePlace
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
 from postroom.db.tables.backfill import backfill_reservations as reservations
@@ -57,21 +56,21 @@ class Kept:
 
 
 Protected = Callable[[Sequence[Kept]], set[str]]
-"""The ids of those that must stay whatever their age. Reads files, so it is called from a thread."""
+"""The ids of those that must stay whatever their age. Reads the disk, so it is called from a thread."""
 
 
 def nothing_protected(some: Sequence[Kept]) -> set[str]:
     return set()
 
 
-def certified(archive_root: Path) -> Protected:
+def certified(archive: ArchivePlace) -> Protected:
     """Messages with a removal certificate: what is here may be all that is left of them."""
 
     def among(some: Sequence[Kept]) -> set[str]:
         found: set[str] = set()
         for mailbox in {mail.mailbox for mail in some if _has_archive(mail.mailbox)}:
             mine = {mail.source_id: mail.id for mail in some if mail.mailbox == mailbox}
-            found |= {mine[source_id] for source_id in has_certificate(archive_root, mailbox, list(mine))}
+            found |= {mine[source_id] for source_id in archive.ledger(mailbox).certified(list(mine))}
         return found
 
     return among

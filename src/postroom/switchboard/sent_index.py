@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 
 from sqlalchemy import select
 
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.place import ArchivePlace
 from postroom.db import Tx
 from postroom.db.tables.mail import sent_messages
 from postroom.db.upsert import insert
@@ -28,19 +27,14 @@ class SentMail:
     sent_at: datetime
 
 
-def sent_in_archive(root: Path, owner: str) -> list[SentMail]:
+def sent_in_archive(place: ArchivePlace, owner: str) -> list[SentMail]:
     """The Message-IDs of the account's sent mail. Mail without one cannot be answered by reference."""
     found: dict[str, SentMail] = {}
-    with ArchiveReader(root) as archive:
-        for shard in archive.shards(owner):
-            rows = shard.query(
-                "SELECT m.message_id, m.date_ms FROM labels l JOIN message_labels ml USING (label) "
-                "JOIN messages m ON m.id = ml.id WHERE l.name = 'SENT' AND m.message_id LIKE '<%>'"
-            )
-            for header, date_ms in rows:
-                bare = header.strip().removeprefix("<").removesuffix(">")
-                if bare and len(bare) <= _LONGEST_ID:
-                    found[bare] = SentMail(bare, datetime.fromtimestamp(date_ms / 1_000, UTC))
+    with place.reader() as archive:
+        for mail in archive.sent_mail(owner):
+            bare = mail.message_id.strip().removeprefix("<").removesuffix(">")
+            if bare and len(bare) <= _LONGEST_ID:
+                found[bare] = SentMail(bare, mail.sent_at)
     return list(found.values())
 
 

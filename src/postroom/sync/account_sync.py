@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 from postroom.accounts.history import Reader
 from postroom.accounts.mailstate import NobodyWatches, SourceWatch
@@ -20,12 +18,6 @@ from postroom.sync.bringing import Bringer
 from postroom.sync.deltas import DeltaReader, Deltas
 from postroom.sync.engine import Chore, SyncEngine
 from postroom.sync.reconcile import Reconciliation
-
-
-def holder_of(root: Path) -> str:
-    """Who reads an account's changes: the owner of this archive. Only one process can be that, so its name may stay the
-    same over a crash, and the next one takes over at once."""
-    return f"postroom sync on {socket.gethostname()} (archive {root})"
 
 
 def account_sync(
@@ -50,7 +42,7 @@ def account_sync(
 
     def chores(reader: Reader, bringer: Bringer) -> Sequence[Chore]:
         retry = BadRetry(database, account.id, bringer, settings, clock)
-        return retry.retry_due, Reconciliation(database, account.id, bringer, store.root, clock), alarm.check
+        return retry.retry_due, Reconciliation(database, account.id, bringer, clock), alarm.check
 
     return SyncEngine(
         database,
@@ -59,7 +51,7 @@ def account_sync(
         store,
         settings,
         clock,
-        holder=holder_of(store.root),
+        holder=store.place.sync_holder,
         deltas=deltas if follows else None,
         chores=chores,
         note=alarm.note,

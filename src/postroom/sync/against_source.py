@@ -10,11 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from postroom.accounts.store import Account
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.source_ids import all_ids, look_up
+from postroom.archive.place import ArchivePlace, MailReader
 from postroom.db import Database
 from postroom.gmail.client import GmailClient
 from postroom.sync.id_set import IdSet
@@ -60,11 +58,11 @@ class SourceReport:
 
 
 class SourceCheck:
-    def __init__(self, database: Database, account: Account, client: GmailClient, root: Path) -> None:
+    def __init__(self, database: Database, account: Account, client: GmailClient, archive: ArchivePlace) -> None:
         self._database = database
         self._account = account
         self._client = client
-        self._root = root
+        self._archive = archive
 
     async def run(self, progress: Progress = lambda listed: None) -> SourceReport:
         """`progress` is told how many ids were listed since it was last told."""
@@ -73,7 +71,7 @@ class SourceCheck:
         if state is None or state.watermark == 0:
             return SourceReport(email, 0)
         suspects: dict[str, Lack] = {}
-        with IdSet() as listed, ArchiveReader(self._root) as reader:
+        with IdSet() as listed, self._archive.reader() as reader:
             async for ids in self._listed_below(state.watermark):
                 fresh = listed.lacking(ids)
                 listed.add(fresh)
@@ -100,8 +98,8 @@ class SourceCheck:
                 async for ids in listed_ids(self._client, query_of(part)):
                     yield ids
 
-    async def _lacking(self, reader: ArchiveReader, ids: Sequence[str]) -> dict[str, Lack]:
-        known = await asyncio.to_thread(look_up, reader, self._account.email, ids)
+    async def _lacking(self, reader: MailReader, ids: Sequence[str]) -> dict[str, Lack]:
+        known = await asyncio.to_thread(reader.look_up, self._account.email, ids)
         missing = {each: Lack.MISSING for each in ids if each not in known}
         return missing | {each: Lack.MARKED for each in ids if each in known and known[each].is_deleted}
 
@@ -114,10 +112,10 @@ class SourceCheck:
         gone = set(await gone_of(self._client, list(lacking)))
         return tuple(Gap(each, lacking[each]) for each in sorted(lacking.keys() - gone))
 
-    async def _gone(self, reader: ArchiveReader, listed: IdSet, watermark: int) -> list[str]:
+    async def _gone(self, reader: MailReader, listed: IdSet, watermark: int) -> list[str]:
         """Held as present and not listed. An import's date may differ from Gmail's, so each is asked for by itself."""
         gone: list[str] = []
-        portions = all_ids(reader, self._account.email)
+        portions = reader.all_ids(self._account.email)
         while portion := await asyncio.to_thread(next, portions, None):
             held = [each.gmail_id for each in portion if not each.is_deleted and each.date_s < watermark]
             gone += await gone_of(self._client, listed.lacking(held))

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from postroom.accounts.store import Account
-from postroom.archive.layout import account_name, path_of
-from postroom.archive.reading import ArchiveReader, shards_on_disk
+from postroom.archive.place import ArchivePlace
 from postroom.db import Database
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Got
@@ -67,7 +64,8 @@ class SyncEstimate:
     """While live mail and user actions use all of the share that is kept for them."""
     sizes: Sizes
     disk_bytes: int
-    free_bytes: int
+    free_bytes: int | None
+    """None: the disk is another host's."""
 
     @property
     def units(self) -> int:
@@ -75,15 +73,20 @@ class SyncEstimate:
 
     @property
     def fits(self) -> bool:
-        return self.disk_bytes < self.free_bytes
+        return self.free_bytes is None or self.disk_bytes < self.free_bytes
 
 
 async def estimate(
-    database: Database, account: Account, client: GmailClient, settings: SyncSettings, root: Path, now: datetime
+    database: Database,
+    account: Account,
+    client: GmailClient,
+    settings: SyncSettings,
+    archive: ArchivePlace,
+    now: datetime,
 ) -> SyncEstimate:
     walk = await plan_walk(client, settings, now)
     state, bad = await database.read(lambda tx: (find_state(tx, account.id), len(bad_of(tx, account.id))))
-    stored, sizes = await asyncio.to_thread(_in_archive, root, account.email)
+    stored, sizes = await asyncio.to_thread(_in_archive, archive, account.email)
     profile = PROFILES[account.quota or ProfileName.MAY_2026]
     to_fetch = max(walk.profile.messages_total - stored - bad, 0)
     listing, getting = _units(profile, walk, to_fetch, settings.page_size)
@@ -107,7 +110,7 @@ async def estimate(
         seconds_when_busy=(listing + getting) / busy * MINUTE_S,
         sizes=sizes,
         disk_bytes=math.ceil(to_fetch * sizes.bytes_each),
-        free_bytes=_free(root),
+        free_bytes=archive.free_bytes(),
     )
 
 
@@ -122,18 +125,14 @@ def _per_minute(profile: QuotaProfile, reserve: Reserve, *, busy: bool) -> int:
     return profile.units_per_minute - reserve.kept(profile.units_per_minute, used)
 
 
-def _in_archive(root: Path, email: str) -> tuple[int, Sizes | None]:
+def _in_archive(archive: ArchivePlace, email: str) -> tuple[int, Sizes | None]:
     """How much of the mailbox is there already, and what a message takes on disk, index and all."""
-    sql = "SELECT count(*), coalesce(sum(gmail_id IS NOT NULL AND deleted_at_source IS NULL), 0) FROM messages"
-    total = known = 0
-    with ArchiveReader(root) as archive:
-        for shard in archive.shards(email):
-            [(messages, at_source)] = shard.query(sql)
-            total, known = total + messages, known + at_source
-    if total < _SAMPLED_SLICES * _SAMPLED_EACH:
-        return known, None
-    size = sum(path_of(root, name).stat().st_size for name in shards_on_disk(root, account_name(email)))
-    return known, Sizes(size / total, total, "what is stored already, with its index")
+    with archive.reader() as reader:
+        held = reader.holding(email)
+    if held.messages < _SAMPLED_SLICES * _SAMPLED_EACH:
+        return held.at_source, None
+    sizes = Sizes(held.bytes / held.messages, held.messages, "what is stored already, with its index")
+    return held.at_source, sizes
 
 
 async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
@@ -156,9 +155,3 @@ async def _some(client: GmailClient, query: str, count: int) -> list[str]:
     async for page in client.list_messages(query, include_spam_trash=True, page_size=count):
         return [message.id for message in page.messages]
     return []
-
-
-def _free(root: Path) -> int:
-    """Of the disk that the archive is on, or will be."""
-    existing = next(folder for folder in (root, *root.parents) if folder.exists())
-    return shutil.disk_usage(existing).free

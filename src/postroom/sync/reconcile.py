@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.source_ids import KnownId, all_ids
+from postroom.archive.model import KnownId
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.gmail.client import GmailClient
@@ -41,11 +39,10 @@ class Reconciled:
 class Reconciliation:
     """As a chore of the sync: does its work once after each walk, and nothing otherwise."""
 
-    def __init__(self, database: Database, account_id: str, bringer: Bringer, root: Path, clock: Clock) -> None:
+    def __init__(self, database: Database, account_id: str, bringer: Bringer, clock: Clock) -> None:
         self._database = database
         self._account_id = account_id
         self._bringer = bringer
-        self._root = root
         self._clock = clock
 
     async def __call__(self) -> None:
@@ -70,10 +67,10 @@ class Reconciliation:
 
     async def _compare_presence(self) -> tuple[int, int]:
         deleted = restored = 0
-        with IdSet() as listed, ArchiveReader(self._root) as reader:
+        with IdSet() as listed, self._bringer.store.place.reader() as reader:
             async for ids in listed_ids(self._bringer.client):
                 listed.add(ids)
-            portions = all_ids(reader, self._bringer.store.email)
+            portions = reader.all_ids(self._bringer.store.email)
             while portion := await asyncio.to_thread(next, portions, None):
                 unlisted = set(listed.lacking([each.gmail_id for each in portion]))
                 deleted += await self._mark(portion, unlisted)

@@ -79,7 +79,7 @@ class SyncService:
         """What a sync would cost, before a message is fetched."""
         async with self.gmail.client(account, Lane.USER_ACTION) as client:
             return await estimate(
-                self.database, account, client, self.settings.sync, self.archive.root, self.clock.now()
+                self.database, account, client, self.settings.sync, self.archive.place, self.clock.now()
             )
 
     async def retry_bad(

@@ -15,7 +15,7 @@ VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _PAGE_RETRY, _PAGE_LIMIT, keep
 SENTINEL = JobType(
     "web.sentinel", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), timedelta(hours=6), keep_completed=30
 )
-BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=1), timedelta(hours=24))
+BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=3), timedelta(hours=24))
 UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
 

@@ -169,7 +169,12 @@ def cancel(tx: Tx, run_id: str, who: Actor, now: datetime) -> Run:
 
 
 def is_silent(run: Run, now: datetime) -> bool:
-    return run.status is Status.RUNNING and now - (run.heartbeat_at or run.updated_at) > SILENCE
+    return run.status is Status.RUNNING and until_silent(run, now) < timedelta()
+
+
+def until_silent(run: Run, now: datetime) -> timedelta:
+    """How long it will take for a running run to count as silent, if nobody writes to it."""
+    return (run.heartbeat_at or run.updated_at) + SILENCE - now
 
 
 def beat(tx: Tx, run: Run, settings: BackfillSettings, now: datetime) -> Run:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.errors import BadInput, NotAllowed, Retryable
 from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
@@ -168,6 +168,9 @@ def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
 
     async def backfill(context: JobContext) -> Json:
         run = await web.show(str(context.job.payload["run"]))
+        if run.status is Status.RUNNING:  # the worker that began it went silent, and may be at it still
+            wait = runs.until_silent(run, web.queue.clock.now())
+            raise Retryable(f"The run {run.id} is RUNNING.", retry_after=max(wait, timedelta()))
         if run.status not in (Status.PENDING, Status.FAILED):
             return {"skipped": f"the run is {run.status}"}
         if run.status is Status.FAILED:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from postroom.actions.outbound.record import Stage
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.sharing import SharedArchive
 from postroom.audit import AuditFilter, list_entries
@@ -20,7 +21,6 @@ from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.clock import ManualClock
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.queue import JobState
-from postroom.settings import ArchiveSettings
 from tests.support.databases import SqliteFactory, on_sqlite
 from tests.support.outbox import FORWARD, REPLY, Outbox, outbox
 from tests.support.sim_mail import OWNER, letter
@@ -115,8 +115,8 @@ async def test_the_original_is_read_from_the_archive_where_the_mailbox_has_lost_
     message_id = await box.receive(raw)
     action_id = await box.want(ActionType.FORWARD, FORWARD, message_id)
     action = await box.action(action_id)
-    box.archive_root = tmp_path
-    async with SharedArchive(tmp_path, ArchiveSettings()).store(OWNER, "test") as kept:
+    box.archive = FilesPlace(tmp_path)
+    async with SharedArchive(box.archive).store(OWNER, "test") as kept:
         await kept.store([IncomingMail(raw, Provenance.API, gmail_id=action.gmail_id)])
     box.sim.control.add_fault(Rule(method="messages.get", fault=Fault(kind="error", code=404, reason="notFound")))
     await box.work(hours=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mailbox as stdlib_mailbox
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postroom.archive.exporting import MessageFacts, all_messages, count_messages, eml_name, export_eml, export_mbox
+from postroom.archive.exporting import count_messages, eml_name, export_eml, export_mbox
+from postroom.archive.files import FilesReader
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.sources import open_eml, open_mbox
-from postroom.archive.lookup import find_message
 from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.reading import ArchiveReader
 from postroom.archive.store import Archive
 from postroom.domain.errors import BadInput, Fatal, NotFound
 from tests.support.archives import ME, generated, letter
@@ -32,8 +32,8 @@ def archived(root: Path, mails: list[bytes]) -> None:
 
 
 def all_raw(root: Path) -> list[bytes]:
-    with ArchiveReader(root) as archive:
-        return sorted(shard.raw(row_id) for shard, row_id in all_messages(archive))
+    with FilesReader(root) as archive:
+        return sorted(archive.raw_of(message) for message in archive.oldest_first())
 
 
 @pytest.mark.req("SY-16")
@@ -44,9 +44,9 @@ def test_what_is_exported_and_imported_again_is_the_same(
 ) -> None:
     folder = tmp_path_factory.mktemp("round")
     archived(folder / "one", mails)
-    with ArchiveReader(folder / "one") as archive:
-        export_mbox(all_messages(archive), folder / "out.mbox")
-        export_eml(all_messages(archive), folder / "eml")
+    with FilesReader(folder / "one") as archive:
+        export_mbox(archive, archive.oldest_first(), folder / "out.mbox")
+        export_eml(archive, archive.oldest_first(), folder / "eml")
     for name, source in (("two", open_mbox(folder / "out.mbox")), ("three", open_eml(folder / "eml"))):
         with Archive(folder / name) as again:
             import_mail(again, ME, source)
@@ -58,8 +58,8 @@ def test_an_exported_mbox_is_read_by_other_programs(tmp_path: Path) -> None:
     mails = generated(40)
     with Archive(tmp_path / "archive") as archive:
         archive.store(ME, mails)
-    with ArchiveReader(tmp_path / "archive") as reader:
-        report = export_mbox(all_messages(reader, ME), tmp_path / "out.mbox")
+    with FilesReader(tmp_path / "archive") as reader:
+        report = export_mbox(reader, reader.oldest_first(ME), tmp_path / "out.mbox")
     assert (report.exported, report.bytes) == (40, sum(len(mail.raw) for mail in mails))
     box = stdlib_mailbox.mbox(tmp_path / "out.mbox", create=False)
     assert len(box) == 40
@@ -69,9 +69,9 @@ def test_an_exported_mbox_is_read_by_other_programs(tmp_path: Path) -> None:
 def test_exporting_to_eml_twice_writes_once_and_names_are_unique(tmp_path: Path) -> None:
     mails = [letter(str(number), message_id=f"<{number}@example.org>") for number in range(5)]
     archived(tmp_path / "archive", mails)
-    with ArchiveReader(tmp_path / "archive") as archive:
-        first = export_eml(all_messages(archive), tmp_path / "out")
-        again = export_eml(all_messages(archive), tmp_path / "out")
+    with FilesReader(tmp_path / "archive") as archive:
+        first = export_eml(archive, archive.oldest_first(), tmp_path / "out")
+        again = export_eml(archive, archive.oldest_first(), tmp_path / "out")
     assert (first.exported, first.already_there) == (5, 0)
     assert (again.exported, again.already_there) == (0, 5)
     assert sorted(file.read_bytes() for file in (tmp_path / "out").iterdir()) == sorted(mails)
@@ -79,37 +79,37 @@ def test_exporting_to_eml_twice_writes_once_and_names_are_unique(tmp_path: Path)
 
 def test_a_file_of_the_same_name_is_never_overwritten(tmp_path: Path) -> None:
     archived(tmp_path / "archive", [letter()])
-    with ArchiveReader(tmp_path / "archive") as archive:
-        export_eml(all_messages(archive), tmp_path / "out")
+    with FilesReader(tmp_path / "archive") as archive:
+        export_eml(archive, archive.oldest_first(), tmp_path / "out")
         [file] = (tmp_path / "out").iterdir()
         file.write_bytes(b"mine")
-        export_eml(all_messages(archive), tmp_path / "out")
+        export_eml(archive, archive.oldest_first(), tmp_path / "out")
         (tmp_path / "out.mbox").write_bytes(b"mine")
         with pytest.raises(BadInput, match="exists"):
-            export_mbox(all_messages(archive), tmp_path / "out.mbox")
+            export_mbox(archive, archive.oldest_first(), tmp_path / "out.mbox")
     assert sorted(path.read_bytes() for path in (tmp_path / "out").iterdir()) == sorted([b"mine", letter()])
     assert (tmp_path / "out.mbox").read_bytes() == b"mine"
 
 
 def test_an_export_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
     archived(tmp_path / "archive", [letter("a", message_id="<a@x.org>"), letter("b", message_id="<b@x.org>")])
-    with ArchiveReader(tmp_path / "archive") as archive:
-        [(shard, first), (_, second)] = all_messages(archive)
+    with FilesReader(tmp_path / "archive") as archive:
+        first, second = archive.oldest_first()
         with pytest.raises(Fatal):
-            export_mbox(iter([(shard, first), (shard, second + 1)]), tmp_path / "out" / "x.mbox")
+            export_mbox(archive, [first, replace(second, row_id=second.row_id + 1)], tmp_path / "out" / "x.mbox")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_count_writes_nothing(tmp_path: Path) -> None:
     archived(tmp_path / "archive", [letter()])
-    with ArchiveReader(tmp_path / "archive") as archive:
-        assert count_messages(all_messages(archive)).exported == 1
-        assert count_messages(all_messages(archive, "other@example.org")).exported == 0
+    with FilesReader(tmp_path / "archive") as archive:
+        assert count_messages(archive.oldest_first()).exported == 1
+        assert count_messages(archive.oldest_first("other@example.org")).exported == 0
 
 
 @given(st.text(max_size=300))
 def test_no_subject_makes_a_path_or_a_name_that_is_too_long(subject: str) -> None:
-    name = eml_name(MessageFacts("i0123456789abcde", datetime(2026, 1, 1, tzinfo=UTC), subject))
+    name = eml_name("i0123456789abcde", datetime(2026, 1, 1, tzinfo=UTC), subject)
     assert "/" not in name
     assert "\\" not in name
     assert "\0" not in name
@@ -120,21 +120,21 @@ def test_no_subject_makes_a_path_or_a_name_that_is_too_long(subject: str) -> Non
 
 def test_a_message_is_found_by_key_beginning_or_message_id(tmp_path: Path) -> None:
     archived(tmp_path / "archive", [letter("a", message_id="<a@x.org>"), letter("b", message_id="<b@x.org>")])
-    with ArchiveReader(tmp_path / "archive") as archive:
-        _, message = find_message(archive, "<a@x.org>")
+    with FilesReader(tmp_path / "archive") as archive:
+        message = archive.find("<a@x.org>")
         for wanted in (message.key, message.key[:8]):
-            assert find_message(archive, wanted)[1] == message
+            assert archive.find(wanted) == message
         for wanted, problem in (("i1234567", "has no message"), (message.key[:5], "8 characters"), ("a b", "neither")):
             with pytest.raises(BadInput, match=problem):
-                find_message(archive, wanted)
+                archive.find(wanted)
         with pytest.raises(NotFound):
-            find_message(archive, message.key, "other@example.org")
+            archive.find(message.key, "other@example.org")
 
 
 def test_a_beginning_of_several_keys_names_them(tmp_path: Path) -> None:
     with Archive(tmp_path / "archive") as archive:
         archive.store(ME, [IncomingMail(letter(k), Provenance.API, gmail_id=f"18c0ffee0000000{k}") for k in "12"])
-    with ArchiveReader(tmp_path / "archive") as reader:
+    with FilesReader(tmp_path / "archive") as reader:
         with pytest.raises(BadInput, match=r"is several messages: .*18c0ffee00000001.*18c0ffee00000002"):
-            find_message(reader, "18c0ffee")
-        assert find_message(reader, "18c0ffee00000002")[1].key == "18c0ffee00000002"
+            reader.find("18c0ffee")
+        assert reader.find("18c0ffee00000002").key == "18c0ffee00000002"

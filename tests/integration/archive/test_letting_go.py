@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.catalogue import Catalogue
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.sharing import SharedArchive
 from postroom.archive.store import Archive
 from postroom.archive.writer import ShardWriter
 from postroom.domain.errors import Retryable
-from postroom.settings import ArchiveSettings
 from tests.support.sim_mail import OWNER, letter
 
 pytestmark = pytest.mark.req("SY-7")
@@ -57,7 +57,7 @@ async def test_whoever_gives_up_while_the_archive_opens_does_not_keep_it(
         opening(self, root)
 
     monkeypatch.setattr(Catalogue, "__init__", slow)
-    shared = SharedArchive(tmp_path, ArchiveSettings())
+    shared = SharedArchive(FilesPlace(tmp_path))
 
     async def use() -> None:
         async with shared.store(OWNER, "a test"):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.files import FilesPlace
 from postroom.archive.ownership import OwnedElsewhere, Ownership
 from postroom.archive.reading import ArchiveReader
 from postroom.archive.sharing import SharedArchive
-from postroom.settings import ArchiveSettings
 from tests.support.archiver_scene import incoming
 from tests.support.sim_mail import OWNER, mailbox
 
@@ -20,7 +20,7 @@ OTHER = "other@example.com"
 
 @pytest.mark.req("SY-7")
 async def test_two_accounts_share_the_archive_and_the_last_lets_go(tmp_path: Path) -> None:
-    shared = SharedArchive(tmp_path, ArchiveSettings())
+    shared = SharedArchive(FilesPlace(tmp_path))
     async with shared.store(OWNER, "the first") as mine:
         async with shared.store(OTHER, "the second") as theirs:
             await asyncio.gather(
@@ -35,7 +35,7 @@ async def test_two_accounts_share_the_archive_and_the_last_lets_go(tmp_path: Pat
 
 
 async def test_after_a_refusal_the_archive_can_be_had_once_it_is_free(tmp_path: Path) -> None:
-    shared = SharedArchive(tmp_path, ArchiveSettings())
+    shared = SharedArchive(FilesPlace(tmp_path))
     rival = Ownership(tmp_path, "a rival")
     with pytest.raises(OwnedElsewhere, match="a rival"):
         async with shared.store(OWNER, "us"):
@@ -47,7 +47,7 @@ async def test_after_a_refusal_the_archive_can_be_had_once_it_is_free(tmp_path: 
 
 @pytest.mark.req("SY-7")
 async def test_mail_whose_bringer_gave_up_is_on_disk_before_the_archive_is_let_go(tmp_path: Path) -> None:
-    shared = SharedArchive(tmp_path, ArchiveSettings())
+    shared = SharedArchive(FilesPlace(tmp_path))
     async with shared.store(OWNER, "us") as store:
         bringing = asyncio.create_task(store.store([incoming(SOURCE, index) for index in range(4)]))
         await asyncio.sleep(0)

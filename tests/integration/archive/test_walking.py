@@ -9,11 +9,10 @@ from random import Random
 
 import pytest
 
+from postroom.archive.files import FilesPlace, FilesReader
 from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.reading import ArchiveReader
 from postroom.archive.service import owned_archive
 from postroom.archive.store import Archive
-from postroom.archive.walking import body_of, find_many, newest_first, walk
 from postroom.domain.errors import BadInput, Retryable
 from postroom.settings import ArchiveSettings
 from tests.support.archives import ME, letter
@@ -25,13 +24,13 @@ def at(moment: datetime, number: int) -> IncomingMail:
 
 
 def pages(root: Path, first: date, last: date, limit: int) -> list[str]:
-    with ArchiveReader(root) as reader:
-        found, cursor = walk(reader, ME, first, last, None, limit)
-        keys = [step.message.key for step in found]
+    with FilesReader(root) as reader:
+        found, cursor = reader.walk(ME, first, last, None, limit)
+        keys = [message.key for message in found]
         while cursor is not None:
-            found, cursor = walk(reader, ME, first, last, cursor, limit)
+            found, cursor = reader.walk(ME, first, last, cursor, limit)
             assert found
-            keys += [step.message.key for step in found]
+            keys += [message.key for message in found]
     return keys
 
 
@@ -72,35 +71,34 @@ def test_mail_without_a_gmail_id_is_no_stop_on_a_walk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.1", "1.0", "f" * 40 + ".1", "1.1.1"])
 def test_a_cursor_of_somebody_elses_making_is_refused(tmp_path: Path, cursor: str) -> None:
-    with ArchiveReader(tmp_path) as reader, pytest.raises(BadInput, match="cursor"):
-        walk(reader, ME, date(2026, 1, 1), date(2026, 1, 2), cursor, 10)
+    with FilesReader(tmp_path) as reader, pytest.raises(BadInput, match="cursor"):
+        reader.walk(ME, date(2026, 1, 1), date(2026, 1, 2), cursor, 10)
 
 
 def test_many_are_found_at_once_in_whichever_year(tmp_path: Path) -> None:
     mails = [at(datetime(2020 + n % 5, 6, 1, tzinfo=UTC), n) for n in range(20)]
     with Archive(tmp_path) as archive:
         archive.store(ME, mails)
-    with ArchiveReader(tmp_path) as reader:
-        found = find_many(reader, ME, [f"m{n}" for n in range(10, 30)])
+    with FilesReader(tmp_path) as reader:
+        found = reader.find_many(ME, [f"m{n}" for n in range(10, 30)])
         assert sorted(found) == sorted(f"m{n}" for n in range(10, 20))
-        shard, message = found["m17"]
-        assert body_of(shard, message.row_id).strip() == "number 17"
-        assert find_many(reader, "you@example.org", ["m1"]) == {}
+        assert reader.body_of(found["m17"]).strip() == "number 17"
+        assert reader.find_many("you@example.org", ["m1"]) == {}
 
 
 @pytest.mark.req("SY-7")
 async def test_the_loop_goes_on_while_the_archive_writes_and_the_owner_is_named(tmp_path: Path) -> None:
     mails = [at(datetime(2025, 1, 1, tzinfo=UTC), n) for n in range(300)]
-    async with owned_archive(tmp_path, ArchiveSettings(), "the first") as service:
+    async with owned_archive(FilesPlace(tmp_path), "the first") as service:
         stores = [asyncio.create_task(service.of(ME).store(mails[n : n + 10])) for n in range(0, 300, 10)]
         with pytest.raises(Retryable, match="being written by `the first`"):
-            async with owned_archive(tmp_path, ArchiveSettings(), "the second"):
+            async with owned_archive(FilesPlace(tmp_path), "the second"):
                 pass
         stored = [proof for task in stores for proof in await task]
         assert [proof.key for proof in stored] == [mail.gmail_id for mail in mails]
         assert await service.read(lambda archive: archive.count(ME)) == 300
         assert await service.of(ME).mark_deleted(["m1", "zz"], datetime(2026, 1, 1, tzinfo=UTC)) == {"zz"}
-    async with owned_archive(tmp_path, ArchiveSettings(), "the second"):
+    async with owned_archive(FilesPlace(tmp_path), "the second"):
         pass
 
 
@@ -110,8 +108,8 @@ def test_all_mail_of_all_accounts_is_met_newest_first(tmp_path: Path) -> None:
     with Archive(tmp_path) as archive:
         archive.store(ME, [at(moment, number) for number, moment in enumerate(moments)])
         archive.store("you@example.org", [at(moment, number) for number, moment in enumerate(moments[:50])])
-    with ArchiveReader(tmp_path) as reader:
-        dates = [step.message.date for step in newest_first(reader)]
-        mine = [step.message.key for step in newest_first(reader, [ME])]
+    with FilesReader(tmp_path) as reader:
+        dates = [message.date for message in reader.newest_first()]
+        mine = [message.key for message in reader.newest_first([ME])]
     assert dates == sorted([*moments, *moments[:50]], reverse=True)
     assert sorted(mine) == sorted(f"m{number}" for number in range(700))

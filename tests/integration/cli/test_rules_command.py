@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.files import FilesReader
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
-from postroom.archive.walking import newest_first
-from postroom.cli import rule_trying
 from postroom.triage.rules.files import FileFormat, parse_text
 from tests.support.archives import ME
 from tests.support.command_line import Done, in_this_process
@@ -200,7 +199,7 @@ def test_trying_touches_nothing(archive: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.req("JB-19")
 def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = newest_first
+    walk = FilesReader.newest_first
 
     def interrupted(*given: object) -> Iterator[object]:
         for number, step in enumerate(walk(*given)):  # type: ignore[arg-type]
@@ -208,7 +207,7 @@ def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.M
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(rule_trying, "newest_first", interrupted)
+    monkeypatch.setattr(FilesReader, "newest_first", interrupted)
     done = rules("try", "--domain", "shop.example")
     assert done.code == 130
     assert "Stopped. So far: 3 of 3 messages match" in done.stdout

@@ -85,13 +85,13 @@ async def test_a_shard_that_went_missing_is_missed(site: Site) -> None:
     await add_history(site)
     (held,) = (await site.api("GET", "/archive")).json()
     oldest = held["files"]["shards"][-1]["name"]
-    (site.app.archive.root / ME / oldest).unlink()
+    (site.app.settings.home / "archive" / ME / oldest).unlink()
     assert "The file is missing" in text_of((await site.get("/archive")).text)
 
 
 async def test_a_shard_that_is_damaged_is_said_to_be_and_hides_no_other(site: Site) -> None:
     await add_history(site)
-    (site.app.archive.root / ME / "1999.db").write_bytes(b"no database" * 1_000)
+    (site.app.settings.home / "archive" / ME / "1999.db").write_bytes(b"no database" * 1_000)
     said = text_of((await site.get("/archive")).text)
     assert "1999.db is damaged" in said
     assert "120 messages here" in said
@@ -135,7 +135,7 @@ async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> 
         Proof(f"g{number}", f"k{number}", f"{number:064x}", 100, f"{ME}/2024.db", number, Provenance.API)
         for number in range(60)
     ]
-    with Certificates(site.app.archive.root, ME) as file:
+    with Certificates(site.app.settings.home / "archive", ME) as file:
         made = file.certify("b1", Removal(Action.TRASH), proofs, seconds(2025), NOW)
         file.settle(made[:10], Result.REMOVED, "", NOW + timedelta(seconds=1))
     said = text_of((await site.get("/archive")).text)

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from postroom.accounts.store import NewAccount, add_account
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
 from postroom.db import Database
@@ -69,7 +70,7 @@ async def test_importing_again_changes_nothing(database: Database, clock: Manual
 
 @pytest.mark.req("PQ-4")
 async def test_people_written_to_are_found_in_the_archive(archive: Path) -> None:
-    assert contacts.people_written_to(archive, [ME]) == [
+    assert contacts.people_written_to(FilesPlace(archive), [ME]) == [
         WrittenTo("anna@example.org", "Anna Lind", LATELY),
         WrittenTo("carl@example.org", "", LATELY),
         WrittenTo("j@example.org", "Jürgen", LATELY),
@@ -111,7 +112,7 @@ async def test_a_worker_exports_every_quarter_of_an_hour(database: Database, clo
     account = NewAccount(ME, "https://gmail.googleapis.com")
     await database.write(lambda tx: add_account(tx, account, clock.now()))
     queue = JobQueue(database, Catalogue([EXPORT]), clock)
-    handlers = {EXPORT.name: contacts.export_handler(archive)}
+    handlers = {EXPORT.name: contacts.export_handler(FilesPlace(archive))}
     await queue.declare_schedules(EXPORT_SCHEDULE)
     for minutes in (0, 15):
         clock.advance(minutes * 60)
@@ -132,7 +133,7 @@ async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
     queue = JobQueue(database, Catalogue([EXPORT]), clock)
     for expected in (2, 0):
         [job] = await queue.enqueue(NewJob(EXPORT.name, key="now"))
-        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(archive)})
+        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(FilesPlace(archive))})
         assert (await record_of(queue, job.job_id)).result["sent_indexed"] == expected
     rows = await database.read(lambda tx: list(tx.execute(select(sent_messages))))
     assert sorted((row.account_id, row.message_id_header, row.sent_at) for row in rows) == [

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.category_scores import NOT_ELIGIBLE
 
 from postroom.accounts.store import NewAccount, add_account
+from postroom.archive.files import FilesPlace
 from postroom.archive.store import Archive
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
@@ -105,7 +106,7 @@ async def walked_until(database: Database, account: str, day: date, clock: Manua
 
 
 def estimator(database: Database, root: Path, clock: ManualClock, client: GmailClient | None = None) -> Estimator:
-    return Estimator(database, root, Mailboxes(client), shipped(), METER, BackfillSettings(), clock)
+    return Estimator(database, FilesPlace(root), Mailboxes(client), shipped(), METER, BackfillSettings(), clock)
 
 
 @pytest.mark.req("BF-19")
@@ -180,7 +181,7 @@ async def test_a_tight_cap_binds_and_no_price_means_no_cost(
     await walked_until(database, account, date(2026, 1, 1), clock)
     tight = replace(WANTED, daily_cost_cap_cents=1, rate_limit_per_hour=100_000)
     assert (await estimator(database, archive, clock).of(tight)).as_json()["binds"] == "daily_cost_cap_cents"
-    free = Estimator(database, archive, Mailboxes(), shipped(), Meter(None, 500), BackfillSettings(), clock)
+    free = Estimator(database, FilesPlace(archive), Mailboxes(), shipped(), Meter(None, 500), BackfillSettings(), clock)
     told = await free.estimate(WANTED)
     assert (told["cost_cents"], told["price"]) == (None, None)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.walking import find_many
 from postroom.db import Tx
 from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, Retryable
@@ -84,10 +83,10 @@ async def test_changes_at_the_source_are_recorded_and_nothing_is_removed(bench: 
         changes = {"labels": [{"gmail_id": first, "labels": ["STARRED"]}, {"gmail_id": "zz", "labels": []}]}
         answer = await call("archive.changes", {**changes, "endpoint_identity": ME, "deleted": [second, "yy"]})
     assert answer["unknown"] == ["yy", "zz"]
-    found = await bench.archive.read(lambda archive: find_many(archive, ME, [first, second, third]))
-    assert found[first][1].labels == ("STARRED",)
-    assert found[second][1].deleted_at_source is not None
-    assert found[third][1].deleted_at_source is None
+    found = await bench.archive.read(lambda archive: archive.find_many(ME, [first, second, third]))
+    assert found[first].labels == ("STARRED",)
+    assert found[second].deleted_at_source is not None
+    assert found[third].deleted_at_source is None
 
 
 async def test_a_damaged_batch_stores_nothing_and_names_the_message(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from postroom.archive.certificates import Action, Certificates, Proof, Removal
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import Provenance
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Database, Tx
@@ -169,7 +170,7 @@ async def test_a_message_with_a_removal_certificate_stays_however_old(
     with Certificates(tmp_path, "me@example.com") as book:
         proof = Proof("18c1", "18c1", "aa" * 32, 1, "me@example.com/2012.db", 1, Provenance.API)
         book.certify("one", Removal(Action.DELETE), [proof], 1, NOW)
-    pruned = await prune(database, RULE, clock, protected=certified(tmp_path))
+    pruned = await prune(database, RULE, clock, protected=certified(FilesPlace(tmp_path)))
     assert await database.read(ids) == {mine}
     assert (pruned.full, pruned.protected) == (2, 1)
 

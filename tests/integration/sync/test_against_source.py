@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
@@ -39,7 +40,7 @@ async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> Async
 
 
 async def check(scene: Followed) -> SourceReport:
-    return await SourceCheck(scene.database, scene.account, scene.client, scene.root).run()
+    return await SourceCheck(scene.database, scene.account, scene.client, FilesPlace(scene.root)).run()
 
 
 def deliver(scene: Followed, hour: int, **labels: str) -> str:
@@ -50,7 +51,7 @@ def deliver(scene: Followed, hour: int, **labels: str) -> str:
 
 async def test_a_complete_archive_has_no_gap(scene: Followed) -> None:
     listed: list[int] = []
-    report = await SourceCheck(scene.database, scene.account, scene.client, scene.root).run(listed.append)
+    report = await SourceCheck(scene.database, scene.account, scene.client, FilesPlace(scene.root)).run(listed.append)
     assert report == SourceReport("owner@example.com", WATERMARK, listed=8, stored=8)
     assert report.is_complete
     assert sum(listed) == 8

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from postroom.archive.certificates import Action, Certificates, Removal, Result, has_certificate, path_of
+from postroom.archive.files import FilesPlace
 from postroom.archive.model import Provenance
 from postroom.archive.ownership import OwnedElsewhere, Ownership
 from postroom.archive.reading import ArchiveReader
@@ -326,9 +327,9 @@ async def test_a_storm_that_does_not_pass_ends_the_run_and_the_next_asks_what_be
 
 async def certify_only(scene: Scene, indexes: range, removal: Removal = FROM_INBOX) -> None:
     """As if the run had been killed between the certificates and the removal."""
-    found = find_messages(scene.root, OWNER, [IDS[index] for index in indexes])
+    found = find_messages(FilesPlace(scene.root), OWNER, [IDS[index] for index in indexes])
     with Certificates(scene.root, OWNER) as book:
-        book.certify("killed", removal, read_back(scene.root, found.values()), hour(10), CLOCK.now())
+        book.certify("killed", removal, read_back(FilesPlace(scene.root), found.values()), hour(10), CLOCK.now())
 
 
 @pytest.mark.req("SY-10")

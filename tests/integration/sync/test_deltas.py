@@ -56,7 +56,7 @@ class CrashingStore(AccountStore):
     """Does its work, and dies just after the named effect."""
 
     def __init__(self, scene: Followed, after: str) -> None:
-        super().__init__(scene.store._archive, scene.account.email, scene.store._thread)
+        super().__init__(scene.store.place, scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:

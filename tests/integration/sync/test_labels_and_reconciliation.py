@@ -144,7 +144,7 @@ async def walk_again(scene: Followed) -> None:
 
 
 def reconciliation(scene: Followed) -> Reconciliation:
-    return Reconciliation(scene.database, scene.account.id, scene.bringer(), scene.root, scene.clock)
+    return Reconciliation(scene.database, scene.account.id, scene.bringer(), scene.clock)
 
 
 async def a_gap(scene: Followed) -> list[str]:

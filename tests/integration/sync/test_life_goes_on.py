@@ -66,7 +66,7 @@ def engine_of(world: World) -> SyncEngine:
         clock,
         holder=HOLDER,
         deltas=lambda reader, bringer: DeltaReader(world.database, reader, bringer, clock),
-        chores=lambda reader, bringer: [Reconciliation(world.database, world.account.id, bringer, world.root, clock)],
+        chores=lambda reader, bringer: [Reconciliation(world.database, world.account.id, bringer, clock)],
     )
 
 

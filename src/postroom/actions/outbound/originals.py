@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.place import ArchivePlace
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Gone
@@ -15,8 +14,8 @@ log = logs.get(__name__)
 
 
 class Originals:
-    def __init__(self, archive_root: Path | None) -> None:
-        self._root = archive_root
+    def __init__(self, archive: ArchivePlace | None) -> None:
+        self._archive = archive
 
     async def raw(self, client: GmailClient, email: str, gmail_id: str, archive_key: str | None) -> bytes:
         """The exact bytes; Fatal where neither has them any more."""
@@ -31,10 +30,10 @@ class Originals:
 
     def _stored(self, email: str, key: str) -> bytes | None:
         """An archive that cannot be read, or is on another host, is no reason not to ask Gmail."""
-        if self._root is None:
+        if self._archive is None:
             return None
         try:
-            with ArchiveReader(self._root) as archive:
+            with self._archive.reader() as archive:
                 return archive.raw(email, key)
         except PostroomError as error:
             log.warning("outbound.archive_not_read", error=error.message)

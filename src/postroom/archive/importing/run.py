@@ -25,10 +25,11 @@ from postroom.archive.importing.model import (
     readable,
 )
 from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
-from postroom.archive.importing.state import COMPLETE, ImportState, Mark
+from postroom.archive.importing.state import COMPLETE, Mark, Positions
 from postroom.archive.layout import account_name
 from postroom.archive.model import StoreOutcome
-from postroom.archive.store import Archive, Submission
+from postroom.archive.place import MailWriter
+from postroom.archive.submission import Submission
 from postroom.domain.errors import Fatal, PostroomError
 
 BATCH_MESSAGES = 200
@@ -73,7 +74,7 @@ class _Batch:
 
 
 def import_mail(
-    archive: Archive,
+    archive: MailWriter,
     account: str,
     source: MailSource,
     *,
@@ -84,7 +85,8 @@ def import_mail(
 
     Set `stop` to end after what has been read is stored. Killed or stopped, the same call goes on where it was.
     """
-    state = ImportState(archive.root, account_name(account), source.format, source.path)
+    name = readable(f"{account_name(account)} {source.format} {source.path.absolute()}")
+    state = archive.import_positions(name)
     preparation = Preparation(source.interpret)
     try:
         return _Run(archive, account, source, state, preparation, progress, stop or threading.Event()).run()
@@ -111,10 +113,10 @@ def count_mail(source: MailSource) -> ImportReport:
 class _Run:
     def __init__(
         self,
-        archive: Archive,
+        archive: MailWriter,
         account: str,
         source: MailSource,
-        state: ImportState,
+        state: Positions,
         preparation: Preparation,
         progress: ShowProgress | None,
         stop: threading.Event,

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from postroom.archive.importing.model import readable
 from postroom.archive.shard import storage_error
@@ -35,10 +35,25 @@ class Mark(NamedTuple):
     position: int
 
 
+class Positions(Protocol):
+    def position(self, file: str, identity: str) -> int:
+        """Where to go on in this file; a file that is not what it was is read from its start."""
+
+    def remember(self, marks: Mapping[str, Mark]) -> None:
+        """All before these positions is in the archive."""
+
+    def forget(self) -> None:
+        """The import is complete."""
+
+    def close(self) -> None: ...
+
+
 class ImportState:
-    def __init__(self, root: Path, account: str, format: str, path: Path) -> None:
+    """Kept in a file beside the shards."""
+
+    def __init__(self, root: Path, source: str) -> None:
         self._file = root / "imports.db"
-        self._source = readable(f"{account} {format} {path.absolute()}")
+        self._source = source
         with self._errors_told():
             self._db = sqlite3.connect(self._file, isolation_level=None, timeout=30)
             try:

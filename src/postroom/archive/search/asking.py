@@ -6,9 +6,10 @@ later year comes first. Shards of the same year (parts of it, several accounts) 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -21,6 +22,7 @@ from postroom.archive.search import selecting
 from postroom.archive.search.folding import fold, labels_in
 from postroom.archive.search.model import Hit, ShardProblem, Snippet
 from postroom.archive.search.paging import MOST_RANKED, AfterMessage, AfterRank, after_message, after_rank
+from postroom.archive.search.questions import TimeLeft
 from postroom.archive.search.selecting import Select
 from postroom.archive.search.shards import SearchReader, Shards
 from postroom.archive.search.snippets import snippets
@@ -37,7 +39,25 @@ Found = tuple[ShardName, int]
 """A message that the query found: its shard and row id."""
 
 
-class Question:
+class ShardQuestions:
+    """Everything that can be asked of these shards."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
+
+    def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> ShardQuestion:
+        return ShardQuestion(self._shards, self._threads, node, accounts, is_late=lambda: time_left() < 0)
+
+    def accounts(self) -> list[str]:
+        return sorted({name.account for name in self._shards.names(None)})
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._shards.close()
+
+
+class ShardQuestion:
     def __init__(
         self,
         shards: Shards,
@@ -60,7 +80,7 @@ class Question:
     def problems(self) -> tuple[ShardProblem, ...]:
         return tuple(ShardProblem(str(name), problem) for name, problem in sorted(self._problems.items()))
 
-    def newest(self, limit: int, token: str | None) -> tuple[list[Found], str | None]:
+    def newest(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         """The newest after the token, and the token of the next page."""
         after = after_message(token) if token else None
         found: list[Found] = []
@@ -71,16 +91,16 @@ class Question:
             here = [(name, id) for name in names for id in self._newest_in(name, room, after)]
             found += sorted(here, key=lambda one: (-one[1], one[0]))[:room]
         page = found[:limit]
-        return page, AfterMessage(*page[-1]).encoded() if len(found) > limit else None
+        return self._read(page), AfterMessage(*page[-1]).encoded() if len(found) > limit else None
 
-    def best(self, limit: int, token: str | None) -> tuple[list[Found], str | None]:
+    def best(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         """The best of all shards; how good a message is depends on the others in its shard."""
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
         answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, end + 1)))
         ranked = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())
         page = [(name, -id) for _, id, name in ranked[start:end]]
-        return page, AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
+        return self._read(page), AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         if limit is None:
@@ -107,7 +127,7 @@ class Question:
         latest = sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest]
         return tuple(sorted(latest, key=lambda message: (message.date, message.row_id, message.shard)))
 
-    def read(self, found: Sequence[Found]) -> tuple[Hit, ...]:
+    def _read(self, found: Sequence[Found]) -> tuple[Hit, ...]:
         """The messages themselves, in the order in which they were found."""
         by_shard: dict[ShardName, list[int]] = {}
         for name, id in found:

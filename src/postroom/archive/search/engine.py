@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.search.asking import Question
+from postroom.archive.search.asking import ShardQuestions
 from postroom.archive.search.folding import without_spam_and_trash
 from postroom.archive.search.model import Count, Page, Sort, Thread
-from postroom.archive.search.shards import ShardFolder, Shards
+from postroom.archive.search.questions import Question, Questions
+from postroom.archive.search.shards import ShardFolder
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.query import parse
@@ -26,12 +25,11 @@ class Search:
     A shard that cannot be read is named in the answer's `problems` and does not spoil the rest.
     """
 
-    def __init__(self, root: Path | Shards, clock: Clock | None = None, patience_s: float = 30.0) -> None:
-        """A query that takes longer than `patience_s` is given up."""
-        self._shards: Shards = ShardFolder(root) if isinstance(root, Path) else root
+    def __init__(self, archive: Path | Questions, clock: Clock | None = None, patience_s: float = 30.0) -> None:
+        """A path is the folder of the shards. A query that takes longer than `patience_s` is given up."""
+        self._archive: Questions = ShardQuestions(ShardFolder(archive)) if isinstance(archive, Path) else archive
         self._clock = clock or SystemClock()
         self._patience_s = patience_s
-        self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
 
     def search(
         self,
@@ -46,8 +44,7 @@ class Search:
         if not 1 <= limit <= MOST_HITS:
             raise BadInput("limit", f"{limit} is not between 1 and {MOST_HITS}")
         ask = self._ask(query, accounts)
-        found, following = ask.best(limit, after) if _sort(sort) is Sort.RANK else ask.newest(limit, after)
-        hits = ask.read(found)
+        hits, following = ask.best(limit, after) if _sort(sort) is Sort.RANK else ask.newest(limit, after)
         return Page(hits, following, ask.problems)
 
     def count(self, query: str, *, accounts: Sequence[str] | None = None, limit: int | None = None) -> Count:
@@ -78,11 +75,10 @@ class Search:
 
     def accounts(self) -> list[str]:
         """Whose mail can be searched."""
-        return sorted({name.account for name in self._shards.names(None)})
+        return self._archive.accounts()
 
     def close(self) -> None:
-        self._threads.shutdown()
-        self._shards.close()
+        self._archive.close()
 
     def __enter__(self) -> Search:
         return self
@@ -97,7 +93,7 @@ class Search:
 
     def _question(self, node: Node, accounts: Sequence[str] | None) -> Question:
         deadline = self._clock.monotonic() + self._patience_s
-        return Question(self._shards, self._threads, node, accounts, is_late=lambda: self._clock.monotonic() > deadline)
+        return self._archive.ask(node, accounts, lambda: deadline - self._clock.monotonic())
 
 
 def _sort(sort: Sort | str) -> Sort:

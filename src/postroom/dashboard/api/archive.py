@@ -58,4 +58,4 @@ async def certificates(
     """Removal certificates, newest first: which bytes were on disk, where, before what was removed."""
     email = (await here.read(lambda tx: known_account(tx, account))).email
     wanted = CertificatesWanted(email, result, message, after, limit)
-    return await asyncio.to_thread(certificates_page, here.app.archive.root, wanted)
+    return await asyncio.to_thread(certificates_page, here.app.archive.place, wanted)

@@ -62,7 +62,7 @@ async def certificates(
 ) -> Response:
     email = (await here.read(lambda tx: known_account(tx, account))).email
     wanted = CertificatesWanted(email, chosen(Result, result, "result"), message or None, after or None)
-    found = await asyncio.to_thread(certificates_page, here.app.archive.root, wanted)
+    found = await asyncio.to_thread(certificates_page, here.app.archive.place, wanted)
     return await here.page(
         "archive/certificates.html",
         SECTION,

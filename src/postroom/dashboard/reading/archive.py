@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sqlalchemy import select
 
 from postroom.accounts.store import Account, find_account, list_accounts
-from postroom.archive.catalogue import Catalogue
-from postroom.archive.certificates import Certificate, Result, count_certificates, list_certificates
-from postroom.archive.layout import ShardName, account_name, path_of
-from postroom.archive.reading import ShardReader, shards_on_disk
+from postroom.archive.certificates import Certificate, Result
+from postroom.archive.place import ArchivePlace
+from postroom.archive.stock import Shard
 from postroom.dashboard.paging import PAGE, Paged, paged
 from postroom.dashboard.reading.gap_map import Span, gap_map
 from postroom.db import Tx
@@ -22,19 +20,6 @@ from postroom.db.tables.sync import bad_messages, sync_windows
 from postroom.domain.errors import BadInput, NotFound, PostroomError
 from postroom.sync.state import BadMessage, slices_of
 from postroom.sync.status import SyncStatus, status_of
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    name: str
-    year: int
-    messages: int
-    lost: int
-    """Known to have been in it, and not recovered."""
-    bytes: int | None
-    """On disk, with its journal; null: the file is not there."""
-    problem: str | None
-    """Why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +81,10 @@ def known_account(tx: Tx, email: str) -> Account:
     return account
 
 
-def files_of(root: Path, email: str) -> Files:
+def files_of(place: ArchivePlace, email: str) -> Files:
     """From the archive's books, its folders, and a count in each shard. For a thread: disks are slow."""
     try:
-        shards = _shards(root, account_name(email))
-        return Files(shards, count_certificates(root, email), None)
+        return Files(place.shards(email), place.ledger(email).counts(), None)
     except PostroomError as error:
         return Files([], {}, error.message)
 
@@ -129,57 +113,17 @@ def bad_page(tx: Tx, email: str, after: str | None, limit: int = PAGE) -> Paged[
     return paged(found, limit, lambda message: message.gmail_id)
 
 
-def certificates_page(root: Path, wanted: CertificatesWanted) -> Paged[Certificate]:
+def certificates_page(place: ArchivePlace, wanted: CertificatesWanted) -> Paged[Certificate]:
     """Newest first. For a thread."""
     if wanted.after is not None and not (wanted.after.isascii() and wanted.after.isdigit() and len(wanted.after) < 18):
         raise BadInput("after", "is not the number of a certificate; begin again at the first page")
-    found = list_certificates(
-        root,
-        wanted.account,
+    found = place.ledger(wanted.account).certificates(
         result=wanted.result,
         gmail_id=wanted.message,
         before=None if wanted.after is None else int(wanted.after),
         limit=wanted.limit + 1,
     )
     return paged(found, wanted.limit, lambda certificate: str(certificate.number))
-
-
-def _shards(root: Path, account: str) -> list[Shard]:
-    """Those that should be there and those that are, newest first."""
-    catalogue = Catalogue(root)
-    try:
-        known = {record.name: record for record in catalogue.shards(account)}
-    finally:
-        catalogue.close()
-    names = sorted({*known, *shards_on_disk(root, account)}, reverse=True)
-    return [_shard(root, name, known[name].lost if name in known else 0) for name in names]
-
-
-def _shard(root: Path, name: ShardName, lost: int) -> Shard:
-    """One that cannot be read is shown as such, and hides no other."""
-    size = _size(path_of(root, name))
-    if size is None:
-        return Shard(name.filename, name.year, 0, lost, None, "The file is missing. Restore it from a backup.")
-    try:
-        return Shard(name.filename, name.year, _count(root, name), lost, size, None)
-    except PostroomError as error:
-        return Shard(name.filename, name.year, 0, lost, size, error.message)
-
-
-def _count(root: Path, name: ShardName) -> int:
-    shard = ShardReader(root, name)
-    try:
-        return int(shard.query("SELECT count(*) FROM messages")[0][0])
-    finally:
-        shard.close()
-
-
-def _size(path: Path) -> int | None:
-    try:
-        journal = path.with_name(path.name + "-wal")
-        return path.stat().st_size + (journal.stat().st_size if journal.exists() else 0)
-    except FileNotFoundError:
-        return None
 
 
 def _recent(tx: Tx, account_id: str) -> list[Outcomes]:

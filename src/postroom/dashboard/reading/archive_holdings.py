@@ -9,9 +9,9 @@ from postroom.dashboard.visit import Visit
 
 
 async def all_holdings(here: Visit) -> list[Holdings]:
-    root = here.app.archive.root
+    place = here.app.archive.place
     known = await here.read(accounts)
-    files = await asyncio.to_thread(lambda: [files_of(root, account.email) for account in known])
+    files = await asyncio.to_thread(lambda: [files_of(place, account.email) for account in known])
     return await here.read(
         lambda tx: [holdings(tx, account, each, here.now) for account, each in zip(known, files, strict=True)]
     )

@@ -13,12 +13,10 @@ from itertools import islice
 from typing import TypeVar
 
 from postroom.app.serving import House
-from postroom.archive.layout import parse_name
 from postroom.archive.lookup import attachment_of
 from postroom.archive.model import ArchivedAttachment, ArchivedMessage, Provenance
-from postroom.archive.reading import ArchiveReader, ShardReader
+from postroom.archive.place import MailReader
 from postroom.archive.search import ShardProblem, Thread
-from postroom.archive.walking import body_of
 from postroom.dashboard.reading.mail import Sender, sender_of
 from postroom.dashboard.showing.html import SafeHtml, safe_html
 from postroom.domain.errors import NotFound
@@ -106,23 +104,23 @@ class Conversation:
 
 
 async def read_letter(house: House, account: str, key: str) -> Letter:
-    def read(shard: ShardReader, message: ArchivedMessage) -> Letter:
-        attachments = tuple(islice(shard.attachments(message.row_id), _MOST_ATTACHMENTS))
-        return _letter(message, parse_mail(shard.raw(message.row_id)), attachments)
+    def read(archive: MailReader, message: ArchivedMessage) -> Letter:
+        attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
+        return _letter(message, parse_mail(archive.raw_of(message)), attachments)
 
     return await _read(house, account, key, read)
 
 
 async def read_raw(house: House, account: str, key: str) -> bytes:
     """The exact bytes."""
-    return await _read(house, account, key, lambda shard, message: shard.raw(message.row_id))
+    return await _read(house, account, key, lambda archive, message: archive.raw_of(message))
 
 
 async def read_attachment(house: House, account: str, key: str, number: int) -> tuple[str, bytes]:
     """Its name and its content."""
 
-    def read(shard: ShardReader, message: ArchivedMessage) -> tuple[str, bytes]:
-        attachment = attachment_of(parse_mail(shard.raw(message.row_id)), number)
+    def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
+        attachment = attachment_of(parse_mail(archive.raw_of(message)), number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
     return await _read(house, account, key, read)
@@ -131,8 +129,8 @@ async def read_attachment(house: House, account: str, key: str, number: int) -> 
 async def read_html(house: House, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
-    def read(shard: ShardReader, message: ArchivedMessage) -> SafeHtml:
-        return safe_html(parse_mail(shard.raw(message.row_id)).html or "")
+    def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
+        return safe_html(parse_mail(archive.raw_of(message)).html or "")
 
     return await _read(house, account, key, read)
 
@@ -163,10 +161,10 @@ async def _find(house: House, account: str, key: str) -> ArchivedMessage:
     return message
 
 
-async def _read(house: House, account: str, key: str, work: Callable[[ShardReader, ArchivedMessage], T]) -> T:
+async def _read(house: House, account: str, key: str, work: Callable[[MailReader, ArchivedMessage], T]) -> T:
     """Off the event loop: bytes are unpacked, parsed and sanitised there too."""
     message = await _find(house, account, key)
-    return await house.archive.read_apart(lambda archive: work(archive.shard(parse_name(message.shard)), message))
+    return await house.archive.read_apart(lambda archive: work(archive, message))
 
 
 def _letter(message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[ArchivedAttachment, ...]) -> Letter:
@@ -207,8 +205,8 @@ def _addresses(found: tuple[Address, ...]) -> Addresses:
     return Addresses(shown, len(found) - len(shown))
 
 
-def _entry(archive: ArchiveReader, message: ArchivedMessage) -> ThreadEntry:
-    text = body_of(archive.shard(parse_name(message.shard)), message.row_id)
+def _entry(archive: MailReader, message: ArchivedMessage) -> ThreadEntry:
+    text = archive.body_of(message)
     return ThreadEntry(
         account=message.account,
         key=message.key,

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import Field
 from sqlalchemy import select
 
-from postroom.archive.lookup import find_message
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.place import MailReader
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.db import Database, Tx
@@ -144,12 +143,12 @@ def _summary(message: ArchivedMessage) -> dict[str, Any]:
     }
 
 
-def _read(archive: ArchiveReader, wanted: str) -> dict[str, Any]:
+def _read(archive: MailReader, wanted: str) -> dict[str, Any]:
     try:
-        shard, message = find_message(archive, wanted)
+        message = archive.find(wanted)
     except BadInput as error:
         raise type(error)("id", error.problem) from None
-    parsed = parse_mail(shard.raw(message.row_id))
+    parsed = parse_mail(archive.raw_of(message))
     text = parsed.best_text
     return {
         **_summary(message),
@@ -160,6 +159,6 @@ def _read(archive: ArchiveReader, wanted: str) -> dict[str, Any]:
         "is_cut": len(text) > _LONGEST_BODY,
         "attachments": [
             {"filename": a.filename, "content_type": a.content_type, "size": a.size}
-            for a in shard.attachments(message.row_id)
+            for a in archive.attachments_of(message)
         ],
     }

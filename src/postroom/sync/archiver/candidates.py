@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 
 from postroom.archive.certificates import Proof
-from postroom.archive.layout import parse_name
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.place import ArchivePlace, MailReader
 from postroom.domain.errors import Fatal, PostroomError
 
 
@@ -17,26 +15,26 @@ class Doubt(Fatal):
     """The archiver met something that it did not expect, and stopped before removing anything more."""
 
 
-def find_messages(root: Path, email: str, keys: Iterable[str]) -> dict[str, ArchivedMessage]:
+def find_messages(archive: ArchivePlace, email: str, keys: Iterable[str]) -> dict[str, ArchivedMessage]:
     """The messages of these keys that the archive has."""
-    with ArchiveReader(root) as reader:
-        found = ((key, reader.message(email, key)) for key in keys)
-        return {key: message for key, message in found if message is not None}
+    with archive.reader() as reader:
+        wanted = list(keys)
+        found = reader.find_many(email, wanted)
+        return {key: found[key] for key in wanted if key in found}
 
 
-def read_back(root: Path, messages: Iterable[ArchivedMessage]) -> list[Proof]:
+def read_back(archive: ArchivePlace, messages: Iterable[ArchivedMessage]) -> list[Proof]:
     """Read the bytes of each from disk, through connections of its own, and hash them. The first flaw is a doubt."""
-    with ArchiveReader(root) as reader:
+    with archive.reader() as reader:
         return [_proof(reader, message) for message in messages]
 
 
-def _proof(reader: ArchiveReader, message: ArchivedMessage) -> Proof:
+def _proof(reader: MailReader, message: ArchivedMessage) -> Proof:
     try:
-        shard = reader.shard(parse_name(message.shard))
-        found = shard.message(message.key)
+        found = reader.reread(message)
         if found is None:
             raise Fatal(f"it was in {message.shard} a moment ago and is not any more.")
-        raw = shard.raw(found.row_id)
+        raw = reader.raw_of(found)
     except PostroomError as error:
         raise Doubt(
             f"Stopped before removing message {message.key}: {error.message} Nothing of its batch was removed. Run "

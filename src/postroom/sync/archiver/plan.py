@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
-from postroom.archive.certificates import Removal, Result, count_certificates, removed_among
+from postroom.archive.certificates import Removal, Result
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.walking import portions
+from postroom.archive.place import ArchivePlace
 from postroom.sync.archiver.candidates import Doubt, read_back
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, why_it_stays
 
@@ -40,7 +39,7 @@ class ArchivePlan:
 
 
 def make_plan(
-    root: Path,
+    archive: ArchivePlace,
     email: str,
     policy: Policy,
     watermark: int,
@@ -51,19 +50,22 @@ def make_plan(
 ) -> ArchivePlan:
     """Look at every message; `verify` reads the bytes too, as a run would, and takes as long as that."""
     plan = ArchivePlan(email, policy.removal, watermark)
-    plan.interrupted = count_certificates(root, email).get(Result.INTENDED, 0)
-    for portion in portions(root, email):
+    ledger = archive.ledger(email)
+    plan.interrupted = ledger.counts().get(Result.INTENDED, 0)
+    for portion in archive.portions(email):
         ids = [message.gmail_id for message in portion if message.gmail_id]
-        grounds = Grounds(watermark, bad, removed_among(root, email, policy.removal, ids))
+        grounds = Grounds(watermark, bad, ledger.removed_among(policy.removal, ids))
         for message in portion:
-            _consider(plan, message, policy, grounds, root if verify else None)
+            _consider(plan, message, policy, grounds, archive if verify else None)
         progress(len(portion))
     return plan
 
 
-def _consider(plan: ArchivePlan, message: ArchivedMessage, policy: Policy, grounds: Grounds, root: Path | None) -> None:
+def _consider(
+    plan: ArchivePlan, message: ArchivedMessage, policy: Policy, grounds: Grounds, archive: ArchivePlace | None
+) -> None:
     reason = why_it_stays(message, policy, grounds)
-    if reason in (None, Stays.NOT_COMPARED) and root is not None and not _is_sound(root, message):
+    if reason in (None, Stays.NOT_COMPARED) and archive is not None and not _is_sound(archive, message):
         plan.damaged.append(message.key)
         reason = Stays.DAMAGED
     if reason is Stays.NOT_COMPARED:
@@ -75,9 +77,9 @@ def _consider(plan: ArchivePlan, message: ArchivedMessage, policy: Policy, groun
         plan.stays[reason] += 1
 
 
-def _is_sound(root: Path, message: ArchivedMessage) -> bool:
+def _is_sound(archive: ArchivePlace, message: ArchivedMessage) -> bool:
     try:
-        read_back(root, [message])
+        read_back(archive, [message])
     except Doubt:
         return False
     return True

@@ -13,23 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from postroom.accounts.store import Account
-from postroom.archive.certificates import (
-    FILE_NAME,
-    Action,
-    Certificate,
-    Certificates,
-    Result,
-    intended_among,
-    removed_among,
-)
-from postroom.archive.layout import account_name, folder_of
+from postroom.archive.certificates import Action, Certificate, Result
 from postroom.archive.model import ArchivedMessage, Provenance
-from postroom.archive.ownership import OwnedElsewhere, Ownership
+from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.place import ArchivePlace, CertificateBook
 from postroom.archive.sharing import SharedArchive
-from postroom.archive.walking import portions
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import NotAllowed, PostroomError
@@ -78,15 +68,15 @@ class Site:
     batch_size: int = MOST_IN_A_BATCH
 
     @property
-    def root(self) -> Path:
-        return self.archive.root
+    def place(self) -> ArchivePlace:
+        return self.archive.place
 
 
 class Archiver:
     """Use `archiving`; `report` is true at every moment, also after an error."""
 
     def __init__(
-        self, site: Site, account: Account, policy: Policy, source: Source, certificates: Certificates
+        self, site: Site, account: Account, policy: Policy, source: Source, certificates: CertificateBook
     ) -> None:
         self.report = ArchiveReport()
         self._site = site
@@ -154,7 +144,7 @@ class Archiver:
 
     async def _take_up(self, certificates: Sequence[Certificate]) -> None:
         keys = [certificate.proof.key for certificate in certificates]
-        found = await asyncio.to_thread(find_messages, self._site.root, self._account.email, keys)
+        found = await asyncio.to_thread(find_messages, self._site.place, self._account.email, keys)
         if lost := next((key for key in keys if key not in found), None):
             raise Doubt(f"Message {lost} was certified and is not in the archive any more. Run `postroom verify`.")
         counted = self.report.stays.copy()
@@ -170,7 +160,7 @@ class Archiver:
         """Batches of messages that may go as far as the archive tells; each batch is looked at again when its turn
         comes."""
         watermark = (await self._grounds(())).watermark
-        walk = portions(self._site.root, self._account.email, watermark)
+        walk = self._site.place.portions(self._account.email, watermark)
         chosen: list[ArchivedMessage] = []
         while portion := await asyncio.to_thread(next, walk, None):
             grounds = await self._grounds(portion)
@@ -188,7 +178,8 @@ class Archiver:
             lambda tx: (get_state(tx, account_id).watermark, {each.gmail_id for each in bad_of(tx, account_id)})
         )
         ids = [message.gmail_id for message in messages if message.gmail_id]
-        return Grounds(watermark, bad, await asyncio.to_thread(removed_among, self._site.root, email, removal, ids))
+        ledger = self._site.place.ledger(email)
+        return Grounds(watermark, bad, await asyncio.to_thread(ledger.removed_among, removal, ids))
 
     def _choose(self, messages: Sequence[ArchivedMessage], grounds: Grounds) -> list[ArchivedMessage]:
         """Those that may go, and those of which only a comparison with the source is missing."""
@@ -209,7 +200,7 @@ class Archiver:
         chosen = await self._without_kept(chosen)
         if not chosen:
             return
-        proofs = await asyncio.to_thread(read_back, self._site.root, chosen)
+        proofs = await asyncio.to_thread(read_back, self._site.place, chosen)
         batch, now = new_id(), self._site.clock.now()
         certificates = await asyncio.to_thread(
             self._certificates.certify, batch, self._policy.removal, proofs, grounds.watermark, now
@@ -228,7 +219,7 @@ class Archiver:
         if not foreign:
             return list(chosen)
         ours = [message for message in chosen if message.provenance is Provenance.API]
-        email, root = self._account.email, self._site.root
+        email = self._account.email
         try:
             compared = await compare(self._source, self._site.archive, email, foreign)
         except OwnedElsewhere as error:
@@ -240,7 +231,7 @@ class Archiver:
         self.report.replaced += compared.replaced
         self._stay(Stays.GONE, len(compared.gone))
         self._stay(Stays.NOT_COMPARED, len(foreign) - len(compared.gone) - len(compared.found))
-        found = await asyncio.to_thread(find_messages, root, email, [message.key for message in foreign])
+        found = await asyncio.to_thread(find_messages, self._site.place, email, [message.key for message in foreign])
         as_there = [
             replace(message, date=there.date, labels=tuple(sorted(there.labels)))
             for message in found.values()
@@ -262,12 +253,13 @@ class Archiver:
         """Read anew by whoever has only the file: one that was moved or deleted meanwhile still takes what is written,
         and keeps it from everybody."""
         ids = [certificate.proof.gmail_id for certificate in certificates]
-        root, email, removal = self._site.root, self._account.email, self._policy.removal
-        found = await asyncio.to_thread(intended_among, root, email, removal, ids)
+        ledger = self._site.place.ledger(self._account.email)
+        found = await asyncio.to_thread(ledger.intended_among, self._policy.removal, ids)
         if lost := next((each for each in certificates if each.number not in found), None):
             raise Doubt(
                 f"Stopped before removing message {lost.proof.gmail_id}: its certificate was written and is not in "
-                f"{FILE_NAME}. Nothing of its batch was removed. Was the file moved or deleted while this ran?"
+                f"{self._site.place.ledger_name}. Nothing of its batch was removed. Was it moved or deleted while this "
+                "ran?"
             )
 
     async def _remove(self, certificates: Sequence[Certificate]) -> None:
@@ -303,14 +295,10 @@ async def archiving(site: Site, account: Account, policy: Policy, client: GmailC
     """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
     require_permission(account, policy.removal.action)
     require_mailbox(await insist(site.clock, client.get_profile), account)
-    folder = folder_of(site.root, account_name(account.email))
-    ownership = Ownership(folder, "postroom archive run")
-    try:
+    with site.place.one_archiver(account.email):
         source = await open_source(client, site.clock, policy)
-        with Certificates(site.root, account.email) as certificates:
+        with site.place.certificates(account.email) as certificates:
             yield Archiver(site, account, policy, source, certificates)
-    finally:
-        ownership.release()
 
 
 def require_permission(account: Account, action: Action) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account
@@ -31,10 +30,6 @@ class ArchiverService:
     settings: Settings
     clock: Clock
 
-    @property
-    def root(self) -> Path:
-        return self.archive.root
-
     def require_enabled(self, *, enabled_now: bool = False) -> None:
         """Refused while nobody has turned it on."""
         require_enabled(self.settings.archiver, enabled_now=enabled_now)
@@ -56,7 +51,7 @@ class ArchiverService:
             lambda tx: (get_state(tx, account.id).watermark, {each.gmail_id for each in bad_of(tx, account.id)})
         )
         return await asyncio.to_thread(
-            make_plan, self.root, account.email, policy, watermark, bad, verify=verify, progress=progress
+            make_plan, self.archive.place, account.email, policy, watermark, bad, verify=verify, progress=progress
         )
 
     @asynccontextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from postroom.archive.model import ArchivedMessage
-from postroom.archive.reading import ShardReader
+from postroom.archive.place import MailReader
 from postroom.domain.errors import Fatal, Retryable
 from postroom.mail.parsing import parse_headers
 from postroom.triage.rules.engine import RuleSet
@@ -21,8 +21,6 @@ from postroom.triage.rules.messages import archived_facts
 from postroom.triage.rules.model import Rule
 
 OWN_MAIL = frozenset({"SENT", "DRAFT"})
-
-Found = tuple[ShardReader, ArchivedMessage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,8 @@ class Trial:
 
 def try_rules(
     rules: RuleSet,
-    mail: Iterable[Found],
+    archive: MailReader,
+    mail: Iterable[ArchivedMessage],
     now: datetime,
     trial: Trial,
     *,
@@ -65,13 +64,15 @@ def try_rules(
 
     `accounts` and `label_ids` are by the archive's names of accounts: an account's id, and its labels' ids by name.
     """
-    for shard, message in mail:
+    for message in mail:
         show()
         if OWN_MAIL.intersection(message.labels):
             trial.own += 1
             continue
         try:
-            facts = _facts(shard, message, accounts.get(message.account), label_ids.get(message.account, {}))
+            facts = _facts(
+                archive.raw_of(message), message, accounts.get(message.account), label_ids.get(message.account, {})
+            )
         except (Fatal, Retryable):
             trial.unreadable += 1
             continue
@@ -82,11 +83,9 @@ def try_rules(
                 trial.hits.append(Hit(message, found.rule))
 
 
-def _facts(
-    shard: ShardReader, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]
-) -> MailFacts:
+def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]) -> MailFacts:
     return archived_facts(
-        parse_headers(shard.raw(message.row_id)).headers,
+        parse_headers(raw).headers,
         account_id=account_id,
         subject=message.subject,
         labels=message.labels,
