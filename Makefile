@@ -46,19 +46,15 @@ check: setup ## format, lint, types, layers, generated pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
+	$(BIN)/python -m benchmarks.goals check
 
 format: setup ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) ## measure, beside the peers
-	$(BIN)/python -m benchmarks.queue
-	$(BIN)/python -m benchmarks.gmail
-	$(BIN)/python -m benchmarks.archive
-	$(BIN)/python -m benchmarks.sync
-	$(BIN)/python -m benchmarks.switchboard
+bench: $(BENCH_STAMP) ## measure, beside the peers, and write the table of all goals
+	$(BIN)/python -m benchmarks.goals run
 	$(BIN)/python -m benchmarks.categories
-	$(BIN)/python -m benchmarks.triage
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from starlette.types import Receive, Scope, Send
 
-from benchmarks.dashboard_archive import NOW
+from benchmarks.dashboard_archive import NOW, OWNER, in_the_longest_thread
 from benchmarks.dashboard_data import DataSet, Size
 from benchmarks.dashboard_walk import Plan, by_kind, links_of, pages_of
 from benchmarks.results import Verdict
@@ -106,12 +106,12 @@ class Visitor:
         await self.read(address)
         return self._timed.wall_ms, self._timed.cpu_ms
 
-    async def walk(self) -> Plan:
-        """Every kind of page, found from the navigation on."""
+    async def walk(self, besides: Sequence[str]) -> Plan:
+        """Every kind of page, found from the navigation on, and these."""
         plan = Plan(pages_of(self._timed.dashboard.pages))
-        searches = [f"/mail?{urlencode({'query': query})}" for query in SEARCHES]
-        waiting = deque[tuple[str, str | None]]((address, None) for address in searches)
-        waiting.extendleft((section.path, None) for section in sections())
+        waiting = deque[tuple[str, str | None]](
+            (address, None) for address in (*besides, *(section.path for section in sections()))
+        )
         while waiting:
             address, seen_on = waiting.popleft()
             if plan.offer(address, seen_on) is not None:
@@ -141,7 +141,8 @@ async def visitor(home: Path, database_url: str) -> AsyncIterator[Visitor]:
 async def measure(home: Path, database_url: str, database: str, asked: int) -> tuple[list[PageTime], list[str]]:
     """The times of all kinds of pages, and the pages that no link led to."""
     async with visitor(home, database_url) as someone:
-        plan = await someone.walk()
+        searches = [f"/mail?{urlencode({'query': query})}" for query in SEARCHES]
+        plan = await someone.walk([f"/mail/{OWNER}/{in_the_longest_thread(home / 'archive')}", *searches])
         times = []
         for kind, addresses in by_kind(plan.kinds):
             samples = {address: [await someone.time(address) for _ in range(asked)] for address in addresses}

@@ -109,6 +109,15 @@ def archived_mail(root: Path) -> Iterator[Mail]:
         shard.close()
 
 
+def in_the_longest_thread(root: Path) -> str:
+    """The key of a message."""
+    shard = sqlite3.connect(path_of(root, _shard(NOW.year)))
+    query = "SELECT max(key) FROM messages GROUP BY thread_id ORDER BY count(*) DESC LIMIT 1"
+    key = str(shard.execute(query).fetchone()[0])
+    shard.close()
+    return key
+
+
 def write_certificates(root: Path, every: int) -> None:
     """Of mail that was removed at the source."""
     ledger = open_or_make(certificates_path(root, OWNER))
