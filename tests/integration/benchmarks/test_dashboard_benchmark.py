@@ -13,7 +13,7 @@ from rich.console import Console
 
 from postroom.db import Dialect
 
-SMALL = Size(220, 100)
+SMALL = Size(660, 100)
 WANTED = {
     "/",
     "/mail by query",
@@ -48,7 +48,7 @@ def test_a_data_set_is_made_once_and_only_for_its_size(tmp_path: Path) -> None:
             table: sqlite3.connect(file).execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
             for table in ("messages", "jobs", "actions", "decisions")
         }
-    assert counts == {"messages": 220, "jobs": 100, "actions": 22, "decisions": 44}
+    assert counts == {"messages": 660, "jobs": 100, "actions": 66, "decisions": 132}
     made = file.stat().st_mtime_ns
     with DataSet(tmp_path, SMALL, quiet()).database(Dialect.SQLITE):
         assert file.stat().st_mtime_ns == made
