@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 from benchmarks.dashboard_archive import NOW, OWNER, in_the_longest_thread
 from benchmarks.dashboard_data import DataSet, Size
-from benchmarks.dashboard_walk import Plan, by_kind, links_of, pages_of
+from benchmarks.dashboard_walk import MOST, Plan, by_kind, links_of, pages_of
 from benchmarks.results import Verdict
 from benchmarks.table import machine_facts, verdict_table
 from postroom.app import open_app
@@ -79,6 +79,14 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    asked: int
+    """How often each address is asked for."""
+    most: int = MOST
+    """Addresses of a kind of page."""
+
+
+@dataclass(frozen=True, slots=True)
 class PageTime:
     database: str
     page: str
@@ -106,9 +114,9 @@ class Visitor:
         await self.read(address)
         return self._timed.wall_ms, self._timed.cpu_ms
 
-    async def walk(self, besides: Sequence[str]) -> Plan:
+    async def walk(self, besides: Sequence[str], most: int) -> Plan:
         """Every kind of page, found from the navigation on, and these."""
-        plan = Plan(pages_of(self._timed.dashboard.pages))
+        plan = Plan(pages_of(self._timed.dashboard.pages), most)
         waiting = deque[tuple[str, str | None]](
             (address, None) for address in (*besides, *(section.path for section in sections()))
         )
@@ -138,14 +146,14 @@ async def visitor(home: Path, database_url: str) -> AsyncIterator[Visitor]:
             yield Visitor(http, made[0], running.url)
 
 
-async def measure(home: Path, database_url: str, database: str, asked: int) -> tuple[list[PageTime], list[str]]:
+async def measure(home: Path, database_url: str, database: str, effort: Effort) -> tuple[list[PageTime], list[str]]:
     """The times of all kinds of pages, and the pages that no link led to."""
     async with visitor(home, database_url) as someone:
         searches = [f"/mail?{urlencode({'query': query})}" for query in SEARCHES]
-        plan = await someone.walk([f"/mail/{OWNER}/{in_the_longest_thread(home / 'archive')}", *searches])
+        plan = await someone.walk([f"/mail/{OWNER}/{in_the_longest_thread(home / 'archive')}", *searches], effort.most)
         times = []
         for kind, addresses in by_kind(plan.kinds):
-            samples = {address: [await someone.time(address) for _ in range(asked)] for address in addresses}
+            samples = {address: [await someone.time(address) for _ in range(effort.asked)] for address in addresses}
             times.append(_page_time(database, str(kind), samples))
     return times, plan.unreached()
 
@@ -186,13 +194,13 @@ def page_table(times: Sequence[PageTime]) -> Table:
     return table
 
 
-def run(folder: Path, size: Size, databases: Sequence[Dialect], asked: int, console: Console) -> dict[str, Any]:
+def run(folder: Path, size: Size, databases: Sequence[Dialect], effort: Effort, console: Console) -> dict[str, Any]:
     data = DataSet(folder, size, console)
     times, unreached = list[PageTime](), set[str]()
     for dialect in databases:
         with data.database(dialect) as url:
             console.print(f"visiting every page on {dialect}")
-            found, missed = asyncio.run(measure(data.home, url, str(dialect), asked))
+            found, missed = asyncio.run(measure(data.home, url, str(dialect), effort))
         times += found
         unreached |= set(missed)
     verdicts = judge(times, sorted(unreached))
@@ -229,7 +237,9 @@ def main() -> None:
     console = Console(width=max(Console().width, 140))
     facts = machine_facts("-") | asdict(size)
     with _place(options.folder) as folder:
-        figures = {"machine": facts} | run(folder, size, databases, options.asked, console)
+        figures = {"machine": facts} | run(
+            folder, size, databases, Effort(options.asked, 2 if options.quick else MOST), console
+        )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
 

@@ -271,7 +271,7 @@ def _sync(mail: int) -> Iterator[Rows]:
     yield bad_messages, (
         {"account_id": ACCOUNT, "gmail_id": f"bad{number:013x}", "reason": "Gmail has no content for it.",
          "first_seen": NOW, "last_tried": NOW, "tries": 3, "reader_version": 1}
-        for number in range(mail // 1_000)
+        for number in range(mail // 1_000 + 1)
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from starlette.routing import compile_path
 _NOT_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome")
 _OF_A_KIND = 3
 _PAGES_DEEP = 12
+MOST = 20
 PLACE = ("after", "before")
 """What an address says of how far down a list one is."""
 
@@ -86,6 +87,8 @@ class Plan:
     """Which addresses are worth a visit. `depths` counts how many pages of a list lie before an address."""
 
     routes: Sequence[str]
+    most: int = MOST
+    """Addresses of a kind."""
     kinds: dict[str, Kind] = field(default_factory=dict)
     _taken: Counter[object] = field(default_factory=Counter)
     _depths: dict[str, int] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class Plan:
         depth = self._depths.get(seen_on or "", 0) + 1 if is_deep else 0
         kind = Kind(route, means, is_deep)
         choice = (kind, tuple(sorted(query.items())) if means and not is_deep else depth if is_deep else "")
-        if depth > _PAGES_DEEP or self._taken[kind] >= 20 or self._taken[choice] >= _OF_A_KIND:
+        if depth > _PAGES_DEEP or self._taken[kind] >= self.most or self._taken[choice] >= _OF_A_KIND:
             return None
         self._taken.update((kind, choice))
         self._depths[address] = depth

@@ -33,7 +33,7 @@ def quiet() -> Console:
 
 
 def test_every_page_is_found_and_has_a_figure(tmp_path: Path) -> None:
-    found = dashboard.run(tmp_path, SMALL, [Dialect.SQLITE], 1, quiet())
+    found = dashboard.run(tmp_path, SMALL, [Dialect.SQLITE], dashboard.Effort(1, 2), quiet())
     pages = {page["page"]: page for page in found["pages"]}
     assert all(0 < page["p50_ms"] <= page["p95_ms"] for page in pages.values())
     assert set(pages) >= WANTED
