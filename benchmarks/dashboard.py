@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from starlette.types import Receive, Scope, Send
 
-from benchmarks.dashboard_archive import NOW, OWNER, in_the_longest_thread
+from benchmarks.dashboard_archive import NOW, OWNER, extremes
 from benchmarks.dashboard_data import DataSet, Size
 from benchmarks.dashboard_walk import MOST, Plan, by_kind, links_of, pages_of
 from benchmarks.results import Verdict
@@ -150,7 +150,8 @@ async def measure(home: Path, database_url: str, database: str, effort: Effort) 
     """The times of all kinds of pages, and the pages that no link led to."""
     async with visitor(home, database_url) as someone:
         searches = [f"/mail?{urlencode({'query': query})}" for query in SEARCHES]
-        plan = await someone.walk([f"/mail/{OWNER}/{in_the_longest_thread(home / 'archive')}", *searches], effort.most)
+        letters = [f"/mail/{OWNER}/{key}" for key in extremes(home / "archive")]
+        plan = await someone.walk([*letters, *searches], effort.most)
         times = []
         for kind, addresses in by_kind(plan.kinds):
             samples = {address: [await someone.time(address) for _ in range(effort.asked)] for address in addresses}

@@ -109,13 +109,16 @@ def archived_mail(root: Path) -> Iterator[Mail]:
         shard.close()
 
 
-def in_the_longest_thread(root: Path) -> str:
-    """The key of a message."""
+def extremes(root: Path) -> list[str]:
+    """The keys of messages that have much to show: of the longest thread, and the largest with an attachment."""
     shard = sqlite3.connect(path_of(root, _shard(NOW.year)))
-    query = "SELECT max(key) FROM messages GROUP BY thread_id ORDER BY count(*) DESC LIMIT 1"
-    key = str(shard.execute(query).fetchone()[0])
+    queries = (
+        "SELECT max(key) FROM messages GROUP BY thread_id ORDER BY count(*) DESC LIMIT 1",
+        "SELECT key FROM messages WHERE has_attachment ORDER BY size DESC LIMIT 1",
+    )
+    keys = [str(row[0]) for query in queries for row in shard.execute(query)]
     shard.close()
-    return key
+    return keys
 
 
 def write_certificates(root: Path, every: int) -> None:
