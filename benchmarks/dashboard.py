@@ -60,6 +60,9 @@ SEARCHES = (
     "in:anywhere is:unread",
 )
 
+TYPED = ("/audit?subject_type=message", "/audit?subject_type=unheard", "/audit?action=unheard")
+"""What a person may write into a field that offers no choice."""
+
 
 class Timed:
     """The dashboard, with the time of every request."""
@@ -151,7 +154,7 @@ async def measure(home: Path, database_url: str, database: str, effort: Effort) 
     async with visitor(home, database_url) as someone:
         searches = [f"/mail?{urlencode({'query': query})}" for query in SEARCHES]
         letters = [f"/mail/{OWNER}/{key}" for key in extremes(home / "archive")]
-        plan = await someone.walk([*letters, *searches], effort.most)
+        plan = await someone.walk([*letters, *searches, *TYPED], effort.most)
         times = []
         for kind, addresses in by_kind(plan.kinds):
             samples = {address: [await someone.time(address) for _ in range(effort.asked)] for address in addresses}
