@@ -170,7 +170,7 @@ def _page_time(database: str, page: str, samples: dict[str, list[tuple[float, fl
 
 
 def _p95(values: Sequence[float]) -> float:
-    return quantiles(values, n=20)[-1] if len(values) > 1 else values[0]
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 
 def judge(times: Sequence[PageTime], unreached: Sequence[str]) -> list[Verdict]:
