@@ -22,6 +22,7 @@ from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, Te
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.refusals import from_wire
+from postroom.tls import trusted
 
 _PROTOCOL = "2026-07-28"
 _CALL_S = 60.0
@@ -106,7 +107,8 @@ class _Unlisted:
 def http_client() -> httpx2.AsyncClient:
     """Connections for `over_http`, which end with its block."""
     timeout = httpx2.Timeout(_CALL_S, connect=_CONNECT_S)
-    return httpx2.AsyncClient(timeout=timeout, trust_env=False, event_hooks={"response": [_raise_for_status]})
+    hooks = {"response": [_raise_for_status]}
+    return httpx2.AsyncClient(timeout=timeout, trust_env=False, verify=trusted(), event_hooks=hooks)
 
 
 async def _raise_for_status(response: httpx2.Response) -> None:
