@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Select, and_, func, select, update
 
@@ -33,6 +33,7 @@ from postroom.db.tables.web import backfill_runs, discovered_items, domain_lease
 from postroom.domain import jobs as names
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
+from postroom.domain.errors import Retryable
 from postroom.gmail.grants import GrantStore, StaticGrant
 from postroom.queue import JobQueue, JobState
 from postroom.triage.rules.model import parse_draft
@@ -43,7 +44,10 @@ from tests.support.processes import PostroomProcess, command
 from tests.support.town import StandIn, model_variables, stand_in
 from tests.support.web_sources import sources_file, write_sources
 
+T = TypeVar("T")
 OWNER = Actor("cli", "owner")
+_MOST_CONNECTIONS = 20
+"""That a pool may hold, each of which is found dead once."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 ONE_OFF = (names.CLASSIFY, names.ACTION, names.UNDO, "outbound.send", "web.fetch", "web.backfill")
 """What is enqueued for one thing and is over when that is done; the rest recurs for ever."""
@@ -138,7 +142,7 @@ class WholeProduct:
                 add_rule(tx, parse_draft(rule), OWNER, now)
             add_account(tx, NewAccount(gmail.email, gmail.url), now)
 
-        await self.database.write(write)
+        await self.write(write)
 
     async def start(self) -> None:
         """Whatever does not run."""
@@ -161,11 +165,18 @@ class WholeProduct:
             return
         queue = JobQueue(self.database, CATALOGUE, SystemClock())
         wanted = parse_action(ActionType.FORWARD, {"to": ["accounts@friends.example"]})
-        await self.database.write(lambda tx: desk.want(tx, queue, found[0], wanted, OWNER))
+        await self.write(lambda tx: desk.want(tx, queue, found[0], wanted, OWNER))
         self.forwarded.add(gmail_id)
 
     async def rows(self, query: Select[Any]) -> list[Any]:
-        return await self.database.read(lambda tx: list(tx.execute(query)))
+        return await self.read(lambda tx: list(tx.execute(query)))
+
+    async def read(self, transaction: Callable[[Tx], T]) -> T:
+        """A database that was restarted is asked again: the connections from before are gone."""
+        return await _patiently(lambda: self.database.read(transaction))
+
+    async def write(self, transaction: Callable[[Tx], T]) -> T:
+        return await _patiently(lambda: self.database.write(transaction))
 
     async def let_leases_run_out(self) -> None:
         """As if the time had passed: whoever held them is dead."""
@@ -179,7 +190,7 @@ class WholeProduct:
             running = backfill_runs.c.status == "RUNNING"
             tx.execute(update(backfill_runs).where(running).values(heartbeat_at=LONG_AGO))
 
-        await self.database.write(write)
+        await self.write(write)
 
     async def unfinished(self) -> list[str]:
         """What there is still to do, in words."""
@@ -203,15 +214,13 @@ class WholeProduct:
             ),
             "walks": select(1 - func.count()).where(sync_states.c.walked_at.is_not(None)),
         }
-        found = await self.database.read(
-            lambda tx: {what: tx.execute(query).scalar() for what, query in counts.items()}
-        )
+        found = await self.read(lambda tx: {what: tx.execute(query).scalar() for what, query in counts.items()})
         return [f"{number} {what}" for what, number in found.items() if number]
 
     async def make_due(self) -> None:
         """As if the pauses before another attempt were over."""
         waiting = and_(jobs.c.type.in_(ONE_OFF), jobs.c.state == JobState.QUEUED, jobs.c.not_before.is_not(None))
-        await self.database.write(lambda tx: tx.execute(update(jobs).where(waiting).values(not_before=LONG_AGO)))
+        await self.write(lambda tx: tx.execute(update(jobs).where(waiting).values(not_before=LONG_AGO)))
 
     async def retry_failed(self) -> None:
         """What a person does with what gave up while nothing worked. Where it goes on by itself, that is quicker, and
@@ -268,6 +277,15 @@ async def whole_product(
         product = WholeProduct(home, variables, gmail, model, site, database, server, processes, pages)
         stack.push_async_callback(product.kill)
         yield product
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    for _ in range(_MOST_CONNECTIONS):
+        try:
+            return await attempt()
+        except Retryable:
+            await asyncio.sleep(0.2)
+    return await attempt()
 
 
 def free_port() -> int:
