@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from postroom.connectors.calling import SwitchboardAway
+from postroom.archive.model import IncomingMail, Provenance
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.gmail.sim.faults import Fault, Rule
@@ -168,6 +169,28 @@ async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Pa
         assert set(rows) == {before, *missed, after}, "what is older than the gap is archived, not ingested"
         assert all(row.backfill_job_id is None for row in rows.values())
         assert len(await archived(stage)) == 3 + 1 + 120 + 1 + 1
+
+
+@pytest.mark.req("JB-18", "SY-13")
+async def test_after_an_expired_history_mail_that_a_sync_has_archived_since_is_taken_in(
+    database: Database, tmp_path: Path
+) -> None:
+    async with staged(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        stage.clock.advance(20 * 86_400)
+        missed = stage.deliver("Missed")
+        raw = IncomingMail(
+            raw=stage.sim.control.raw(missed),
+            provenance=Provenance.GMAIL,
+            gmail_id=missed,
+            thread_id=missed,
+            labels=frozenset({"INBOX", "UNREAD"}),
+            received=stage.clock.now(),
+        )
+        await stage.bench.archive.of(stage.sim.email).store([raw])
+        stage.sim.control.expire_history()
+        assert (await stage.passes.live()).ingested == 1
+        assert set(await stage.rows()) == {missed}
 
 
 @pytest.mark.req("JB-18", "SY-13")

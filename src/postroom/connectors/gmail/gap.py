@@ -1,13 +1,14 @@
-"""After Gmail has forgotten the history: the mailbox is compared with the archive, month by month, newest first.
+"""After Gmail has forgotten the history: the mailbox is gone through month by month, newest first.
 
-Mail that came while nobody looked is stored and taken in as live mail. Older mail that the archive lacks is stored
+Mail that came while nobody looked is stored and taken in as live mail; what was taken in before is recognised. That the
+archive has a message says nothing here: a sync may have brought it since. Older mail that the archive lacks is stored
 only, little by little beside live work: history is taken in under a budget, by backfill. Being live work, none of this
 asks the kill switch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,8 +49,6 @@ class _State:
     """Months that begin then or later are compared; None: not begun."""
     older_before: int | None = None
     """The same for what is older than the gap; None: nothing left to compare."""
-    pending: list[str] | None = None
-    """About to be stored: after a crash they may be in the archive, and not yet taken in."""
 
 
 class Gap:
@@ -88,9 +87,8 @@ class Gap:
             state.target, state.begins, state.before = profile.history_id, self._beginning(), None
             self._write()
         target, begins = state.target, state.begins or 0
-        await self._take_pending(tally)
         for start, end in _months(self._clock.now(), begins, state.before):
-            await self._compare(start, end, tally, claim)
+            await self._take_in(start, end, tally, claim)
             if tally.waiting is not None:
                 # The cursor keeps its place, and the next pass comes back to this month.
                 raise tally.waiting
@@ -124,24 +122,12 @@ class Gap:
         since = datetime.fromisoformat(seen_at) - _MARGIN if seen_at else self._clock.now() - _UNKNOWN_GAP
         return max(0, int(since.timestamp()))
 
-    async def _compare(self, start: int, end: int | None, tally: Tally, claim: HistoryClaim) -> None:
-        for chunk in in_chunks(await self._missing(start, end), CHUNK):
-            await self._take(chunk, tally)
+    async def _take_in(self, start: int, end: int | None, tally: Tally, claim: HistoryClaim) -> None:
+        listed = [gmail_id async for page in self._listed(start, end) for gmail_id in page]
+        for chunk in in_chunks(list(dict.fromkeys(listed)), CHUNK):
+            await self._arrivals.take(chunk, PassName.GAP, tally)
             await self._switchboard.history_commit(claim.fence)
         await self._switchboard.history_commit(claim.fence)
-
-    async def _take(self, ids: list[str], tally: Tally) -> None:
-        """Their names are written down first: once stored, a comparison would no longer show them as missing."""
-        self._state.pending = ids
-        self._write()
-        await self._arrivals.take(ids, PassName.GAP, tally)
-        if tally.waiting is None:
-            self._state.pending = None
-            self._write()
-
-    async def _take_pending(self, tally: Tally) -> None:
-        if self._state.pending:
-            await self._take(self._state.pending, tally)
 
     async def _is_more_before(self, start: int) -> bool:
         """Whether anything is older than that; else twenty years of empty months would be asked for."""
@@ -151,15 +137,19 @@ class Gap:
         return False
 
     async def _missing(self, start: int, end: int | None) -> list[str]:
-        """Ids of the mailbox in this stretch that the archive does not have; newest first, nearly."""
-        # A second of overlap on both sides: how the edges are counted is not written down anywhere.
-        query = f"after:{max(0, start - 1)}" + (f" before:{end + 1}" if end is not None else "")
+        """Those of this stretch that the archive does not have."""
         missing: list[str] = []
-        async for page in self._client.list_messages(query, include_spam_trash=True):
-            ids = [message.id for message in page.messages]
+        async for ids in self._listed(start, end):
             known = await self._switchboard.archive_lookup(ids)
             missing += [each for each in ids if each not in known]
         return list(dict.fromkeys(missing))
+
+    async def _listed(self, start: int, end: int | None) -> AsyncIterator[list[str]]:
+        """Ids of the mailbox in this stretch, page by page; newest first, nearly."""
+        # A second of overlap on both sides: how the edges are counted is not written down anywhere.
+        query = f"after:{max(0, start - 1)}" + (f" before:{end + 1}" if end is not None else "")
+        async for page in self._client.list_messages(query, include_spam_trash=True):
+            yield [message.id for message in page.messages]
 
     def _write(self) -> None:
         write_json(self._path, asdict(self._state))
