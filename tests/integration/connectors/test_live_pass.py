@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.calling import SwitchboardAway
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.connectors.calling import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.gmail.sim.faults import Fault, Rule
@@ -181,7 +181,7 @@ async def test_after_an_expired_history_mail_that_a_sync_has_archived_since_is_t
         missed = stage.deliver("Missed")
         raw = IncomingMail(
             raw=stage.sim.control.raw(missed),
-            provenance=Provenance.GMAIL,
+            provenance=Provenance.API,
             gmail_id=missed,
             thread_id=missed,
             labels=frozenset({"INBOX", "UNREAD"}),
