@@ -71,7 +71,7 @@ CREATE TABLE archive.messages (
     recipients jsonb NOT NULL,              -- kind, address, name
     attachments jsonb NOT NULL,             -- file name, type, size, hash
     codec text NOT NULL,                    -- plain or zstd
-    data bytea STORAGE EXTERNAL NOT NULL,   -- the exact bytes: unpack, then insert the pieces at their positions
+    data bytea NOT NULL,                    -- the exact bytes: unpack, then insert the pieces at their positions
     cuts jsonb NOT NULL,                    -- position and hash of each piece
     body text NOT NULL,                     -- what snippets are cut from
     PRIMARY KEY (account, id)
@@ -85,16 +85,19 @@ CREATE TABLE archive.entries (              -- the search index
     folded text[],                          -- see words.py
     PRIMARY KEY (account, id)
 ) PARTITION BY LIST (account);
-CREATE INDEX entries_tokens ON archive.entries USING gin (tokens);
+-- What is not yet sorted into the index is read by every search: little of it is allowed.
+CREATE INDEX entries_tokens ON archive.entries USING gin (tokens) WITH (gin_pending_list_limit = 512);
 CREATE INDEX entries_large ON archive.entries (account, id) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE archive.pieces (               -- large attachments as they stand in the message, each stored once
     account integer NOT NULL REFERENCES archive.accounts,
     sha256 bytea NOT NULL,
     codec text NOT NULL,
-    data bytea STORAGE EXTERNAL NOT NULL,
+    data bytea NOT NULL,
     PRIMARY KEY (account, sha256)
 );
+ALTER TABLE archive.messages ALTER COLUMN data SET STORAGE EXTERNAL;    -- it is packed already
+ALTER TABLE archive.pieces ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TABLE archive.labels (
     label integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     account integer NOT NULL REFERENCES archive.accounts,

@@ -55,9 +55,6 @@ class DatabaseQuestions:
 
 
 class DatabaseQuestion:
-    problems: tuple[ShardProblem, ...] = ()
-    """A database answers whole, or not at all."""
-
     def __init__(
         self, connections: Connections, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft
     ) -> None:
@@ -65,17 +62,15 @@ class DatabaseQuestion:
         self._node = node
         self._names = accounts
         self._time_left = time_left
+        self.problems: tuple[ShardProblem, ...] = ()
 
     def newest(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         after = after_row(token) if token else None
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             found = asked.newest(limit + 1, after)
-            hits = asked.hits(found[:limit])
-        if len(found) <= limit or not hits:
-            return hits, None
-        last = hits[-1].message
-        return hits, AfterRow(last.account, last.row_id).encoded()
+            hits = self._hits(asked, found[:limit])
+        return hits, asked.place(found[limit - 1]).encoded() if len(found) > limit else None
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         start = after_rank(token).rank if token else 0
@@ -83,7 +78,7 @@ class DatabaseQuestion:
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             found = asked.best(end + 1)
-            hits = asked.hits(found[start:end])
+            hits = self._hits(asked, found[start:end])
         return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
 
     def count(self, limit: int | None) -> tuple[int, bool]:
@@ -98,6 +93,14 @@ class DatabaseQuestion:
         bound = _LARGEST_ID if before is None else before
         messages = self._registered("r.thread_id = %s AND r.id < %s", (thread_id, bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
+
+    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[Hit, ...]:
+        """A message that the index knows and the archive has lost is told of, and does not spoil the rest."""
+        hits = asked.hits(found)
+        if len(hits) < len(found):
+            detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."
+            self.problems = (ShardProblem("archive.messages", detail),)
+        return hits
 
     def _registered(self, condition: str, values: Sequence[Any], newest: int | None) -> list[ArchivedMessage]:
         sql = (
@@ -171,6 +174,10 @@ class _Asked:
             for row, message in zip(rows, messages, strict=True)
         }
         return tuple(hits[one] for one in found if one in hits)
+
+    def place(self, found: Found) -> AfterRow:
+        account, row_id = found
+        return AfterRow(self._accounts[account], row_id)
 
     def _below(self, high: int, width: int) -> int | None:
         """The id of the so many-th message below this one; None if there are fewer."""

@@ -33,6 +33,7 @@ from postroom.archive.postgres.words import indexed
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.submission import Submission
 from postroom.archive.writer import portions
+from postroom.domain.errors import PostroomError
 
 _BATCHES_WAITING = 4
 _THERE = (
@@ -152,6 +153,13 @@ class DatabaseArchive:
         self.close()
 
     def _store(self, email: str, mails: Sequence[PreparedMail]) -> list[Stored]:
+        try:
+            return self._store_all(email, mails)
+        except PostroomError:
+            self._made.clear()  # a partition may have been taken away
+            raise
+
+    def _store_all(self, email: str, mails: Sequence[PreparedMail]) -> list[Stored]:
         entries = [Entry(mail, indexed(mail.texts)) for mail in mails]
         with self._connections.session() as session:
             account = self._account(session, email)
