@@ -47,7 +47,7 @@ class DatabasePlace:
         self.sync_holder = f"postroom sync on {socket.gethostname()} (process {os.getpid()}, {new_id()[-6:]})"
         """Unlike the owner of files, several may be here: each has a name of its own, and waits for another's lease."""
         self._connections = Connections(url)
-        self._searching = Connections(url, f"-c statement_timeout={PATIENCE_S}s")
+        self._searching = Connections(url, f"-c statement_timeout={PATIENCE_S}s -c max_parallel_workers_per_gather=0")
         try:
             prepare_tables(self._connections)
         except BaseException:
