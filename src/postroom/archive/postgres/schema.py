@@ -74,7 +74,7 @@ CREATE TABLE archive.messages (
     data bytea NOT NULL,                    -- the exact bytes: unpack, then insert the pieces at their positions
     cuts jsonb NOT NULL,                    -- position and hash of each piece
     body text NOT NULL,                     -- what snippets are cut from
-    PRIMARY KEY (account, id)
+    PRIMARY KEY (id, account)               -- in the order of dates within each partition
 ) PARTITION BY LIST (account);
 CREATE TABLE archive.entries (              -- the search index
     account integer NOT NULL,
@@ -83,11 +83,11 @@ CREATE TABLE archive.entries (              -- the search index
     has_attachment boolean NOT NULL,
     tokens tsvector NOT NULL,
     folded text[],                          -- see words.py
-    PRIMARY KEY (account, id)
+    PRIMARY KEY (id, account)
 ) PARTITION BY LIST (account);
 -- What is not yet sorted into the index is read by every search: little of it is allowed.
 CREATE INDEX entries_tokens ON archive.entries USING gin (tokens) WITH (gin_pending_list_limit = 512);
-CREATE INDEX entries_large ON archive.entries (account, id) WHERE size >= {LARGE_MESSAGE_BYTES};
+CREATE INDEX entries_large ON archive.entries (id, account) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE archive.pieces (               -- large attachments as they stand in the message, each stored once
     account integer NOT NULL REFERENCES archive.accounts,

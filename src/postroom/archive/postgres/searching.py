@@ -175,7 +175,7 @@ class _Asked:
         bound = None if limit is None else limit + 1
         sql = f"SELECT 1 FROM archive.entries m WHERE m.account = ANY(%s) AND {self._where.sql} LIMIT %s"
         values = (list(self._accounts), *self._where.values, bound)
-        return int(self._query(f"SELECT count(*) FROM ({sql}) AS found", values)[0][0])
+        return sum(count for (count,) in self._query(f"SELECT count(*) FROM ({sql}) AS found", values))
 
     def hits(self, found: Sequence[Found]) -> tuple[Hit, ...]:
         """In the order in which they were found."""
