@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help setup demo test acceptance check format bench chaos reqs docs lock clean
+# What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test acceptance check format bench chaos reqs docs screenshots lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -18,6 +21,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP) requirements-bench.lock
@@ -42,25 +46,24 @@ check: setup ## format, lint, types, layers, generated pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
+	$(BIN)/python -m benchmarks.goals check
 
 format: setup ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) ## measure, beside the peers
-	$(BIN)/python -m benchmarks.queue
-	$(BIN)/python -m benchmarks.gmail
-	$(BIN)/python -m benchmarks.archive
-	$(BIN)/python -m benchmarks.sync
-	$(BIN)/python -m benchmarks.switchboard
+bench: $(BENCH_STAMP) ## measure, beside the peers, and write the table of all goals
+	$(BIN)/python -m benchmarks.goals run
 	$(BIN)/python -m benchmarks.categories
-	$(BIN)/python -m benchmarks.triage
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs
 
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.docs
+
+screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
+	$(BIN)/python -m tools.screenshots
 
 lock: setup ## renew the lock files
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml

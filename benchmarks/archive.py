@@ -176,7 +176,8 @@ def _judge_imports(imports: Sequence[Import]) -> Iterator[Verdict]:
         rate = _rate(imports, name)
         over = rate / theirs if rate and theirs else None
         met = None if over is None else over >= LEAST_OVER_NOTMUCH
-        yield Verdict(f"import: {name} over notmuch", over, f"at least {LEAST_OVER_NOTMUCH:g}x", met)
+        goal = f"at least {LEAST_OVER_NOTMUCH:g}x"
+        yield Verdict(f"import: {name} over notmuch", over, goal, met, ours=rate, peer=PEER, theirs=theirs)
     if ours:
         memory = max(one.peak_mb for one in ours)
         yield Verdict("import: memory", memory, f"at most {MOST_MB:g} MB", memory <= MOST_MB, " MB")
@@ -189,9 +190,11 @@ def _judge_searches(latencies: Sequence[Latency]) -> Iterator[Verdict]:
     goal = f"at most {MOST_P95_MS:g} ms"
     for one in (everything, max(kinds, key=lambda kind: kind.ours_p95_ms)):
         yield Verdict(f"search: p95, {one.kind}", one.ours_p95_ms, goal, one.ours_p95_ms <= MOST_P95_MS, " ms")
-    compared = [(one.theirs_p95_ms / one.ours_p95_ms, one.kind) for one in latencies if one.theirs_p95_ms]
-    for ratio, kind in [compared[-1], min(compared[:-1])] if compared else []:
-        yield Verdict(f"search: p95 of notmuch over ours, {kind}", ratio, "over 1x", ratio > 1)
+    compared = [(one.theirs_p95_ms / one.ours_p95_ms, one) for one in latencies if one.theirs_p95_ms]
+    worst = min(compared[:-1], key=lambda pair: pair[0], default=None)
+    for ratio, one in [compared[-1], *([worst] if worst else [])] if compared else []:
+        what = f"search: p95 of notmuch over ours, {one.kind}, ms"
+        yield Verdict(what, ratio, "over 1x", ratio > 1, ours=one.ours_p95_ms, peer=PEER, theirs=one.theirs_p95_ms)
 
 
 @contextmanager

@@ -165,7 +165,8 @@ def judge(runs: Sequence[Run], delays_ms: Sequence[int], quotas: Sequence[QuotaU
         ours, theirs = (middle(runs, name, delay_ms, "messages_per_second") for name in (OURS, GOOGLE))
         what = f"messages a second over google-api-python-client, {delay_ms} ms delay"
         goal = f"at least {LEAST_OVER_GOOGLE:g}x"
-        verdicts.append(Verdict(what, ours / theirs, goal, ours / theirs >= LEAST_OVER_GOOGLE))
+        met = ours / theirs >= LEAST_OVER_GOOGLE
+        verdicts.append(Verdict(what, ours / theirs, goal, met, ours=ours, peer=GOOGLE, theirs=theirs))
         cpu = middle(runs, GOOGLE, delay_ms, "client_cpu_us") / middle(runs, OURS, delay_ms, "client_cpu_us")
         verdicts.append(Verdict(f"CPU of google-api-python-client over ours, {delay_ms} ms delay", cpu, "none", None))
     for use in quotas:

@@ -55,6 +55,10 @@ class Verdict:
     goal: str
     met: bool | None
     unit: str = "x"
+    ours: float | None = None
+    """Where `measured` is a ratio, the figures that it is made of."""
+    peer: str | None = None
+    theirs: float | None = None
 
 
 def judge_throughput(kind: Kind, figures: Iterable[Figures]) -> list[Verdict]:
@@ -67,12 +71,15 @@ def judge_throughput(kind: Kind, figures: Iterable[Figures]) -> list[Verdict]:
     least = LEAST_OVER_PEERS[kind]
     verdicts = [
         Verdict(f"{kind}: drain, Postroom over the best peer ({best or 'none measured'})", over, f"at least {least:g}x",
-                None if over is None else over >= least)
+                None if over is None else over >= least, ours=ours, peer=best, theirs=drains.get(best or ""))
     ]  # fmt: skip
     is_goal = kind is not Kind.POSTGRESQL  # the design sets none there; the figure is worth seeing all the same
     goal = f"at most {MOST_UNDER_RAW:g}x" if is_goal else "none"
     met = under <= MOST_UNDER_RAW if under is not None and is_goal else None
-    return [*verdicts, Verdict(f"{kind}: drain, raw loop over Postroom", under, goal, met)]
+    beside = Verdict(
+        f"{kind}: drain, raw loop over Postroom", under, goal, met, ours=ours, peer="a raw loop", theirs=raw
+    )
+    return [*verdicts, beside]
 
 
 def judge_claims(kind: Kind, costs: Sequence[ClaimCost]) -> list[Verdict]:

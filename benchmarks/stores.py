@@ -77,14 +77,14 @@ def _scalar(connection: psycopg.Connection, query: str) -> Any:
 def stores() -> Iterator[Stores]:
     """A server and a folder, gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="postroom-bench-") as folder:
-        server = _start_server(Path(folder) / "postgresql")
+        server = start_server(Path(folder) / "postgresql")
         try:
             yield Stores(Path(folder), server)
         finally:
             server.cleanup()
 
 
-def _start_server(folder: Path) -> Any:
+def start_server(folder: Path) -> Any:
     with warnings.catch_warnings():
         # On import it looks for the user's runtime folder, and warns where there is none, as in a container.
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR")

@@ -119,7 +119,8 @@ def judge(
             is_goal = peer == GOOGLE
             goal = f"at least {LEAST_OVER_GOOGLE:g}x" if is_goal else "none"
             met_goal = over >= LEAST_OVER_GOOGLE if is_goal else None
-            verdicts.append(Verdict(f"sync over {peer}, {delay_ms} ms delay", over, goal, met_goal))
+            what = f"sync over {peer}, {delay_ms} ms delay"
+            verdicts.append(Verdict(what, over, goal, met_goal, ours=ours, peer=peer, theirs=theirs))
     what = f"peak memory, {largest.messages:,} messages"
     met = largest.peak_mb <= MOST_MEMORY_MB
     return [*verdicts, Verdict(what, largest.peak_mb, f"at most {MOST_MEMORY_MB:g} MB (a million)", met, " MB")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -23,8 +24,14 @@ def listening(host: str, port: int, field: str = "port") -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        raise BadInput(field, f"cannot listen on {host}:{port}: {error}") from error
+        raise BadInput(field, f"cannot listen on {host}:{port}: {_why(error)}") from error
     return listener
+
+
+def _why(error: OSError | OverflowError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "another program listens there; stop it, or choose another port (0 picks a free one)"
+    return str(error)
 
 
 @contextlib.asynccontextmanager

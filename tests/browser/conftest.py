@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from tests.support.dashboards import Site, open_site
+from tests.support.guards import Guard, guarded
 from tests.support.switchboards import in_a_task
 from tests.support.windows import Window, open_window
 
@@ -49,3 +50,9 @@ async def plain_page(browser: Browser, site: Site) -> AsyncIterator[Page]:
     """Logged in, with script off."""
     async with open_window(browser, site, script=False) as opened:
         yield opened.page
+
+
+@pytest.fixture
+async def guard(browser: Browser, site: Site) -> AsyncIterator[Guard]:
+    async with guarded(browser, site) as opened:
+        yield opened

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.support.archives import ME
 from tests.support.dashboards import Site, open_site
 from tests.support.histories import ON, add_history, make_job, report, take_job
 from tests.support.switchboards import in_a_task
-from tests.support.windows import Window
+from tests.support.windows import Window, tab_to
 
 
 @pytest.fixture
@@ -20,15 +20,6 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home", **ON)) as opened:
         await add_history(opened)
         yield opened
-
-
-async def tab_to(page: Page, wanted: Locator) -> None:
-    """As somebody without a mouse gets there."""
-    for _ in range(60):
-        await page.keyboard.press("Tab")
-        if await wanted.evaluate("element => element === document.activeElement"):
-            return
-    raise AssertionError("the Tab key does not lead there")
 
 
 @pytest.mark.req("BF-19")

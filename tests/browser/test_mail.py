@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from playwright.async_api import Browser, Page, Request, expect
+from playwright.async_api import Page, expect
 
 from tests.integration.dashboard.test_mail_page import TWO_PARTS, mail
 from tests.support.dashboards import Site
 from tests.support.envelopes import ME
+from tests.support.guards import Guard
 from tests.support.hostile_mail import HTML_BODIES, corpus
 from tests.support.mail_sites import judge, keep
-from tests.support.windows import Window, open_window
-
-_LISTEN = "addEventListener('message', (event) => { window.heard = String(event.data) })"
-
-
-class Guard:
-    """Listens to everything that a page asks for, opens or says."""
-
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        self.strays: list[str] = []
-        context = window.page.context
-        self.outside: list[Request] = []
-        context.on("request", self._asked)
-        context.on("page", lambda page: self.strays.append(f"opened {page.url}"))
-        window.page.on("dialog", lambda dialog: self.strays.append(f"said {dialog.message}"))
-        window.page.on("download", lambda download: self.strays.append(f"saved {download.url}"))
-
-    def _asked(self, request: Request) -> None:
-        """Even what the policy then stops."""
-        if not request.url.startswith(f"{self.window.site.url}/"):
-            self.outside.append(request)
-
-    async def nothing_happened(self, where: str) -> None:
-        page = self.window.page
-        assert self.strays == [], where
-        assert [request.url for request in self.outside] == [], where
-        assert await page.evaluate("window.heard") is None, where
-        assert await page.title() != "ran", where
-        assert page.url == f"{self.window.site.url}{where}"
-        assert len(page.frames) <= 2, where
-
-
-@pytest.fixture
-async def guard(browser: Browser, site: Site) -> AsyncIterator[Guard]:
-    async with open_window(browser, site) as window:
-        await window.page.add_init_script(_LISTEN)
-        yield Guard(window)
-    assert window.complaints == []  # the policy had nothing to refuse: all was taken out before
+from tests.support.windows import Window
 
 
 @pytest.mark.req("PL-7")

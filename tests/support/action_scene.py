@@ -34,6 +34,7 @@ from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import Catalogue, Handler, JobQueue, JobType, KeyUse
 from postroom.settings import GmailSettings
+from postroom.triage import guidance_store
 from tests.support.gmail_client import client_of
 from tests.support.jobs import count_jobs
 from tests.support.sim_mail import letter, mailbox
@@ -132,7 +133,9 @@ class Scene:
             UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
             SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
             UNDO.name: UndoHandler(mailboxes),
-            LABELS_SYNC.name: LabelsSyncHandler(mailboxes, lambda *given: self.disable_rules(*given)),
+            LABELS_SYNC.name: LabelsSyncHandler(
+                mailboxes, lambda *given: self.disable_rules(*given), guidance_store.model_rules_naming
+            ),
             UPKEEP.name: upkeep,
         }
 

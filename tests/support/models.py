@@ -12,7 +12,8 @@ from pydantic import SecretStr
 
 from postroom.domain.clock import Clock, SystemClock
 from postroom.settings import ModelSettings
-from postroom.triage.model import ModelClient, open_model
+from postroom.triage.model import open_model
+from postroom.triage.model_client import ModelClient
 from postroom.triage.sim.server import ModelSim, running_model
 from postroom.vault import Vault
 

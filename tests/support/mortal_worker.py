@@ -24,6 +24,8 @@ from postroom.app.working import open_worker
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
 from postroom.settings import load
+from postroom.tls import trusted
+from postroom.triage import model_client  # noqa: F401 (the same)
 from tests.support.processes import only_given
 
 
@@ -109,6 +111,7 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    trusted()  # read before the first fork, so that no life has to
     for line in sys.stdin:
         print(json.dumps(obey(json.loads(line))), flush=True)
 

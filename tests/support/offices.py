@@ -30,7 +30,7 @@ from postroom.switchboard.backfill.model import find
 from postroom.switchboard.spending import JobSpending
 from postroom.triage.classify import Classifier, Ways
 from postroom.triage.jobs import CLASSIFY
-from postroom.triage.model import ModelClient
+from postroom.triage.model_client import ModelClient
 from postroom.triage.rules.engine import Match, RuleSet
 from postroom.triage.rules.facts import MailFacts
 from postroom.triage.rules.model import Rule, parse_draft, rule_of

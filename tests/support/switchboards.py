@@ -30,7 +30,7 @@ from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.service import UPKEEP, Backfill
 from postroom.switchboard.http import SwitchboardHttp
 from postroom.switchboard.protocol import server_for
-from postroom.switchboard.serving import serving
+from postroom.switchboard.serving import listening, serving
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
 from postroom.triage.jobs import CLASSIFY
@@ -117,7 +117,7 @@ async def served(bench: Bench) -> AsyncIterator[str]:
     http = SwitchboardHttp(
         bench.toolbox, bench.database, bench.queue.clock, request_bytes=REQUEST_BYTES, metrics_token="m" * 16
     )
-    async with http.running(), serving(http, "127.0.0.1", 0) as url:
+    async with http.running(), serving(http, listening("127.0.0.1", 0)) as url:
         yield f"{url}/mcp"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Locator, Page
 
 from tests.support.dashboards import Site
 
@@ -51,3 +51,25 @@ async def open_window(browser: Browser, site: Site, *, script: bool = True, **op
     window.page.on("pageerror", lambda error: window.complaints.append(str(error)))
     yield window
     await context.close()
+
+
+async def look_at(browser: Browser, site: Site, *paths: str) -> None:
+    """Light on a wide screen and dark on a phone: no barriers, nothing beyond the edge, nothing hostile ran."""
+    for scheme, width in (("light", 1280), ("dark", 360)):
+        view: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+        async with open_window(browser, site, **view) as window:
+            for path in paths:
+                page = await window.open(path)
+                assert await window.barriers() == [], path
+                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+                assert await page.evaluate("window.hit === undefined"), path
+        assert window.complaints == []
+
+
+async def tab_to(page: Page, wanted: Locator) -> None:
+    """As somebody without a mouse gets there."""
+    for _ in range(60):
+        await page.keyboard.press("Tab")
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError("the Tab key does not lead there")

@@ -40,9 +40,9 @@ def labels_of(tx: Tx, account_id: str) -> list[KnownLabel]:
     return [_known(row) for row in tx.execute(query)]
 
 
-def for_classifier(tx: Tx, account_id: str) -> list[KnownLabel]:
+def for_classifier(known: Iterable[KnownLabel]) -> list[KnownLabel]:
     """Those of the owner's own labels that a model may use."""
-    return [label for label in labels_of(tx, account_id) if label.available_to_classifier and not label.is_system]
+    return [label for label in known if label.available_to_classifier and not label.is_system]
 
 
 def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:

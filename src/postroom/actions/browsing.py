@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,16 +19,21 @@ from postroom.domain.errors import BadInput
 from postroom.domain.ids import is_id, parse_id
 
 MOST_LISTED = 500
+_LOOKED_THROUGH = 5_000
+"""So many actions are looked through for one page, where no index leads to those that are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFilter:
     status: ActionStatus | None = None
     type: ActionType | None = None
+    origin: Origin | None = None
     rule: str | None = None
     """Its id or its name."""
     account_id: str | None = None
     message_id: str | None = None
+    text: str | None = None
+    """In the subject or the sender of its message; capitals of English make no difference."""
     since: datetime | None = None
     until: datetime | None = None
     """Not included."""
@@ -47,9 +52,13 @@ class ActionFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         found: list[ColumnElement[bool]] = []
-        for name in ("status", "type", "account_id", "message_id"):
+        for name in ("status", "type", "origin", "account_id", "message_id"):
             if (value := getattr(self, name)) is not None:
                 found.append(actions.c[name] == value)
+        if self.text is not None:
+            found.append(
+                or_(*(_holds(column, self.text) for column in (messages.c.subject, messages.c.sender_identity)))
+            )
         if self.rule is not None:
             found.append(of_rule(self.rule))
         if self.since is not None:
@@ -61,9 +70,14 @@ class ActionFilter:
         return found
 
 
+def _holds(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
+    """In capitals or not; SQLite knows those of English alone, so other letters are also looked for as they stand."""
+    return or_(column.contains(text, autoescape=True), func.lower(column).contains(text.lower(), autoescape=True))
+
+
 def of_rule(rule: str) -> ColumnElement[bool]:
-    by_name = actions.c.rule_name == rule
-    return or_(actions.c.rule_id == rule, by_name) if is_id(rule) else by_name
+    """By its id, along an index, or by its name."""
+    return actions.c.rule_id == rule if is_id(rule) else actions.c.rule_name == rule
 
 
 def moment() -> ColumnElement[datetime]:
@@ -93,6 +107,36 @@ def _is_undone() -> ColumnElement[bool]:
 def list_actions(tx: Tx, which: ActionFilter) -> list[Listed]:
     query = _listed().where(*which.conditions()).order_by(actions.c.id.desc()).limit(which.limit)
     return [_from_row(row) for row in tx.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookback:
+    """A page of actions, from among those that were looked through for it."""
+
+    found: list[Listed]
+    next: str | None
+    """As `before_id` it leads to what is older; None if there is nothing older."""
+
+
+def look_back(tx: Tx, which: ActionFilter) -> Lookback:
+    """As `list_actions`, but never through all there are: a page may be short, or empty, and have one after it."""
+    indexed = replace(which, type=None, origin=None, account_id=None, text=None)
+    oldest = None if indexed == which else _end_of_window(tx, indexed)
+    query = _listed().where(*which.conditions())
+    if oldest is not None:
+        query = query.where(actions.c.id >= oldest)
+    rows = tx.execute(query.order_by(actions.c.id.desc()).limit(which.limit + 1)).all()
+    found = [_from_row(row) for row in rows[: which.limit]]
+    if len(rows) > which.limit:
+        return Lookback(found, found[-1].action.id)
+    return Lookback(found, oldest)
+
+
+def _end_of_window(tx: Tx, which: ActionFilter) -> str | None:
+    """The last action to look at for one page; None if those that are left are not too many."""
+    query = select(actions.c.id).where(*which.conditions()).order_by(actions.c.id.desc())
+    row = tx.execute(query.offset(_LOOKED_THROUGH).limit(1)).one_or_none()
+    return None if row is None else str(row.id)
 
 
 def show(tx: Tx, action_id: str) -> Listed:

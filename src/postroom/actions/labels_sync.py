@@ -1,4 +1,5 @@
-"""The job `labels.sync.gmail`: the labels of a mailbox as they are now. Rules that used a deleted one are disabled.
+"""The job `labels.sync.gmail`: the labels of a mailbox as they are now. Rules that used a deleted one are disabled,
+and what the model is told about it is named for a person to look at.
 
 What the owner wrote about a label stays, and a label that got another name stays the same label. An answer that cannot
 be the whole list deletes nothing.
@@ -29,10 +30,16 @@ class DisableRules(Protocol):
         """The label was deleted: disable every rule that looks at it or sets it. The names of those that were."""
 
 
+class GuidanceNaming(Protocol):
+    def __call__(self, tx: Tx, account_id: str, label_name: str) -> Sequence[str]:
+        """The names of what the model is told in words that speak of this label."""
+
+
 class LabelsSyncHandler:
-    def __init__(self, mailboxes: Mailboxes, disable_rules: DisableRules) -> None:
+    def __init__(self, mailboxes: Mailboxes, disable_rules: DisableRules, guidance_naming: GuidanceNaming) -> None:
         self._mailboxes = mailboxes
         self._disable_rules = disable_rules
+        self._guidance_naming = guidance_naming
 
     async def __call__(self, context: JobContext) -> Json:
         account = await account_of(context)
@@ -52,14 +59,18 @@ class LabelsSyncHandler:
             for label in effect.deleted
             for name in self._disable_rules(tx, account_id, label.label_id, label.name, now)
         ]
+        # Words are not disabled: only a person can say whether they still hold without the label.
+        speak_of_it = [name for label in effect.deleted for name in self._guidance_naming(tx, account_id, label.name)]
         if effect.deleted:
-            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), rules_disabled=len(disabled))
+            told = {"rules_disabled": len(disabled), "guidance_naming_them": len(speak_of_it)}
+            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), **told)
         return {
             "labels": len(listed),
             "added": effect.added,
             "renamed": [list(each) for each in effect.renamed],
             "deleted": [label.name for label in effect.deleted],
             "disabled_rules": disabled,
+            "guidance_to_look_at": speak_of_it,
         }
 
 

@@ -32,10 +32,16 @@ def undo_of(tx: Tx, action_id: str) -> Action | None:
 
 
 def original_of(tx: Tx, undo_action_id: str) -> str:
-    query = select(action_links.c.effect_action_id).where(action_links.c.cause_action_id == undo_action_id)
-    found: str | None = tx.execute(query).scalar()
+    found = find_original(tx, undo_action_id)
     if found is None:
         raise Fatal(f"The action {undo_action_id} is the undo of nothing.")
+    return found
+
+
+def find_original(tx: Tx, undo_action_id: str) -> str | None:
+    """The action that this one undoes, if it is an undo."""
+    query = select(action_links.c.effect_action_id).where(action_links.c.cause_action_id == undo_action_id)
+    found: str | None = tx.execute(query).scalar()
     return found
 
 

@@ -73,12 +73,12 @@ def find(tx: Tx, action_id: str, *, lock: bool = False) -> Snooze | None:
     return None if row is None else _snooze(row)
 
 
-def waiting(tx: Tx, account_id: str | None = None) -> list[Snooze]:
+def waiting(tx: Tx, account_id: str | None = None, most: int | None = None) -> list[Snooze]:
     """The next to come back first."""
     query = _joined().where(snoozes.c.state == SnoozeState.WAITING).order_by(snoozes.c.until, snoozes.c.action_id)
     if account_id is not None:
         query = query.where(snoozes.c.account_id == account_id)
-    return [_snooze(row) for row in tx.execute(query)]
+    return [_snooze(row) for row in tx.execute(query.limit(most))]
 
 
 def end(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:

@@ -14,6 +14,7 @@ from postroom.domain.actions import (
     Parameters,
     ReplyParameters,
     SnoozeParameters,
+    Wanted,
 )
 from postroom.domain.errors import BadInput
 
@@ -32,10 +33,14 @@ _PLAIN: Mapping[ActionType, str] = {
 def deed(action: Action) -> str:
     """One line, without the text of mail that would be sent."""
     try:
-        parameters = action.wanted.parameters
+        return wish(action.wanted)
     except BadInput as error:
         return f"{action.type}, but its parameters cannot be read ({error.message})"
-    return _PLAIN.get(action.type) or _WITH_PARAMETERS[action.type](parameters)
+
+
+def wish(wanted: Wanted) -> str:
+    """The same of an action that nobody has ordered yet: a rule's."""
+    return _PLAIN.get(wanted.type) or _WITH_PARAMETERS[wanted.type](wanted.parameters)
 
 
 def title(action: Action) -> str:

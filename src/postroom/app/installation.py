@@ -8,14 +8,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from postroom import audit
 from postroom.accounts.access import GmailAccess
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.store import Account
 from postroom.actions.source import SourceWatch
-from postroom.app.jobs import CATALOGUE, schedules
+from postroom.app.jobs import CATALOGUE, first_jobs, schedules
 from postroom.archive.opening import open_place
 from postroom.archive.sharing import SharedArchive
-from postroom.db import Database, connect
+from postroom.audit import Actor
+from postroom.db import Database, Tx, connect
 from postroom.domain.clock import Clock, SystemClock
-from postroom.gmail.grants import GrantStore
+from postroom.gmail.grants import GrantStore, StoredGrant
+from postroom.gmail.quota import ProfileName
 from postroom.mail.categories import shipped
 from postroom.queue import JobQueue
 from postroom.settings import Settings
@@ -45,6 +50,20 @@ class App:
 
     async def declare_schedules(self) -> None:
         await self.queue.declare_schedules(*schedules(self.settings))
+
+    async def take_in(
+        self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
+    ) -> tuple[Account, list[str]]:
+        """Add an account once its login has proved good, and begin with it; also returns what is odd about it."""
+        account, oddities = await Enrolment(self.database, self.grants, self.clock).add(grant, quota)
+
+        def begin(tx: Tx) -> None:
+            self.queue.add(tx, *first_jobs(account, self.settings))
+            told = {"email": account.email, "api_base": account.api_base}
+            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=told)
+
+        await self.database.write(begin)
+        return account, oddities
 
     @property
     def web(self) -> WebSources:

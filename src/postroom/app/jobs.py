@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account
+from postroom.accounts.jobs import EACH_ACCOUNT, for_each_account, job_of
 from postroom.accounts.store import Account
 from postroom.actions.approvals import EXPIRE, EXPIRE_HOURLY
 from postroom.actions.discord.notify import NOTIFY
@@ -68,6 +68,14 @@ def gap_job(account: Account, since: str) -> NewJob:
 
 def gap_key(account: Account) -> str:
     return f"{BACKFILL.name}:{account.id}:gap"
+
+
+def first_jobs(account: Account, settings: Settings) -> list[NewJob]:
+    """What an account that was just added does not wait for the next tick with; what is switched off stays off."""
+    recurring = settings.recurring
+    cadences = {HISTORY_SYNC: recurring.live, SYNC: recurring.sync}
+    wanted = [LABELS_SYNC, *(job_type for job_type, cadence in cadences.items() if cadence != OFF)]
+    return [job_of(job_type.name, account) for job_type in wanted]
 
 
 def schedules(settings: Settings) -> list[Schedule]:

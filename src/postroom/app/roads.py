@@ -13,13 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
-from mcp import Client
 
 from postroom.app.installation import App
 from postroom.app.serving import running_address, toolbox_of
 from postroom.archive.ownership import OwnedElsewhere
 from postroom.archive.service import ArchiveService
-from postroom.connectors.calling import Connect, http_client, in_memory, over_http
+from postroom.connectors.calling import Connect, Tools, http_client, in_memory, over_http
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.protocol import server_for
 from postroom.switchboard.tokens import NewToken, Token, create_token, revoke_token
@@ -61,7 +60,7 @@ class Roads:
             yield
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
+    async def _connected(self) -> AsyncIterator[Tools]:
         async with AsyncExitStack() as stack:
             try:
                 archive = await stack.enter_async_context(self._app.archive.owned(PURPOSE))

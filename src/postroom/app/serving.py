@@ -21,7 +21,7 @@ from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp
 from postroom.switchboard.ondemand import OnDemandSearch
-from postroom.switchboard.serving import is_loopback, serving
+from postroom.switchboard.serving import is_loopback, listening, serving
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
@@ -79,6 +79,7 @@ async def open_switchboard(
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
+        listener = stack.enter_context(listening(settings.host, settings.port))  # before anything else is begun
         archive = await _owned_archive(app, stack)
         search = stack.enter_context(app.archive.place.search(app.clock))
         toolbox = toolbox_of(app, archive, search)
@@ -95,7 +96,7 @@ async def open_switchboard(
         )
         await app.declare_schedules()
         await stack.enter_async_context(http.running())
-        url = await stack.enter_async_context(serving(http, settings.host, settings.port))
+        url = await stack.enter_async_context(serving(http, listener))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
         if front is not None:
             await stack.enter_async_context(front.running())

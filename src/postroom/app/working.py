@@ -41,7 +41,7 @@ from postroom.gmail.ports import Lane
 from postroom.queue import Handler, JobContext, Worker
 from postroom.queue.model import Json
 from postroom.queue.retention import PRUNE, Retention, prune_handler
-from postroom.settings import OFF
+from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.service import UPKEEP, upkeep_handler
 from postroom.switchboard.ondemand import ON_DEMAND
@@ -49,6 +49,7 @@ from postroom.switchboard.spending import JobSpending
 from postroom.sync import jobs as sync_jobs
 from postroom.triage.classify import Classifier, Ways
 from postroom.triage.forgetting import forgetting
+from postroom.triage.guidance_store import model_rules_naming
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.model import open_model
 from postroom.triage.rules.book import RuleBook
@@ -61,8 +62,8 @@ _PATIENCE_S = 60.0
 
 
 @asynccontextmanager
-async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Worker]:
-    """A worker for every job type, with the recurring schedules declared."""
+async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
+    """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
         extractor = Extractor()
@@ -97,7 +98,12 @@ async def open_worker(app: App, *, until_idle: bool = False) -> AsyncIterator[Wo
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()
-        yield Worker(app.queue, handlers, settings.worker, settings.queue, until_idle=until_idle)
+        own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
+        yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
+
+
+def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings:
+    return settings.model_copy(update={"drain_s": min(settings.drain_s, drain_s)})
 
 
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
@@ -107,7 +113,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
         UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         UNDO.name: UndoHandler(mailboxes),
-        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using),
+        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
         ACTIONS_UPKEEP.name: upkeep,
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from postroom.archive.layout import account_name, folder_of
 
-_FILE_NAME = "sync.json"
+FILE_NAME = "sync.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +60,4 @@ def forget_mark(root: Path, email: str) -> bool:
 
 
 def _path(root: Path, email: str) -> Path:
-    return folder_of(root, account_name(email)) / _FILE_NAME
+    return folder_of(root, account_name(email)) / FILE_NAME

@@ -15,17 +15,16 @@ import typer
 
 from postroom import settings
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.jobs import job_of
 from postroom.accounts.store import Account, Provider, get_account, list_accounts
 from postroom.app import App, open_vault
+from postroom.audit import Actor
 from postroom.cli import account_labels
 from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.output import DryRunOption, JsonOption, age, console, errors, print_json, print_table
-from postroom.cli.session import with_app
+from postroom.cli.session import me, with_app
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.findings import Finding, first_failure
-from postroom.domain.jobs import LABELS_SYNC
 from postroom.gmail.client_secrets import read_client_secrets
 from postroom.gmail.grants import StaticGrant, StoredGrant, normal_email
 from postroom.gmail.oauth import LOGIN_TIMEOUT_S, log_in
@@ -95,10 +94,8 @@ def add(
         )
 
     async def run(app: App) -> None:
-        enrolment = _enrolment(app)
-        await enrolment.refuse_known_elsewhere(email, api_base)
-        account, oddities = await enrolment.add(await obtain(app.clock), quota)
-        await app.queue.enqueue(job_of(LABELS_SYNC, account))
+        await _enrolment(app).refuse_known_elsewhere(email, api_base)
+        account, oddities = await app.take_in(await obtain(app.clock), Actor.of(me()), quota)
         for oddity in oddities:
             errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
         console.print(f"Added {account.email}.", markup=False)

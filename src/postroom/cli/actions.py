@@ -18,7 +18,7 @@ from postroom.cli.moments import instant, length
 from postroom.cli.output import DryRunOption, JsonOption, age, console, print_json, print_table, printable, shown
 from postroom.cli.session import me, with_app
 from postroom.db import Tx
-from postroom.domain.actions import ActionStatus, ActionType, parse_action
+from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
 from postroom.domain.errors import BadInput
 
 app = typer.Typer(no_args_is_help=True, help="What is done with mail: list, show, undo; and do it yourself.")
@@ -36,7 +36,11 @@ UntilOption = Annotated[str | None, typer.Option(help="Done before this time, wi
 def list_(
     status: Annotated[ActionStatus | None, typer.Option(help="Only those that stand like this.")] = None,
     type: Annotated[ActionType | None, typer.Option("--type", help="Only actions of this type.")] = None,
+    by: Annotated[
+        Origin | None, typer.Option("--by", help="Only what a rule, the model or a person wanted, or undos.")
+    ] = None,
     rule: RuleOption = None,
+    text: Annotated[str | None, typer.Option(help="Only about mail with this in its subject or sender.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     account: AccountOption = None,
@@ -50,7 +54,9 @@ def list_(
         which = ActionFilter(
             status=status,
             type=type,
+            origin=by,
             rule=rule,
+            text=text or None,
             account_id=await _account_id(app, account),
             since=instant("since", since),
             until=instant("until", until),

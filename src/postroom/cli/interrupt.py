@@ -15,14 +15,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopped_by_signals(saying: str) -> Iterator[asyncio.Event]:
-    """An event that the first signal sets; a second one ends the process at once, which loses nothing either."""
+    """An event that the first signal sets; a second one ends the process at once, which loses nothing either.
+
+    `saying` is told to the person; empty where none is there."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         stop.set()
         _give_back(loop)
-        errors.print(saying, markup=False)
+        if saying:
+            errors.print(saying, markup=False)
 
     if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone
         yield stop

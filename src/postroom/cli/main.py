@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -19,6 +19,7 @@ FAILED, BAD_USAGE = 1, 2
 
 _COMMANDS = {
     "demo": "demo",
+    "up": "up",
     "switchboard": "switchboard",
     "connector": "connector",
     "worker": "worker",
@@ -30,6 +31,7 @@ _COMMANDS = {
     "verify": "verify",
     "sync": "sync",
     "archive": "archive",
+    "backup": "backup",
     "backfill": "backfill",
     "web": "web",
     "contacts": "contacts",
@@ -55,14 +57,19 @@ def tree(arguments: Sequence[str] = ()) -> typer.Typer:
         help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
     )
     app.callback()(main)
-    named = arguments[0] if arguments else ""
-    for name in [named] if named in _COMMANDS else _COMMANDS:
+    for name in _needed(arguments[0] if arguments else ""):
         module = import_module(f"postroom.cli.{_COMMANDS[name]}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
             app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
     return app
+
+
+def _needed(named: str) -> Iterable[str]:
+    if named == "--version":
+        return ()
+    return [named] if named in _COMMANDS else _COMMANDS
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.changing import change
@@ -30,7 +29,7 @@ from postroom.triage.rules import difference as differing
 from postroom.triage.rules import store
 from postroom.triage.rules.difference import Change, Difference
 from postroom.triage.rules.files import Document, FileFormat, format_of, read_document, written
-from postroom.triage.rules.model import Scope
+from postroom.triage.scopes import account_addresses, draft_named, named
 
 
 def import_(
@@ -104,19 +103,14 @@ def _counted(document: Document) -> str:
 
 def _exported(tx: Tx) -> tuple[Document, list[str]]:
     """Accounts by their addresses, which another installation knows as well; and the names of what cannot be read."""
-    addresses = {account.id: account.email for account in list_accounts(tx, with_removed=True)}
+    addresses = account_addresses(tx)
     stored = store.list_rules(tx)
     drafts = [rule.draft for rule in stored if rule.draft is not None]
     document = Document(
-        rules=[draft.with_scope(addresses.get(draft.scope.ref, draft.scope.ref)) for draft in drafts],
+        rules=[draft_named(draft, addresses) for draft in drafts],
         directions=[DirectionDraft(each.text, each.enabled) for each in list_directions(tx)],
         guidance=[
-            GuidanceDraft(
-                each.name,
-                each.text,
-                Scope(each.scope.kind, addresses.get(each.scope.ref, each.scope.ref)),
-                each.enabled,
-            )
+            GuidanceDraft(each.name, each.text, named(each.scope, addresses), each.enabled)
             for each in list_model_rules(tx)
         ],
     )

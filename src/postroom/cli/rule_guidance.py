@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from postroom.accounts.store import get_account, list_accounts
+from postroom.accounts.store import get_account
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.changing import change
@@ -18,7 +18,8 @@ from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage import guidance_store as store
 from postroom.triage.guidance import Guidance, guidance_for
-from postroom.triage.rules.model import Scope, ScopeKind, parse_scope
+from postroom.triage.rules.model import Scope, parse_scope
+from postroom.triage.scopes import account_addresses, named
 
 directions = typer.Typer(no_args_is_help=True, help="What the model heeds for all mail, one sentence or two each.")
 guidance = typer.Typer(
@@ -27,6 +28,7 @@ guidance = typer.Typer(
 
 NumberArgument = Annotated[int, typer.Argument(help="Its number in the list.")]
 NameArgument = Annotated[str, typer.Argument(help="Its name, or its id.")]
+TextArgument = Annotated[str, typer.Argument(help="What the model should heed.")]
 ScopeOption = Annotated[
     str | None, typer.Option("--scope", help="account:E, domain:D or sender:A; all mail otherwise.", metavar="SCOPE")
 ]
@@ -44,20 +46,14 @@ def list_directions(json: JsonOption = False) -> None:
 
 
 @directions.command("add")
-def add_direction(
-    text: Annotated[str, typer.Argument(help="What the model should heed.")], dry_run: DryRunOption = False
-) -> None:
+def add_direction(text: TextArgument, dry_run: DryRunOption = False) -> None:
     """Add a direction at the end."""
     added = change(lambda tx, who, now: store.add_direction(tx, text, who, now), dry_run=dry_run)
     _say("Would add" if dry_run else "Added", added.text)
 
 
 @directions.command("edit")
-def edit_direction(
-    number: NumberArgument,
-    text: Annotated[str, typer.Argument(help="What it says now.")],
-    dry_run: DryRunOption = False,
-) -> None:
+def edit_direction(number: NumberArgument, text: TextArgument, dry_run: DryRunOption = False) -> None:
     """Put another text in a direction's place."""
     before = _change_direction(number, {"text": text}, dry_run=dry_run)
     _say("Would take the place of" if dry_run else "Took the place of", before.text)
@@ -75,28 +71,16 @@ def remove_direction(number: NumberArgument, dry_run: DryRunOption = False) -> N
     _say("Would remove" if dry_run else "Removed", change(remove, dry_run=dry_run).text)
 
 
-@directions.command("enable")
-def enable_direction(number: NumberArgument, dry_run: DryRunOption = False) -> None:
-    """Switch a direction on."""
-    before = _change_direction(number, {"enabled": True}, dry_run=dry_run)
-    _say("Would be on" if dry_run else "It is on", before.text)
-
-
-@directions.command("disable")
-def disable_direction(number: NumberArgument, dry_run: DryRunOption = False) -> None:
-    """Switch a direction off, and keep it."""
-    before = _change_direction(number, {"enabled": False}, dry_run=dry_run)
-    _say("Would be off" if dry_run else "It is off", before.text)
-
-
 @guidance.command("list")
 def list_guidance(json: JsonOption = False) -> None:
     """List the guidance for all scopes."""
-    found, addresses = _read(lambda tx: (store.list_model_rules(tx), _addresses(tx)))
+    found, addresses = _read(lambda tx: (store.list_model_rules(tx), account_addresses(tx)))
     if json:
-        print_json([{**_fields(rule), "scope": _shown(rule.scope, addresses)} for rule in found])
+        print_json([{**_fields(rule), "scope": str(named(rule.scope, addresses))} for rule in found])
         return
-    rows = ([rule.name, _shown(rule.scope, addresses), "on" if rule.enabled else "off", rule.text] for rule in found)
+    rows = (
+        [rule.name, str(named(rule.scope, addresses)), "on" if rule.enabled else "off", rule.text] for rule in found
+    )
     print_table(
         ["name", "scope", "state", "text"],
         rows,
@@ -107,7 +91,7 @@ def list_guidance(json: JsonOption = False) -> None:
 @guidance.command("add")
 def add_guidance(
     name: Annotated[str, typer.Argument(help="What to call it.")],
-    text: Annotated[str, typer.Argument(help="What the model should heed.")],
+    text: TextArgument,
     scope: ScopeOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -146,20 +130,6 @@ def remove_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
     _say("Would remove" if dry_run else "Removed", change(remove, dry_run=dry_run).name)
 
 
-@guidance.command("enable")
-def enable_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
-    """Switch guidance on."""
-    after = _change_guidance(name, {"enabled": True}, dry_run=dry_run)
-    _say("Would be on" if dry_run else "It is on", after.name)
-
-
-@guidance.command("disable")
-def disable_guidance(name: NameArgument, dry_run: DryRunOption = False) -> None:
-    """Switch guidance off, and keep it."""
-    after = _change_guidance(name, {"enabled": False}, dry_run=dry_run)
-    _say("Would be off" if dry_run else "It is off", after.name)
-
-
 @guidance.command("for")
 def guidance_for_sender(
     sender: Annotated[str, typer.Argument(help="A sender's address.")],
@@ -191,6 +161,22 @@ def _say(what: str, of: str) -> None:
     console.print(f"{what}: {of}", markup=False, soft_wrap=True)
 
 
+def _add_switches(app: typer.Typer, argument: Any, switch: Callable[[Any, bool, bool], str]) -> None:
+    """`enable` and `disable`, which differ in nothing but what they name."""
+
+    def enable(which: Any, dry_run: DryRunOption = False) -> None:
+        """Switch it on."""
+        _say("Would be on" if dry_run else "It is on", switch(which, True, dry_run))
+
+    def disable(which: Any, dry_run: DryRunOption = False) -> None:
+        """Switch it off, and keep it."""
+        _say("Would be off" if dry_run else "It is off", switch(which, False, dry_run))
+
+    for command in (enable, disable):
+        command.__annotations__["which"] = argument
+        app.command()(command)
+
+
 def _change_direction(number: int, changes: dict[str, Any], *, dry_run: bool) -> store.Direction:
     """What it was before."""
 
@@ -216,13 +202,17 @@ def _read(read: Callable[[Tx], Any]) -> Any:
     return with_app(run)
 
 
-def _addresses(tx: Tx) -> dict[str, str]:
-    return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
-
-
-def _shown(scope: Scope, addresses: dict[str, str]) -> str:
-    return str(Scope(scope.kind, addresses.get(scope.ref, scope.ref)) if scope.kind is ScopeKind.ACCOUNT else scope)
-
-
 def _fields(rule: store.StoredModelRule) -> dict[str, Any]:
     return {"id": rule.id, "name": rule.name, "text": rule.text, "enabled": rule.enabled}
+
+
+_add_switches(
+    directions,
+    NumberArgument,
+    lambda number, on, dry_run: _change_direction(number, {"enabled": on}, dry_run=dry_run).text,
+)
+_add_switches(
+    guidance,
+    NameArgument,
+    lambda name, on, dry_run: _change_guidance(name, {"enabled": on}, dry_run=dry_run).name,
+)

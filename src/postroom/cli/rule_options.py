@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from postroom.domain.errors import BadInput
+from postroom.triage.rules import simple
 
 Texts = list[str] | None
 _ASKS, _DOES = "What it asks of a message (all of it; of one option given several times, any)", "The rule"
@@ -59,25 +60,9 @@ class RuleOptions:
 
     def condition(self) -> dict[str, Any]:
         """As it would stand in a file; empty if nothing was asked for."""
-        domain = _one_or_more(self.domain)
-        if self.subdomains and domain is None:
+        if self.subdomains and not self.domain:
             raise BadInput("--subdomains", "needs --domain")
-        found = {
-            "sender": _one_or_more(self.sender),
-            "sender_domain": {"domain": domain, "subdomains": True} if self.subdomains else domain,
-            "recipient": _one_or_more(self.to),
-            "subject_contains": _one_or_more(self.subject),
-            "subject_regex": _one_or_more(self.subject_regex),
-            "header": None if self.header is None else _header(self.header),
-            "label": _one_or_more(self.label),
-            "list_id": _one_or_more(self.list_id),
-            "has_attachment": self.attachment,
-            "larger_than": self.larger,
-            "smaller_than": self.smaller,
-            "older_than": self.older,
-            "younger_than": self.younger,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return simple.given(self).condition()
 
     def given(self) -> dict[str, Any]:
         """The parts of a rule that the options speak of."""
@@ -113,14 +98,3 @@ def takes_rule_options(command: Callable[..., None]) -> Callable[..., None]:
     vars(wrapped)["__signature__"] = own.replace(parameters=parameters)
     wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
     return wrapped
-
-
-def _one_or_more(values: Sequence[str] | None) -> Any:
-    if not values:
-        return None
-    return values[0] if len(values) == 1 else list(values)
-
-
-def _header(text: str) -> dict[str, Any]:
-    name, colon, wanted = text.partition(":")
-    return {"name": name.strip(), "contains": wanted.strip()} if colon else {"name": name.strip(), "present": True}

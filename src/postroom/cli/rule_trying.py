@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.text import Text
 
 from postroom import settings
-from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage
@@ -28,24 +27,18 @@ from postroom.db import Tx
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.triage.rules import store
-from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.files import read_file
-from postroom.triage.rules.messages import label_ids_of
-from postroom.triage.rules.model import Rule, RuleDraft, ScopeKind, parse_draft, rule_of
-from postroom.triage.rules.trying import Trial, try_rules
+from postroom.triage.rules.model import Rule, parse_draft, rule_of
+from postroom.triage.rules.replaying import UNSAID, Subject, mail_to_try, replay, saved_subject
+from postroom.triage.rules.trying import Trial
 from postroom.triage.rules.wishes import described
 
 _PAGE = 200
 _INTERRUPTED = 130
-_NO_ACTION = ["star"]  # for a rule that is tried before anybody has decided what it does
 
 
 @dataclass(frozen=True)
-class _Subject:
-    """The rules to try, and what the control database knows that the archive does not."""
-
-    rules: Sequence[Rule]
-    label_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+class _Subject(Subject):
     does_nothing: bool = False
 
 
@@ -88,7 +81,7 @@ class _Mail:
     limit: int | None
 
     def found(self, archive: MailReader) -> Iterator[ArchivedMessage]:
-        return islice(self._walked(archive) if self.query is None else self._searched(), self.limit)
+        return islice(mail_to_try(archive, self.accounts) if self.query is None else self._searched(), self.limit)
 
     def count(self, archive: MailReader) -> int:
         if self.query is None:
@@ -97,12 +90,6 @@ class _Mail:
             with self.place.search() as search:
                 total = search.count(self.query, accounts=self.accounts, limit=self.limit).messages
         return total if self.limit is None else min(total, self.limit)
-
-    def _walked(self, archive: MailReader) -> Iterator[ArchivedMessage]:
-        """All but spam and trash, as a search does."""
-        for message in archive.newest_first(self.accounts):
-            if not {"SPAM", "TRASH"}.intersection(message.labels):
-                yield message
 
     def _searched(self) -> Iterator[ArchivedMessage]:
         with self.place.search() as search:
@@ -130,7 +117,7 @@ def _subject(name: str | None, file: Path | None, options: RuleOptions) -> _Subj
     if given:
         if "condition" not in given:
             raise BadInput("rule", "needs something to ask of a message, such as --from, --domain or --subject")
-        draft = parse_draft({"name": name or "this rule", "actions": _NO_ACTION, **given})
+        draft = parse_draft({"name": name or "this rule", "actions": list(UNSAID), **given})
         return _Subject([rule_of(draft.name, draft)], does_nothing="actions" not in given)
     if name is None:
         raise BadInput("rule", "name a saved rule, or give --file or options such as --from; see --help")
@@ -139,13 +126,8 @@ def _subject(name: str | None, file: Path | None, options: RuleOptions) -> _Subj
 
 def _saved(name: str) -> _Subject:
     def read(tx: Tx) -> _Subject:
-        stored = store.get_rule(tx, name)
-        if stored.draft is None:
-            raise BadInput(f"rule {stored.name}", stored.problem or "cannot be read")
-        accounts = list_accounts(tx)
-        by_id = {account.id: account.email for account in accounts}
-        labels = {account_name(account.email): label_ids_of(tx, account.id) for account in accounts}
-        return _Subject([rule_of(stored.id, _by_address(stored.draft, by_id))], label_ids=labels)
+        found = saved_subject(tx, store.get_rule(tx, name))
+        return _Subject(found.rules, found.label_ids)
 
     async def run(app: App) -> _Subject:
         return await app.database.read(read)
@@ -153,43 +135,15 @@ def _saved(name: str) -> _Subject:
     return with_app(run)
 
 
-def _by_address(draft: RuleDraft, addresses: Mapping[str, str]) -> RuleDraft:
-    """The archive knows accounts by their addresses."""
-    if draft.scope.kind is not ScopeKind.ACCOUNT:
-        return draft
-    return draft.with_scope(addresses.get(draft.scope.ref, draft.scope.ref))
-
-
 def _try(subject: _Subject, archive: MailReader, mail: _Mail, trial: Trial, keep: int) -> bool:
     """False if it was interrupted; the trial then holds what was found until then."""
-    accounts = archive.accounts()
-    _require(mail.accounts, accounts)
-    rules = RuleSet(_with_archive_names(subject.rules))
+    _require(mail.accounts, archive.accounts())
     try:
         with _progress(mail.count(archive)) as show:
-            try_rules(
-                rules,
-                archive,
-                mail.found(archive),
-                SystemClock().now(),
-                trial,
-                keep=keep,
-                accounts={name: name for name in accounts},
-                label_ids=subject.label_ids,
-                show=show,
-            )
+            replay(subject, archive, mail.found(archive), SystemClock().now(), trial, keep=keep, show=show)
     except KeyboardInterrupt:
         return False
     return True
-
-
-def _with_archive_names(rules: Sequence[Rule]) -> list[Rule]:
-    return [
-        replace(rule, scope=replace(rule.scope, ref=account_name(rule.scope.ref)))
-        if rule.scope.kind is ScopeKind.ACCOUNT and "@" in rule.scope.ref
-        else rule
-        for rule in rules
-    ]
 
 
 def _require(wanted: Sequence[str] | None, known: Collection[str]) -> None:

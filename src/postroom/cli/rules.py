@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,6 @@ import click
 import typer
 
 from postroom import settings
-from postroom.accounts.store import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli import rule_files, rule_guidance, rule_trying
@@ -25,10 +24,13 @@ from postroom.domain.errors import BadInput
 from postroom.triage.decision import Source
 from postroom.triage.rules import store
 from postroom.triage.rules.files import Document, FileFormat, as_written, parse_text, read_file, written, written_rule
-from postroom.triage.rules.model import RuleDraft, ScopeKind, parse_draft, parse_name
+from postroom.triage.rules.model import RuleDraft, parse_draft, parse_name
+from postroom.triage.rules.ordering import Direction, move_rule
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.wishes import described
+from postroom.triage.rules.wording import in_words
 from postroom.triage.safety import reasons_for
+from postroom.triage.scopes import account_addresses, rule_named
 
 app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
 
@@ -123,7 +125,7 @@ def edit(
     def put(tx: Tx, who: Actor, now: datetime) -> StoredRule:
         current = store.get_rule(tx, before.id)
         changed = store.edit_rule(tx, replace(current, stamp=before.stamp), draft, who, now)
-        return _with_address(changed, _addresses(tx))
+        return rule_named(changed, account_addresses(tx))
 
     after = change(put, dry_run=dry_run)
     _print_rule(after)
@@ -151,6 +153,17 @@ def disable(name: NameArgument, dry_run: DryRunOption = False) -> None:
     """Switch a rule off, and keep it."""
     rule = _change(name, lambda tx, rule, who, now: store.disable_rule(tx, rule, None, who, now), dry_run=dry_run)
     console.print(f"{rule.name} {'would be' if dry_run else 'is'} disabled.", markup=False)
+
+
+@app.command()
+def move(
+    name: NameArgument,
+    direction: Annotated[Direction, typer.Argument(help="Up: it is tried before the one above it.")],
+    dry_run: DryRunOption = False,
+) -> None:
+    """Move a rule one place up or down in the order in which rules are tried."""
+    rule = change(lambda tx, who, now: move_rule(tx, store.get_rule(tx, name), direction, who, now), dry_run=dry_run)
+    console.print(f"{rule.name} {'would have' if dry_run else 'has'} priority {rule.priority}.", markup=False)
 
 
 app.command("try")(rule_trying.try_)
@@ -229,24 +242,12 @@ def _by_hand(draft: RuleDraft) -> RuleDraft | None:
 
 
 def _readable(tx: Tx) -> list[StoredRule]:
-    addresses = _addresses(tx)
-    return [_with_address(rule, addresses) for rule in store.list_rules(tx)]
+    addresses = account_addresses(tx)
+    return [rule_named(rule, addresses) for rule in store.list_rules(tx)]
 
 
 def _named(tx: Tx, name: str) -> StoredRule:
-    return _with_address(store.get_rule(tx, name), _addresses(tx))
-
-
-def _addresses(tx: Tx) -> dict[str, str]:
-    return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
-
-
-def _with_address(rule: StoredRule, addresses: dict[str, str]) -> StoredRule:
-    """People name accounts by their address."""
-    if rule.draft is None or rule.scope.kind is not ScopeKind.ACCOUNT:
-        return rule
-    draft = rule.draft.with_scope(addresses.get(rule.scope.ref, rule.scope.ref))
-    return replace(rule, draft=draft, scope=draft.scope)
+    return rule_named(store.get_rule(tx, name), account_addresses(tx))
 
 
 def _does(rule: StoredRule) -> str:
@@ -256,20 +257,7 @@ def _does(rule: StoredRule) -> str:
 
 
 def _asks(rule: StoredRule) -> str:
-    """Its condition, short enough for a line."""
-    return "?" if rule.draft is None else _short(rule.draft.condition)
-
-
-def _short(value: Any) -> str:
-    match value:
-        case Mapping():
-            return ", ".join(f"{name} {_short(each)}" for name, each in value.items())
-        case list() if any(isinstance(each, Mapping) for each in value):
-            return "(" + "; ".join(map(_short, value)) + ")"
-        case list():
-            return " | ".join(map(_short, value))
-        case _:
-            return str(value)
+    return "?" if rule.draft is None else in_words(rule.draft.condition)
 
 
 def _print_what_waits(draft: RuleDraft) -> None:

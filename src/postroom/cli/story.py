@@ -1,67 +1,75 @@
-"""What `postroom demo` prints: the chapters of the story, one after the other."""
+"""What `postroom demo` prints: where to look, and the steps of the story as they come about."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from pathlib import Path
+from contextlib import suppress
 
-from postroom import demo as story
-from postroom.cli.output import console, print_table, printable
+from rich.text import Text
+
+from postroom.cli.output import console, printable
+from postroom.demo.house import open_house
+from postroom.demo.life import life_goes_on
+from postroom.demo.scene import Scene
+from postroom.demo.story import STORY, Step
 from postroom.telemetry import logs
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INDENT = "   "
 
-def tell() -> None:
+
+async def tell(messages: int, *, in_terminal: bool) -> None:
+    """All of it in the terminal, or beside a dashboard that stays open until somebody ends it."""
     logs.configure(level="error", format="console")
-    console.print("[bold]Postroom demo[/bold]: all mail here is simulated. Built so far: queue, Gmail, archive.\n")
+    telling = asyncio.create_task(_tell(messages, in_terminal=in_terminal))
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:  # each of them, however often: the end is seconds away, and leaves nothing behind
+        loop.add_signal_handler(number, telling.cancel)
+    with suppress(asyncio.CancelledError):
+        await telling
+    if telling.cancelled():
+        _say("\nEnded. Nothing is left behind.")
+
+
+async def _tell(messages: int, *, in_terminal: bool) -> None:
     started = time.monotonic()
-    for chapter in (_morning, _fairness, _crash, _mailbox):
-        with story.temporary_home() as folder:
-            chapter(folder)
-    console.print(f"That took {time.monotonic() - started:.1f} s. Next: `postroom --help`, README.md, ARCHITECTURE.md.")
+    _say("Postroom demo. The mailbox, the model and the web site are simulated.\n", style="bold")
+    async with open_house(messages) as house:
+        if not in_terminal:
+            _show_the_way(house.link)
+        for number, step in enumerate(STORY, start=1):
+            await _take(number, step, house.scene, with_address=not in_terminal)
+        if not in_terminal:
+            _say("That was the story. Look around; a letter arrives now and then. Ctrl-C ends it.")
+            await life_goes_on(house.scene)
+    took = time.monotonic() - started
+    _say(f"The product did all of this, in {took:.0f} s, and nothing of it is left behind.")
+    _say("In a browser: `postroom demo`. For yourself: `postroom up`.")
 
 
-def _morning(folder: Path) -> None:
-    console.print("[bold]1. Eight in the morning.[/bold] 15 newsletters and a doctor's note arrive at once.")
-    with console.status("serving the mail ..."):
-        served = asyncio.run(story.eight_in_the_morning(folder))
-    for place, subject in enumerate([*served[:3], "..."], start=1):
-        console.print(f"   {place if subject != '...' else '':>2} {subject}", markup=False)
-    console.print("   The doctor did not wait behind the newsletters.\n")
+def _show_the_way(link: str) -> None:
+    _say("Open this link, and make up a passphrase of 12 letters or more:")
+    _say(link)
+    _say("\nThe story goes on by itself. Ctrl-C ends it, and everything in it is gone.\n")
 
 
-def _fairness(folder: Path) -> None:
-    console.print("[bold]2. A flood.[/bold] 1,110 messages wait in each of three tiers. The first 1,110 turns:")
-    with console.status("serving 3,330 messages ..."):
-        results = asyncio.run(story.all_tiers_busy(folder))
-    print_table(
-        ["   tier", "turns", "longest wait, in turns of others"],
-        ([f"   {result.tier}", result.served, result.longest_gap] for result in results),
-        empty="",
-    )
-    console.print("   Urgent first, and nobody is passed over more than 110 times.\n")
+async def _take(number: int, step: Step, scene: Scene, *, with_address: bool) -> None:
+    _say(f"{number}. {step.title}", style="bold", then=f"  {step.says}")
+    with console.status("at work ..."):
+        outcome = await step.run(scene)
+    for line in outcome.lines:
+        _say(_INDENT + printable(line))
+    if with_address:
+        _say(f"{_INDENT}{scene.url}{step.path}", style="cyan")
+    _say("")
 
 
-def _crash(folder: Path) -> None:
-    console.print("[bold]3. A crash.[/bold] A worker process is killed (SIGKILL) in the middle of 400 jobs.")
-    with console.status("working, killing, recovering ..."):
-        crash = asyncio.run(story.kill_a_worker(folder))
-    again = crash.attempts - crash.done_in_the_end
-    console.print(f"   done before the kill  {crash.done_before_the_kill:>4}")
-    console.print(f"   done in the end       {crash.done_in_the_end:>4} of {crash.jobs}")
-    console.print(f"   run a second time     {again:>4}  (those the dead worker had in its hands)")
-    console.print("   Nothing was lost: a claim is a lease, and one that nobody renews passes on.\n")
-
-
-def _mailbox(folder: Path) -> None:
-    console.print("[bold]4. Ten years of mail.[/bold] A simulated Gmail account, fetched into an archive of your own.")
-    with console.status("fetching, storing, searching, verifying ..."):
-        box = asyncio.run(story.ten_years_of_mail(folder))
-    console.print(f"   fetched and stored    {box.fetched:>4} messages")
-    console.print(f"   found                 {box.found:>4} for {story.DEMO_QUERY!r}, the newest:", markup=False)
-    for mail in box.newest_found:
-        console.print(
-            f"     {mail.date:%Y-%m-%d} {printable(mail.sender)[:28]:<28} {printable(mail.subject)[:32]}", markup=False
-        )
-    verdict = "every byte is what was stored" if box.is_sound else "something is wrong"
-    console.print(f"   verified              {box.verified:>4} messages: {verdict}\n")
+def _say(line: str, *, style: str = "", then: str = "") -> None:
+    """A line as it is; on a narrow terminal its end is cut rather than wrapped, but for what has to be copied."""
+    text = Text.assemble((line, style), then)
+    if "://" in line:
+        console.print(text, soft_wrap=True)
+    else:
+        console.print(text, no_wrap=True, overflow="ellipsis")

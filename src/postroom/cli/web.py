@@ -165,7 +165,7 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
 @app.command()
 def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Ask once more for pages that could not be had; with --dry-run, list them and why each failed."""
-    retried = with_app(lambda app: app.web.retry(source, dry_run=dry_run))
+    retried = with_app(lambda app: app.web.retry(_me(), source, dry_run=dry_run))
     if json:
         print_json(retried)
     else:

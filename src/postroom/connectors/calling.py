@@ -9,25 +9,32 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.refusals import from_wire
+from postroom.tls import trusted
 
 _PROTOCOL = "2026-07-28"
 _CALL_S = 60.0
 _CONNECT_S = 5.0
 _AWAY = timedelta(seconds=5)
 
-Connect = Callable[[], AbstractAsyncContextManager[Client]]
+
+class Tools(Protocol):
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> CallToolResult: ...
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Tools]]
 
 
 class SwitchboardAway(Retryable):
@@ -51,8 +58,8 @@ class _Refused(Exception):
 async def call(connect: Connect, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What the tool answers, or the error that it answers with."""
     try:
-        async with connect() as client:
-            result = await client.call_tool(tool, dict(arguments))
+        async with connect() as tools:
+            result = await tools.call_tool(tool, dict(arguments))
     except PostroomError:
         raise
     except Exception as error:
@@ -65,10 +72,10 @@ def over_http(url: str, token: str, http: httpx2.AsyncClient) -> Connect:
     _require_safe(url)
 
     @asynccontextmanager
-    async def connect() -> AsyncIterator[Client]:
+    async def connect() -> AsyncIterator[Tools]:
         transport = streamable_http_client(url, http_client=http, terminate_on_close=False)
         async with Client(transport, mode=_PROTOCOL, read_timeout_seconds=_CALL_S, cache=None) as client:
-            yield client
+            yield _Unlisted(client)
 
     http.headers["Authorization"] = f"Bearer {token}"
     return connect
@@ -76,13 +83,32 @@ def over_http(url: str, token: str, http: httpx2.AsyncClient) -> Connect:
 
 def in_memory(server: Any) -> Connect:
     """Calls to a server object in this process."""
-    return lambda: Client(server, cache=None)
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Tools]:
+        async with Client(server, cache=None) as client:
+            yield _Unlisted(client)
+
+    return connect
+
+
+@dataclass(frozen=True)
+class _Unlisted:
+    """The SDK's own `call_tool` asks for the list of all tools first, to check the answer. We check it ourselves, and
+    a client that lives for one call would ask each time."""
+
+    client: Client
+
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        return await self.client.session.send_request(request, CallToolResult)
 
 
 def http_client() -> httpx2.AsyncClient:
     """Connections for `over_http`, which end with its block."""
     timeout = httpx2.Timeout(_CALL_S, connect=_CONNECT_S)
-    return httpx2.AsyncClient(timeout=timeout, trust_env=False, event_hooks={"response": [_raise_for_status]})
+    hooks = {"response": [_raise_for_status]}
+    return httpx2.AsyncClient(timeout=timeout, trust_env=False, verify=trusted(), event_hooks=hooks)
 
 
 async def _raise_for_status(response: httpx2.Response) -> None:

@@ -40,6 +40,10 @@ class Form:
         values = self.values.get(name)
         return values[-1].strip() if values else ""
 
+    def secret(self, name: str) -> str:
+        """With the spaces around it, which are part of a passphrase."""
+        return self.values.get(name, ("",))[-1]
+
     def all(self, name: str) -> tuple[str, ...]:
         return self.values.get(name, ())
 

@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security.bodies import TooLarge
+from postroom.dashboard.security.throttle import TooManyAttempts
 from postroom.dashboard.security.visitor import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable
 from postroom.domain.refusals import to_wire
@@ -114,6 +115,7 @@ _STATUSES: dict[type[PostroomError], int] = {
     TooLarge: 413,
     NotFound: 404,
     BadInput: 422,
+    TooManyAttempts: 429,
     Retryable: 503,
 }
 """The first that fits; what nobody can mend by asking again is a conflict with how things stand."""
@@ -127,6 +129,8 @@ def _first(error: RequestValidationError) -> BadInput:
 
 
 def _of_http(error: HTTPException) -> Problem:
+    if error.status_code == 400:  # a body that is not what its content type says
+        return problem_of(BadInput("body", "cannot be read"))
     message = _HTTP_MESSAGES.get(error.status_code, str(error.detail))
     kind = "not_found" if error.status_code == 404 else "not_allowed"
     return Problem(error.status_code, message, {"error": {"kind": kind, "message": message}}, dict(error.headers or {}))

@@ -33,7 +33,8 @@ class Dashboard:
         app = house.app
         hosts = Hosts.of(app.settings)
         self.hub = Hub(app.database)
-        self.pages = _application(Desk(house, self.hub, hosts, Hashing()))
+        self._desk = Desk(house, self.hub, hosts, Hashing())
+        self.pages = _application(self._desk)
         self._gate = Gate(self.pages, app.database, app.clock, app.settings.dashboard, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +42,7 @@ class Dashboard:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self.hub.running():
+        async with self.hub.running(), self._desk.logins.running():
             yield
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends
-from mcp import Client
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from postroom.app.installation import App
 from postroom.app.serving import House
 from postroom.audit import Actor
+from postroom.connectors.calling import call, in_memory
 from postroom.dashboard.forms import Form
 from postroom.dashboard.live.hub import Hub
+from postroom.dashboard.logins import Logins
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.hosts import Hosts
@@ -25,8 +26,6 @@ from postroom.dashboard.security.passphrase import Hashing
 from postroom.dashboard.security.seal import Seal
 from postroom.dashboard.security.visitor import Visitor, require_visitor, visitor_of
 from postroom.db import Tx
-from postroom.domain.errors import BadInput
-from postroom.domain.refusals import from_wire
 from postroom.switchboard.protocol import server_for
 
 T = TypeVar("T")
@@ -44,12 +43,13 @@ class Desk:
     hosts: Hosts
     hashing: Hashing
     seal: Seal = field(default_factory=Seal)
+    trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
+    logins: Logins = field(default_factory=Logins)
 
 
 class Visit:
     def __init__(self, request: Request) -> None:
-        if b"%00" in request.scope["query_string"]:
-            raise BadInput("query", "holds a character that no text has")
         self.request = request
         self.desk: Desk = request.app.state.desk
         self.now: datetime = self.app.clock.now()
@@ -78,13 +78,8 @@ class Visit:
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A tool of the Switchboard, as the dashboard's role; its refusal is raised as our error."""
-        async with Client(server_for(self.desk.house.toolbox, self.visitor.caller)) as client:
-            result = await client.call_tool(tool, dict(arguments or {}))
-        text = getattr(result.content[0], "text", "") if result.content else ""
-        if result.is_error:
-            raise from_wire(result.structured_content, text)
-        answer: dict[str, Any] = result.structured_content or json.loads(text)
-        return answer
+        server = server_for(self.desk.house.toolbox, self.visitor.caller)
+        return await call(in_memory(server), tool, arguments or {})
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
         """A page of a section of the navigation. `form` and `notice` are always there for the template."""

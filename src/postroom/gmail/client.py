@@ -35,6 +35,7 @@ from postroom.gmail.resources import (
     Watch,
 )
 from postroom.gmail.transport import Call, Json, Reading, Transport, TransportConfig, read_as, read_json
+from postroom.tls import trusted
 
 T = TypeVar("T")
 PAGE_SIZE = 500
@@ -301,7 +302,7 @@ async def connected(
     config = config or TransportConfig()
     most = limiter.gate.limits.max_in_flight
     limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most)
-    async with httpx2.AsyncClient(limits=limits, transport=http_transport, trust_env=False) as http:
+    async with httpx2.AsyncClient(limits=limits, transport=http_transport, trust_env=False, verify=trusted()) as http:
         yield GmailClient(
             Transport(http, credentials, limiter, clock, config), profile, lane=lane, batch_size=batch_size
         )

@@ -15,6 +15,7 @@ _HOW_TO_GET_ONE = (
     "in Google's console, under APIs & Services > Credentials, create an OAuth client of type Desktop app and download "
     "its JSON"
 )
+_TOO_LARGE = f"is too large to be a client-secrets file; {_HOW_TO_GET_ONE}"
 
 
 @dataclass(frozen=True)
@@ -29,32 +30,41 @@ class ClientSecrets:
 
 def read_client_secrets(path: Path) -> ClientSecrets:
     """The app in this file; anything else is refused with the file's name and the field."""
-    content = _parse(path)
-    if "installed" not in content:
-        raise BadInput(str(path), _not_a_desktop_app(content))
-    app = content["installed"]
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise BadInput(str(path), _TOO_LARGE)
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
+    return parse_client_secrets(content, str(path))
+
+
+def parse_client_secrets(content: bytes, name: str) -> ClientSecrets:
+    """The same from its content; `name` is what a refusal calls it."""
+    parsed = _parse(content, name)
+    if "installed" not in parsed:
+        raise BadInput(name, _not_a_desktop_app(parsed))
+    app = parsed["installed"]
     if not isinstance(app, dict):
-        raise BadInput(str(path), "field `installed` is not an object; download the file again")
+        raise BadInput(name, "field `installed` is not an object; download the file again")
     return ClientSecrets(
-        client_id=_text(path, app, "client_id"),
-        client_secret=_text(path, app, "client_secret"),
-        auth_uri=_address(path, app, "auth_uri"),
-        token_uri=_address(path, app, "token_uri"),
+        client_id=_text(name, app, "client_id"),
+        client_secret=_text(name, app, "client_secret"),
+        auth_uri=_address(name, app, "auth_uri"),
+        token_uri=_address(name, app, "token_uri"),
     )
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(content: bytes, name: str) -> dict[str, Any]:
+    if len(content) > _LARGEST:
+        raise BadInput(name, _TOO_LARGE)
     try:
-        if path.stat().st_size > _LARGEST:
-            raise BadInput(str(path), f"is too large to be a client-secrets file; {_HOW_TO_GET_ONE}")
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
-        raise BadInput(str(path), f"is not JSON; {_HOW_TO_GET_ONE}") from None
-    if not isinstance(content, dict):
-        raise BadInput(str(path), f"is JSON but no client-secrets file; {_HOW_TO_GET_ONE}")
-    return content
+        raise BadInput(name, f"is not JSON; {_HOW_TO_GET_ONE}") from None
+    if not isinstance(parsed, dict):
+        raise BadInput(name, f"is JSON but no client-secrets file; {_HOW_TO_GET_ONE}")
+    return parsed
 
 
 def _not_a_desktop_app(content: dict[str, Any]) -> str:
@@ -67,17 +77,17 @@ def _not_a_desktop_app(content: dict[str, Any]) -> str:
     return f"field `installed` is missing; {_HOW_TO_GET_ONE}"
 
 
-def _text(path: Path, app: dict[str, Any], name: str) -> str:
+def _text(whole: str, app: dict[str, Any], name: str) -> str:
     value = app.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise BadInput(str(path), f"field `installed.{name}` is missing or empty; download the file again")
+        raise BadInput(whole, f"field `installed.{name}` is missing or empty; download the file again")
     return value.strip()
 
 
-def _address(path: Path, app: dict[str, Any], name: str) -> str:
+def _address(whole: str, app: dict[str, Any], name: str) -> str:
     try:
-        return require_safe_url(_text(path, app, name), name)
+        return require_safe_url(_text(whole, app, name), name)
     except BadInput as error:
         if error.field != name:
             raise
-        raise BadInput(str(path), f"field `installed.{name}`: {error.problem}") from None
+        raise BadInput(whole, f"field `installed.{name}`: {error.problem}") from None

@@ -17,6 +17,7 @@ import httpx2
 
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.findings import Check, Finding, Verdict
+from postroom.tls import trusted
 
 CONNECT_S = 10.0
 READ_S = 30.0
@@ -27,7 +28,7 @@ _OF_TIME = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 def http_client() -> httpx2.AsyncClient:
     """For the few calls outside the Gmail client: tokens, check-ups, keys."""
-    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), trust_env=False)
+    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), trust_env=False, verify=trusted())
 
 
 def require_safe_url(url: str, field: str) -> str:
@@ -167,8 +168,7 @@ async def _connect(target: _Target) -> None:
 
 
 async def _handshake(target: _Target) -> None:
-    context = httpx2.create_ssl_context(trust_env=False)
-    _, writer = await asyncio.open_connection(target.host, target.port, ssl=context)
+    _, writer = await asyncio.open_connection(target.host, target.port, ssl=trusted())
     await _hang_up(writer)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import socket
 from collections.abc import AsyncIterator
 
 from starlette.types import ASGIApp
@@ -14,13 +15,18 @@ _PATIENCE_S = 10.0
 _REQUESTS_AT_ONCE = 256
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """The port, taken; 0 asks the system for a free one."""
+    return webserver.listening(host, port, "switchboard.port")
+
+
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
-    """Serve; yields the address (port 0 asks the system for a free one)."""
-    listener = webserver.listening(host, port, "switchboard.port")
+async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[str]:
+    """Serve; yields the address."""
+    host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     async with webserver.serving(app, listener, patience_s=_PATIENCE_S, limit_concurrency=_REQUESTS_AT_ONCE):
-        yield f"http://{address}:{listener.getsockname()[1]}"
+        yield f"http://{address}:{port}"
 
 
 def is_loopback(host: str) -> bool:

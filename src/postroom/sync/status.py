@@ -15,6 +15,8 @@ from postroom.db.tables.sync import bad_messages, history_cursors
 from postroom.sync.alert_store import AlertRecord, alerts_of
 from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
 
+UP_TO_DATE = "up to date"
+
 
 @dataclass(frozen=True, slots=True)
 class SyncStatus:
@@ -66,5 +68,5 @@ def _phase(state: SyncState | None, slices: Sequence[SliceRow]) -> str:
     # After a walk, only the time that has passed since is listed: one slice, which has an end.
     is_proving_the_newest = len(slices) == 1 and slices[0].slice.end is not None
     if not state.is_walking or is_proving_the_newest:
-        return "up to date"
+        return UP_TO_DATE
     return "first sync" if state.walk == 1 else "comparing again"

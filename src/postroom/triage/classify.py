@@ -9,7 +9,7 @@ call and its record may pay twice, and the books then say so.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from postroom.db import Tx
 from postroom.domain.actions import Order, Origin
@@ -24,12 +24,14 @@ from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question
 from postroom.triage.context import briefing_for
 from postroom.triage.decision import Decision, Source, for_review, left_alone
 from postroom.triage.judging import decided_by_model, decided_by_rule
-from postroom.triage.model import ModelClient
 from postroom.triage.prompt import Briefing, question_about
 from postroom.triage.reading import Choice, UnusableAnswer, read_answer
 from postroom.triage.records import Message
 from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MailFacts
+
+if TYPE_CHECKING:  # its library is slow to load, and only needed where a model is configured
+    from postroom.triage.model_client import ModelClient
 
 _MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import String, func, literal, or_, select
 
-from postroom.accounts.labels import KnownLabel, labels_of
+from postroom.accounts.labels import KnownLabel, for_classifier, labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import contacts, messages
 from postroom.mail.addresses import canonical_address
@@ -31,7 +31,7 @@ def briefing_for(tx: Tx, message: Message, thread_messages: int) -> Briefing:
     if guidance.left_out:
         log.info("guidance.left_out", left_out=guidance.left_out)
     known = [] if message.account_id is None else labels_of(tx, message.account_id)
-    usable = [label for label in known if label.available_to_classifier and not label.is_system]
+    usable = for_classifier(known)
     told = [*guidance.directions, *(rule.text for rule in guidance.rules)]
     return Briefing(
         directions=guidance.directions,

@@ -13,6 +13,7 @@ from postroom.domain.errors import BadInput
 from postroom.triage import guidance_store as store
 from postroom.triage.rules.model import EVERYWHERE, Scope, named, parse_name, parse_scope
 from postroom.triage.rules.values import truth
+from postroom.triage.scopes import resolved
 
 _KEYS = ("name", "scope", "text", "enabled")
 
@@ -103,7 +104,7 @@ def make_guidance_equal(tx: Tx, drafts: Sequence[GuidanceDraft], who: Actor, now
         if before is None:
             store.add_model_rule(tx, draft.name, draft.scope, draft.text, who, now, enabled=draft.enabled)
             added.append(draft.name)
-        elif changes := _changes(before, draft, store.resolved(tx, draft.scope)):
+        elif changes := _changes(before, draft, resolved(tx, draft.scope)):
             store.change_model_rule(tx, before, changes, who, now)
             changed.append(f"{draft.name}: {', '.join(changes)}")
     unchanged = len(drafts) - len(added) - len(changed)

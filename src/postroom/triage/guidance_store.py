@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, delete, func, select, update
 
 from postroom import audit
-from postroom.accounts.store import get_account
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.triage import directions, model_rules
@@ -19,6 +18,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.triage.rules import values as checked
 from postroom.triage.rules.model import Scope, ScopeKind, parse_name
+from postroom.triage.scopes import resolved
 
 LONGEST_TEXT = 2_000
 """In bytes: more than one of the longest has room in a prompt, in every script."""
@@ -72,6 +72,13 @@ def get_direction(tx: Tx, number: int) -> Direction:
     return found[number - 1]
 
 
+def direction_with_id(tx: Tx, direction_id: str) -> Direction:
+    for found in list_directions(tx):
+        if found.id == direction_id:
+            return found
+    raise NotFound("direction", "it is gone; somebody removed it")
+
+
 def add_direction(
     tx: Tx, text: str, who: Actor, now: datetime, *, enabled: bool = True, position: int | None = None
 ) -> Direction:
@@ -97,14 +104,14 @@ def change_direction(tx: Tx, before: Direction, changes: Mapping[str, Any], who:
         return before
     values = {**after.state(), "updated_at": after.updated_at}
     if not tx.execute(update(directions).where(_as_seen(directions, before)).values(**values)).rowcount:
-        raise _changed("direction")
+        raise changed_meanwhile("direction")
     audit.record(tx, who, "direction.edit", ("direction", before.id), now, before=before.state(), after=after.state())
     return after
 
 
 def remove_direction(tx: Tx, before: Direction, who: Actor, now: datetime) -> None:
     if not tx.execute(delete(directions).where(_as_seen(directions, before))).rowcount:
-        raise _changed("direction")
+        raise changed_meanwhile("direction")
     audit.record(tx, who, "direction.remove", ("direction", before.id), now, before=before.state())
 
 
@@ -119,6 +126,13 @@ def get_model_rule(tx: Tx, name_or_id: str) -> StoredModelRule:
     if not found:
         raise NotFound("guidance", f"there is none named {name_or_id!r}; `postroom rules guidance list` shows all")
     return found[0]
+
+
+def model_rule_with_id(tx: Tx, rule_id: str) -> StoredModelRule:
+    for found in list_model_rules(tx):
+        if found.id == rule_id:
+            return found
+    raise NotFound("guidance", "it is gone; somebody removed it")
 
 
 def add_model_rule(
@@ -156,7 +170,7 @@ def change_model_rule(
         values |= {"enabled": changes["enabled"], "disabled_reason": None}
     values["updated_at"] = _later(before.updated_at, now)
     if not tx.execute(update(model_rules).where(_as_seen(model_rules, before)).values(**values)).rowcount:
-        raise _changed(f"guidance {before.name}")
+        raise changed_meanwhile(f"guidance {before.name}")
     after = get_model_rule(tx, before.id)
     audit.record(tx, who, "guidance.edit", ("guidance", before.id), now, before=before.state(), after=after.state())
     return after
@@ -164,7 +178,7 @@ def change_model_rule(
 
 def remove_model_rule(tx: Tx, before: StoredModelRule, who: Actor, now: datetime) -> None:
     if not tx.execute(delete(model_rules).where(_as_seen(model_rules, before))).rowcount:
-        raise _changed(f"guidance {before.name}")
+        raise changed_meanwhile(f"guidance {before.name}")
     audit.record(tx, who, "guidance.remove", ("guidance", before.id), now, before=before.state())
 
 
@@ -180,13 +194,6 @@ def model_rules_naming(tx: Tx, account_id: str, label_name: str) -> list[str]:
 def _model_rule(row: Row[Any]) -> StoredModelRule:
     scope = Scope(ScopeKind(row.scope), row.scope_ref)
     return StoredModelRule(row.id, row.name, scope, row.text, row.enabled, row.disabled_reason, row.updated_at)
-
-
-def resolved(tx: Tx, scope: Scope) -> Scope:
-    """Accounts are named by their address; the table has their ids."""
-    if scope.kind is not ScopeKind.ACCOUNT or "@" not in scope.ref:
-        return scope
-    return Scope(ScopeKind.ACCOUNT, get_account(tx, scope.ref).id)
 
 
 def _refuse_name(others: list[StoredModelRule], name: str) -> None:
@@ -210,5 +217,5 @@ def _later(before: datetime, now: datetime) -> datetime:
     return max(now, before + timedelta(microseconds=1))
 
 
-def _changed(what: str) -> BadInput:
+def changed_meanwhile(what: str) -> BadInput:
     return BadInput(what, "was changed or removed by somebody else meanwhile; look at it again")

@@ -15,15 +15,23 @@ VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _PAGE_RETRY, _PAGE_LIMIT, keep
 SENTINEL = JobType(
     "web.sentinel", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), timedelta(hours=6), keep_completed=30
 )
-BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=1), timedelta(hours=24))
+BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=3), timedelta(hours=24))
 UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 JOB_TYPES = (FETCH, VERIFY, SENTINEL, BACKFILL, UPKEEP)
 
 UPKEEP_EVERY_MINUTE = Schedule("web.upkeep", UPKEEP.name, "every 1m")
 
 
+SENTINEL_SCHEDULE = "web.sentinel"
+
+
 def sentinel_schedule(cadence: str) -> Schedule:
-    return Schedule("web.sentinel", SENTINEL.name, cadence)
+    return Schedule(SENTINEL_SCHEDULE, SENTINEL.name, cadence)
+
+
+def sentinel_job() -> NewJob:
+    """A look before its time. It has the schedule's key, so that there is one look at a time."""
+    return NewJob(SENTINEL.name, {}, key=sentinel_schedule("").job_key)
 
 
 def fetch_job(item_id: str, key: str, method: Method) -> NewJob:

@@ -136,6 +136,12 @@ def start(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, who
 
 def resume(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, who: Actor, now: datetime) -> Run:
     """From FAILED to RUNNING, from the place where it was. One that lost its process may be resumed at once."""
+    run = resumable(tx, sources, settings, run_id, now)
+    return _begin(tx, run, Event.RESUME, who, now, walks=_resumed(run))
+
+
+def resumable(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, now: datetime) -> Run:
+    """The run, locked, if it may be resumed; else why it may not."""
     kill_switch.require_on(tx, settings)
     run = find(tx, run_id, lock=True)
     if is_silent(run, now):
@@ -144,14 +150,8 @@ def resume(tx: Tx, sources: Sources, settings: BackfillSettings, run_id: str, wh
         raise BadInput("run", f"{run.id} is {run.status}; only FAILED runs can be resumed")
     if run.dry_run:
         raise BadInput("run", f"{run.id} is a dry run, which leaves nothing to go on from; start it again")
-    walks = {
-        key: replace(
-            walk, done=walk.done and not (walk.place and walk.place.again), place=walk.place and walk.place.resumed()
-        )
-        for key, walk in run.walks.items()
-    }
-    _require_endpoints(run, walks, sources)
-    return _begin(tx, run, Event.RESUME, who, now, walks=walks)
+    _require_endpoints(run, _resumed(run), sources)
+    return run
 
 
 def complete(tx: Tx, run: Run, reason: str | None, now: datetime) -> Run:
@@ -169,7 +169,12 @@ def cancel(tx: Tx, run_id: str, who: Actor, now: datetime) -> Run:
 
 
 def is_silent(run: Run, now: datetime) -> bool:
-    return run.status is Status.RUNNING and now - (run.heartbeat_at or run.updated_at) > SILENCE
+    return run.status is Status.RUNNING and until_silent(run, now) < timedelta()
+
+
+def until_silent(run: Run, now: datetime) -> timedelta:
+    """How long it will take for a running run to count as silent, if nobody writes to it."""
+    return (run.heartbeat_at or run.updated_at) + SILENCE - now
 
 
 def beat(tx: Tx, run: Run, settings: BackfillSettings, now: datetime) -> Run:
@@ -220,6 +225,16 @@ def _walks(sources: Sources, slugs: list[str], mode: Mode) -> dict[str, WalkStat
         for endpoint in endpoints:
             walks[walk_key(sources[slug], endpoint)] = WalkState(slug, endpoint.name)
     return walks
+
+
+def _resumed(run: Run) -> dict[str, WalkState]:
+    """Its walks as they go on: what could not be had comes first."""
+    return {
+        key: replace(
+            walk, done=walk.done and not (walk.place and walk.place.again), place=walk.place and walk.place.resumed()
+        )
+        for key, walk in run.walks.items()
+    }
 
 
 def _require_endpoints(run: Run, walks: Mapping[str, WalkState], sources: Sources) -> None:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from postroom import kill_switch
+from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.errors import BadInput, NotAllowed, Retryable
 from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
@@ -23,7 +23,7 @@ from postroom.websources.discovery import Retried
 from postroom.websources.driving import Progress, RunDriver
 from postroom.websources.extraction.model import Reader
 from postroom.websources.items import Method
-from postroom.websources.jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, backfill_job
+from postroom.websources.jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, backfill_job, sentinel_job
 from postroom.websources.limits import limits_of, private_hosts
 from postroom.websources.pages import PagePipeline
 from postroom.websources.road import Road, open_road
@@ -85,6 +85,18 @@ class WebSources:
         sources, backfill = self.sources(), self.settings.backfill
         return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
 
+    async def resume_later(self, who: Actor, run_id: str) -> Run:
+        """A FAILED run that a worker will go on with; it stays FAILED until one has a place for it."""
+        sources, backfill = self.sources(), self.settings.backfill
+
+        def check_and_queue(tx: Tx, now: datetime) -> Run:
+            run = runs.resumable(tx, sources, backfill, run_id, now)
+            self.queue.add(tx, backfill_job(run.id))
+            audit.record(tx, who, f"{runs.SUBJECT}.resume_later", (runs.SUBJECT, run.id), now)
+            return run
+
+        return await self._write(check_and_queue)
+
     async def refuse(self, run_id: str, reason: str) -> Run:
         """A run that waited for a worker could not be started: it says why, and can be resumed."""
         return await self._write(lambda tx, now: runs.fail(tx, runs.find(tx, run_id, lock=True), reason, SYSTEM, now))
@@ -116,7 +128,17 @@ class WebSources:
             sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
             return await sentinel.look(slugs)
 
-    async def retry(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Retried]:
+    async def look_later(self, who: Actor) -> str:
+        """The id of the job of a look at all sources: the one that waits or runs already, or a new one."""
+
+        def queue(tx: Tx, now: datetime) -> str:
+            (queued,) = self.queue.add(tx, sentinel_job())
+            audit.record(tx, who, "web.look_later", ("job", queued.job_id), now)
+            return queued.job_id
+
+        return await self._write(queue)
+
+    async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Retried]:
         """Ask once more for pages that could not be had, as many as may wait at once."""
         sources, most = self.sources(), self.settings.web.queue_depth
         chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
@@ -125,6 +147,8 @@ class WebSources:
             retried = discovery.retry_failed(tx, self.queue, chosen, most, dry_run=dry_run)
             if any(item.method is Method.BACKFILL for item in retried):
                 kill_switch.require_on(tx, self.settings.backfill)
+            if retried and not dry_run:
+                audit.record(tx, who, "web.retry", ("web", "pages"), now, after={"pages": len(retried)})
             return retried
 
         return await self._write(ask_again)
@@ -168,6 +192,9 @@ def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
 
     async def backfill(context: JobContext) -> Json:
         run = await web.show(str(context.job.payload["run"]))
+        if run.status is Status.RUNNING:  # the worker that began it went silent, and may be at it still
+            wait = runs.until_silent(run, web.queue.clock.now())
+            raise Retryable(f"The run {run.id} is RUNNING.", retry_after=max(wait, timedelta()))
         if run.status not in (Status.PENDING, Status.FAILED):
             return {"skipped": f"the run is {run.status}"}
         if run.status is Status.FAILED:

@@ -201,10 +201,7 @@ async def test_a_certificate_that_cannot_be_trusted_is_a_tls_finding(
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*files)
     if not valid:
-        monkeypatch.setattr(
-            "postroom.gmail.reach.httpx2.create_ssl_context",
-            lambda **_: ssl.create_default_context(cafile=str(files[0])),
-        )
+        monkeypatch.setattr("postroom.gmail.reach.trusted", lambda: ssl.create_default_context(cafile=str(files[0])))
     server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_side)
     async with server:
         await patient.has_token(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", "ya29.x")

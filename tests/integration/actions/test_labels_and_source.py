@@ -16,7 +16,9 @@ from postroom.db import Tx
 from postroom.domain.actions import ActionStatus as S
 from postroom.gmail.sim.faults import Fault
 from postroom.queue import NewJob
-from tests.support.action_scene import Scene
+from postroom.triage import guidance_store
+from postroom.triage.rules.model import Scope
+from tests.support.action_scene import ME, Scene
 from tests.support.databases import on_sqlite
 from tests.support.jobs import count_jobs, record_of
 from tests.support.sim_client import api_client
@@ -51,7 +53,12 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
         now = scene.clock.now()
         return describe_label(tx, scene.account.id, "Label_7", now, description="Paid bills", available=False)
 
+    def tell(tx: Tx) -> object:
+        text = "Tickets get the label Travel."
+        return guidance_store.add_model_rule(tx, "Tickets", Scope(), text, ME, scene.clock.now())
+
     assert await scene.database.write(describe)
+    await scene.database.write(tell)
     scene.clock.advance(3_600)
     await scene.client.delete_label("Label_8")
     await rename(scene, "Label_7", "Bills")
@@ -62,13 +69,14 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
         "renamed": [["Receipts", "Bills"]],
         "deleted": ["Travel"],
         "disabled_rules": ["Travel to Travel"],
+        "guidance_to_look_at": ["Tickets"],
     }
     assert disabled == ["Travel"]
     found = {label.label_id: label for label in await scene.database.read(lambda tx: labels_of(tx, scene.account.id))}
     assert "Label_8" not in found
     bills = found["Label_7"]
     assert (bills.name, bills.description, bills.available_to_classifier) == ("Bills", "Paid bills", False)
-    assert await scene.database.read(lambda tx: for_classifier(tx, scene.account.id)) == []
+    assert await scene.database.read(lambda tx: for_classifier(labels_of(tx, scene.account.id))) == []
 
 
 async def rename(scene: Scene, label_id: str, name: str) -> None:

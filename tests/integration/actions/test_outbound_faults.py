@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import delete, insert, select
 
 from postroom.actions.outbound.ending import UNCLEAR
 from postroom.actions.outbound.record import Stage
-from postroom.db import Database
+from postroom.db import Database, Tx
+from postroom.db.tables.actions import actions, outbound
+from postroom.db.tables.queue import jobs as queued
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
 from postroom.gmail.sim.faults import Fault, Rule
@@ -154,3 +157,25 @@ async def test_a_process_that_dies_twice_sends_exactly_one_mail(box: Outbox) -> 
                 await box.die_at(second)
         await box.work(hours=1)
         await _is_sent_exactly_once(box, action_id)
+
+
+@pytest.mark.parametrize("kind", ["reply", "forward"])
+async def test_what_was_sent_after_the_backup_that_was_restored_is_not_sent_again(
+    box: Outbox, database: Database, kind: str
+) -> None:
+    action_id = await (box.reply_to() if kind == "reply" else box.forward())
+    tables = (actions, outbound, queued)
+    backup = await database.read(lambda tx: {table: [*tx.execute(select(table)).mappings()] for table in tables})
+    await box.work(hours=1)
+    await _is_sent_exactly_once(box, action_id)
+
+    def restore(tx: Tx) -> None:
+        for table in reversed(tables):
+            tx.execute(delete(table))
+        for table, rows in backup.items():
+            if rows:
+                tx.execute(insert(table), [dict(row) for row in rows])
+
+    await database.write(restore)
+    await box.work(hours=1)
+    await _is_sent_exactly_once(box, action_id)

@@ -41,6 +41,7 @@ def test_a_certificate_stands_as_intended_until_its_outcome_is_known(tmp_path: P
     with Certificates(tmp_path, ME) as book:
         [first, second] = book.certify("b1", INBOX, [proof(1), proof(2)], 1_000, NOW)
         assert [each.result for each in book.open()] == [Result.INTENDED] * 2
+        assert count_certificates(tmp_path, ME) == {Result.INTENDED: 2}
         book.settle([first], Result.REMOVED, "", NOW)
         book.settle([second], Result.LEFT, "starred meanwhile", NOW)
         assert book.open() == []

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.app import App, open_app
@@ -49,7 +50,7 @@ async def sim() -> AsyncIterator[Sim]:
 def settings_of(home: Path, url: str) -> Settings:
     return Settings(
         home=home,
-        database=DatabaseSettings(url=url),
+        database=DatabaseSettings(url=SecretStr(url)),
         archive=IN_DATABASE,
         archiver=ArchiverSettings(enabled=True, action="label"),
         sync=SyncSettings(rps_start=1_000, rps_max=1_000),

@@ -69,7 +69,7 @@ def test_a_rule_can_be_added_shown_changed_switched_and_removed(home: Path) -> N
     [rule] = rules("list", "--json").json
     assert rule["condition"] == {"sender_domain": "shop.example", "subject_contains": "receipt"}
     assert rule["actions"] == [{"type": "apply_label", "label": "R"}, {"type": "archive"}]
-    assert "subject_contains receipt" in ok("list")
+    assert "the subject contains “receipt”" in ok("list")
     assert "priority = 5" in ok("edit", "receipts", "--priority", "5", "--do", "star")
     assert 'actions = ["star"]' in ok("show", "Receipts")
     assert "off" in ok("disable", "Receipts") + ok("list")
@@ -211,6 +211,18 @@ def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.M
     done = rules("try", "--domain", "shop.example")
     assert done.code == 130
     assert "Stopped. So far: 3 of 3 messages match" in done.stdout
+
+
+def test_a_rule_moves_in_the_order_of_trial(home: Path) -> None:
+    for name in ("First", "Second", "Third"):
+        ok("add", name, "--from", "ann@example.org", "--do", "star")
+    ok("move", "Third", "up", "--dry-run")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["First", "Second", "Third"]
+    ok("move", "Third", "up")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["First", "Third", "Second"]
+    ok("move", "First", "up")
+    ok("move", "First", "down")
+    assert [rule["name"] for rule in rules("list", "--json").json] == ["Third", "First", "Second"]
 
 
 def test_directions_and_guidance(home: Path) -> None:

@@ -14,7 +14,7 @@ from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.cli.main import tree
 from postroom.domain.errors import BadInput
-from tests.integration.cli.test_cli import postroom
+from tests.support.command_line import in_this_process as postroom
 from tests.support.searched_shards import ACCOUNT, fill
 from tests.support.sim_mail import letter
 
@@ -44,7 +44,7 @@ def archive(home: Path) -> Path:
 
 def test_hits_are_shown_newest_first_and_nothing_in_them_commands_the_terminal(archive: Path) -> None:
     done = postroom("search", "lunch")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     first, snippet, second, _ = done.stdout.splitlines()
     assert first.startswith("2025-05-17 09:30  00000000000007e9  Ann <ann@friends.example>  A new ")
     assert "meet for lunch" in snippet
@@ -73,7 +73,7 @@ def test_counts_accounts_and_queries_that_begin_with_a_minus(archive: Path) -> N
 
 def test_a_mistake_is_pointed_at(archive: Path) -> None:
     done = postroom("search", "lunch form:alice")
-    assert done.returncode == 2
+    assert done.code == 2
     query, caret, message = done.stderr.splitlines()
     assert query.index("form:") == caret.index("^")
     assert "from:" in message
@@ -88,6 +88,6 @@ def test_nothing_found_and_nothing_there_are_told_apart(home: Path) -> None:
 def test_an_answer_with_a_gap_says_so(archive: Path) -> None:
     path_of(archive, ShardName(ACCOUNT, 2025)).write_bytes(b"not a shard" * 1_000)
     done = postroom("search", "lunch")
-    assert done.returncode == 1
+    assert done.code == 1
     assert "An old plan" in done.stdout
     assert f"not searched: {ACCOUNT}/2025.db" in done.stderr

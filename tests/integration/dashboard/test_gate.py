@@ -11,12 +11,14 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from postroom.audit import SYSTEM
 from postroom.dashboard.security.browser_secrets import csrf_token
 from postroom.dashboard.security.gate import is_open
-from postroom.dashboard.security.sessions import end_session, list_sessions
+from postroom.dashboard.security.sessions import end_session, find_session, list_sessions
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
 from postroom.settings import DashboardSettings
+from postroom.switchboard.tokens import list_tokens, revoke_token
 from tests.support.dashboards import Site, log_in, open_site
 from tests.support.switchboards import in_a_task
 
@@ -40,16 +42,29 @@ class Route:
         return self.method not in SAFE
 
 
+def all_routes(site: Site) -> list[Route]:
+    """Every route of the application, its parameters filled in; what has no path or method would escape the tests."""
+    found = []
+    for context in iter_route_contexts(site.dashboard.pages.routes):
+        assert context.path is not None
+        assert context.methods, context.path
+        path = re.sub(r"\{[^}]+\}", new_id(), context.path)
+        found += [Route(method, path) for method in sorted(context.methods)]
+    return found
+
+
 def routes_of(site: Site) -> list[Route]:
-    """Every route of the application, its parameters filled in."""
-    found = [
-        Route(method, re.sub(r"\{[^}]+\}", new_id(), context.path))
-        for context in iter_route_contexts(site.dashboard.pages.routes)
-        for method in sorted(context.methods or ())
-        if context.path is not None
-    ]
-    assert len(found) > 10
-    return [route for route in found if not is_open(route.path)]
+    """Those that are not open to strangers."""
+    found = [route for route in all_routes(site) if not is_open(route.path)]
+    assert len(found) > 100
+    return found
+
+
+async def end(site: Site, secret: str) -> None:
+    now, settings = site.app.clock.now(), site.app.settings.dashboard
+    session = await site.read(lambda tx: find_session(tx, secret, settings, now))
+    assert session is not None
+    await site.write(lambda tx: end_session(tx, session.id, now))
 
 
 async def ask(http: httpx2.AsyncClient, route: Route, **headers: str) -> httpx2.Response:
@@ -80,6 +95,31 @@ async def test_no_route_answers_a_token_of_another_role(site: Site, role: Role) 
 
 
 @pytest.mark.req("PL-7")
+async def test_only_the_entrance_and_the_style_are_open_to_strangers(site: Site) -> None:
+    opened = {(route.method, route.path.partition("?")[0]) for route in all_routes(site) if is_open(route.path)}
+    pages = {(method, path) for method, path in opened if not path.startswith("/static/")}
+    assert pages == {("GET", "/login"), ("POST", "/login"), ("GET", "/welcome"), ("POST", "/welcome")}
+    assert {method for method, path in opened if path.startswith("/static/")} == {"GET"}
+
+
+@pytest.mark.req("PL-7")
+async def test_no_route_answers_what_was_good_once(site: Site) -> None:
+    """The cookie of a login that was ended, with its own CSRF token; a token of the right role that was revoked."""
+    secret = await log_in(site.app)
+    await end(site, secret)
+    token = await site.token(Role.DASHBOARD)
+    now = site.app.clock.now()
+    (made,) = await site.read(list_tokens)
+    await site.write(lambda tx: revoke_token(tx, made.id, now, SYSTEM))
+    stale = {"x-csrf-token": csrf_token(secret)}
+    async with site.stranger(cookies={next(iter(site.cookie)): secret}) as ended, site.stranger() as program:
+        for route in routes_of(site):
+            assert (await ask(ended, route, accept="application/json", **stale)).status_code == 401, route
+            answer = await ask(program, route, accept="application/json", authorization=f"Bearer {token}")
+            assert answer.status_code == 401, route
+
+
+@pytest.mark.req("PL-7")
 async def test_a_token_of_another_role_is_refused_even_beside_a_good_session(site: Site) -> None:
     token = await site.token(Role.AGENT)
     for route in routes_of(site):
@@ -89,9 +129,10 @@ async def test_a_token_of_another_role_is_refused_even_beside_a_good_session(sit
 
 @pytest.mark.req("PL-7")
 async def test_no_change_is_made_without_the_csrf_token_of_this_very_session(site: Site) -> None:
-    other = csrf_token(await log_in(site.app))
+    other, stale = await log_in(site.app), await log_in(site.app)
+    await end(site, stale)
     for route in (route for route in routes_of(site) if route.changes):
-        for token in (None, "", "nonsense", other):
+        for token in (None, "", "nonsense", csrf_token(other), csrf_token(stale)):
             headers = {} if token is None else {"x-csrf-token": token}
             assert (await ask(site.http, route, accept="application/json", **headers)).status_code == 403, route
             form = {} if token is None else {"csrf": token}

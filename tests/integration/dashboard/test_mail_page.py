@@ -135,16 +135,16 @@ async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> N
     await judge(site, keys[0], action="archive", confidence=0.9, reason=hostile, needs_review=True)
     page = (await site.get(f"/mail/{ME}/{keys[0]}")).text
     said = text_of(page)
-    assert "High priority by known_contact" in said
+    assert "High priority by known contact" in said
     assert "by the model, 90 % sure" in said
     assert "Needs review" in said
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page
     assert "\u202e" not in page
-    assert "Archive Completed" in said
+    assert "Archive the message Completed" in said
     judged = (await site.api("GET", f"/mail/{ME}/{keys[0]}")).json()["judgement"]
     assert judged["decision"]["reason"] == hostile
-    assert [action["status"] for action in judged["actions"]] == ["completed"]
+    assert [taken["action"]["status"] for taken in judged["actions"]] == ["completed"]
     assert "only in the archive" in (await site.get(f"/mail/{ME}/{keys[1]}")).text
     assert (await site.api("GET", f"/mail/{ME}/{keys[1]}")).json()["judgement"] is None
 

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from postroom.db import Database, connect
+from postroom.db import Database, Tx, connect
+from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import backfill_runs, discovered_items
-from postroom.websources.run_model import Status
+from postroom.websources.config import Mode
+from postroom.websources.jobs import BACKFILL
+from postroom.websources.run_model import NewRun, Status
 from postroom.websources.service import WebSources, handlers
 from tests.support.processes import PostroomProcess, command
 from tests.support.tiny_site import Page, TinySite
-from tests.support.web_sources import count, item_urls, job_keys, make_web, sources_file, write_sources
+from tests.support.web_sources import ME, count, item_urls, job_keys, make_web, sources_file, write_sources
 from tests.support.websites import ReaderHere
 from tests.support.workers import run_until_idle, until
 
@@ -37,7 +40,12 @@ def with_list(site: TinySite) -> list[str]:
 async def silent(database: Database, web: WebSources) -> None:
     """As if two minutes had passed since the last sign of life."""
     then = web.queue.clock.now() - timedelta(minutes=3)
-    await database.write(lambda tx: tx.execute(update(backfill_runs).values(heartbeat_at=then)))
+
+    def pass_time(tx: Tx) -> None:
+        tx.execute(update(backfill_runs).values(heartbeat_at=then))
+        tx.execute(update(jobs).where(jobs.c.not_before.is_not(None)).values(not_before=then))
+
+    await database.write(pass_time)
 
 
 @pytest.mark.req("WB-7", "WB-8", "WB-11")
@@ -87,3 +95,23 @@ async def test_a_killed_run_is_resumed_and_no_page_is_fetched_twice(
     assert [site.times(path) for path in paths] == [1] * len(paths)
     assert await count(database, discovered_items, status="FETCHED") == len(paths)
     await database.close()
+
+
+@pytest.mark.req("WB-8", "WB-11")
+async def test_a_run_whose_worker_died_goes_on_by_itself_when_it_is_silent(
+    database: Database, tmp_path: Path, site: TinySite
+) -> None:
+    paths = with_list(site)
+    write_sources(tmp_path, sources_file(site.url, mode="pagination", url=f"{site.url}/list/1", links='["/item/"]'))
+    web = make_web(database, tmp_path, fetches_per_minute=6_000)
+    backfill = {BACKFILL.name: handlers(web, ReaderHere())[BACKFILL.name]}
+    run = await web.hand_over(ME, NewRun(sources=["tiny"], mode=Mode.PAGINATION))
+    await web.start(ME, run.id)
+
+    await run_until_idle(web.queue, backfill)
+    assert (await web.show(run.id)).status is Status.RUNNING, "whoever began it may be at it still"
+
+    await silent(database, web)
+    await run_until_idle(web.queue, backfill)
+    ended = await web.show(run.id)
+    assert (ended.status, ended.discovered_count) == (Status.COMPLETED, len(paths))

@@ -16,7 +16,7 @@ from postroom.kill_switch import SwitchedOff
 from postroom.websources.service import WebSources, handlers
 from tests.support.databases import on_sqlite
 from tests.support.tiny_site import Page, TinySite
-from tests.support.web_sources import backfilled, count, make_web, sources_file, turn, with_sitemap, write_sources
+from tests.support.web_sources import ME, backfilled, count, make_web, sources_file, turn, with_sitemap, write_sources
 from tests.support.websites import ReaderHere
 from tests.support.workers import run_until_idle
 
@@ -49,12 +49,12 @@ async def test_pages_that_failed_are_had_by_a_retry_also_when_their_jobs_are_pru
     site.pages["*"] = Page(b"here it is", "text/plain")
     assert [look.new for look in await web.look()] == [0]
 
-    assert len(await web.retry(dry_run=True)) == 52
+    assert len(await web.retry(ME, dry_run=True)) == 52
     assert await count(database, jobs, type="web.verify") == 0
-    assert len(await web.retry(["tiny"])) == 52
+    assert len(await web.retry(ME, ["tiny"])) == 52
     await work(web, clock, rounds=1)
     assert await count(database, discovered_items, status="FETCHED") == 52
-    assert await web.retry() == []
+    assert await web.retry(ME) == []
 
 
 @pytest.mark.req("WB-6")
@@ -66,10 +66,10 @@ async def test_a_retry_of_what_backfill_found_obeys_the_switch(
     await work(web, clock)
     await turn(web, on=False)
     with pytest.raises(SwitchedOff):
-        await web.retry()
+        await web.retry(ME)
     assert await count(web.queue.database, jobs, type="web.verify") == 0
     await turn(web, on=True)
-    await web.retry()
+    await web.retry(ME)
     await turn(web, on=False)
     asked = len(site.asked)
     await work(web, clock)
@@ -87,7 +87,7 @@ async def test_pages_of_a_source_that_is_not_followed_any_more_are_not_fetched(
     row = await web.queue.database.read(lambda tx: tx.execute(select(discovered_items)).one())
     assert (row.status, row.error) == ("FAILED", "The source tiny is not in sources.toml any more.")
     assert url.removeprefix(site.url) not in site.asked
-    assert await web.retry() == []
+    assert await web.retry(ME) == []
 
 
 @pytest.mark.req("WB-6")

@@ -18,6 +18,7 @@ import httpx2
 from postroom.domain.errors import Fatal, NotFound, Retryable
 from postroom.settings import DiscordSettings
 from postroom.telemetry import logs
+from postroom.tls import trusted
 
 _TIMEOUT_S = 15.0
 _LARGEST_ANSWER = 1 << 20
@@ -76,7 +77,9 @@ async def open_channel(settings: DiscordSettings) -> AsyncIterator[DiscordChanne
     if settings.bot_token is None:
         yield None
         return
-    async with httpx2.AsyncClient(timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
+    async with httpx2.AsyncClient(
+        timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False, verify=trusted()
+    ) as http:
         yield DiscordChannel(http, settings)
 
 

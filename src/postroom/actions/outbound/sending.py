@@ -91,6 +91,9 @@ class Sender:
     async def _send(self, task: _Task, client: GmailClient) -> None:
         context, action_id = task.context, task.action.id
         known = await context.queue.database.read(lambda tx: record.find(tx, action_id))
+        if known is None and (found := await _sent_in_another_life(task, client)):
+            await ending.sent(context, task.action, found)
+            return
         if known is None or known.stage in _WITHOUT_DRAFT:
             async with context.step("draft") as step:
                 drafted = await self._draft(task, client, is_first=known is None)
@@ -148,6 +151,11 @@ class Sender:
             if found is None:
                 raise
             return found
+
+
+async def _sent_in_another_life(task: _Task, client: GmailClient) -> str | None:
+    """Of a database that was restored, the mailbox may know more than it does."""
+    return await find_sent(client, task.action.id, task.thread_id, task.action.created_at)
 
 
 async def _sent_before(task: _Task, client: GmailClient, known: Outbound) -> str | None:

@@ -33,6 +33,7 @@ _STATUSES = {
     409: "not possible as things stand",
     413: "the request is too large",
     422: "a value was refused; nothing was changed",
+    429: "too many wrong passphrases; wait",
     503: "try again later",
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {

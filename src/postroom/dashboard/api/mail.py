@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path, Query
 from starlette.responses import Response
 
 from postroom.dashboard.api import api_router
+from postroom.dashboard.api.files import file_answer
 from postroom.dashboard.paging import PAGE, Limit
 from postroom.dashboard.reading.judgements import Judgement, judgement_of
 from postroom.dashboard.reading.letters import (
@@ -30,11 +31,6 @@ Account = Annotated[str, Path(max_length=320, description="whose mail it is: an 
 Key = Annotated[str, Path(max_length=200, description="`key` of the list")]
 Number = Annotated[int, Path(ge=0, le=100_000, description="`number` of the message's attachments")]
 Before = Annotated[int | None, Query(ge=0, lt=1 << 63, description="`before` of the answer with newer messages")]
-_FILE: dict[str, Any] = {"type": "string", "format": "binary"}
-
-
-def _file(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": text, "content": {media_type: {"schema": _FILE}}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +72,14 @@ async def thread(here: Here, account: Account, key: Key, before: Before = None) 
     return await read_conversation(here.desk.house, account, key, before)
 
 
-@router.get(f"{MESSAGE}/raw", response_class=Response, responses=_file("message/rfc822", "the exact bytes"))
+@router.get(f"{MESSAGE}/raw", response_class=Response, responses=file_answer("message/rfc822", "the exact bytes"))
 async def raw(here: Here, account: Account, key: Key) -> Response:
     """The message as it came, to be saved."""
     return download(await read_raw(here.desk.house, account, key), f"{key}.eml", "message/rfc822")
 
 
 @router.get(
-    f"{MESSAGE}/attachments/{{number}}", response_class=Response, responses=_file(ANYTHING, "the decoded content")
+    f"{MESSAGE}/attachments/{{number}}", response_class=Response, responses=file_answer(ANYTHING, "the decoded content")
 )
 async def attachment(here: Here, account: Account, key: Key, number: Number) -> Response:
     """A file that came with it, to be saved. Whatever it says it is, it is served as bytes."""

@@ -7,8 +7,10 @@ from uuid import UUID
 from pydantic import BaseModel, Field, StrictBool
 
 from postroom.dashboard.api import api_router
+from postroom.dashboard.changing.passphrase import change_passphrase
 from postroom.dashboard.changing.settings import end_one
 from postroom.dashboard.reading.settings import Setup, TokenRow, setup, token_row
+from postroom.dashboard.security.passphrase import LONGEST, SHORTEST
 from postroom.dashboard.visit import Here, Visit
 from postroom.domain.roles import Role
 from postroom.switchboard.tokens import NewToken, create_token, revoke_token
@@ -26,6 +28,15 @@ class TokenWanted(BaseModel, extra="forbid"):
 class MadeToken(BaseModel):
     token: str = Field(description="shown this once")
     stored: TokenRow
+
+
+class PassphraseWanted(BaseModel, extra="forbid"):
+    current: str = Field(max_length=LONGEST)
+    passphrase: str = Field(min_length=SHORTEST, max_length=LONGEST, description="the new one")
+
+
+class Changed(BaseModel):
+    logins_ended: int = Field(description="all but the one that asked")
 
 
 class SwitchWanted(BaseModel, extra="forbid"):
@@ -58,6 +69,13 @@ async def end_session(here: Here, session_id: UUID) -> Setup:
     """End a login."""
     await here.write(lambda tx: end_one(tx, str(session_id), here.actor, here.now))
     return await _setup(here)
+
+
+@router.post("/passphrase")
+async def change(here: Here, wanted: PassphraseWanted) -> Changed:
+    """Change the passphrase. Needs the one that holds; wrong ones are counted as at the login."""
+    new = wanted.passphrase
+    return Changed(logins_ended=await change_passphrase(here, wanted.current, new, new))
 
 
 @router.post("/backfill-switch")

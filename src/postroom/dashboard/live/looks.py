@@ -18,7 +18,10 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.switchboard import audit_log, connectors, switches
 from postroom.db.tables.sync import sync_states
-from postroom.db.tables.web import backfill_runs
+from postroom.db.tables.triage import directions, model_rules
+from postroom.db.tables.web import backfill_runs, discovered_items, evidence
+from postroom.triage.rules.store import version as rules_version
+from postroom.websources.jobs import sentinel_job
 
 Look = Callable[[Tx], object]
 
@@ -60,17 +63,37 @@ def _backfill(tx: Tx) -> object:
     )
 
 
+def _rules(tx: Tx) -> object:
+    """All three tables are small."""
+    told = [
+        tuple(tx.execute(select(func.count(), func.max(table.c.updated_at)).select_from(table)).one())
+        for table in (directions, model_rules)
+    ]
+    return rules_version(tx), told
+
+
 def _newest(tx: Tx, column: Column[Any]) -> object:
     return tx.execute(select(func.max(column))).scalar()
+
+
+def _web(tx: Tx) -> object:
+    """What the runs say of themselves, the newest page that was found and the newest that was kept, the last look."""
+    newest = [
+        tx.execute(select(table.c.id).order_by(table.c.id.desc()).limit(1)).scalar()
+        for table in (discovered_items, evidence)
+    ]
+    look = select(jobs.c.state, jobs.c.updated_at).where(jobs.c.idempotency_key == sentinel_job().key)
+    return _newest(tx, backfill_runs.c.updated_at), newest, [tuple(row) for row in tx.execute(look)]
 
 
 LOOKS: dict[str, Look] = {
     "queue": _queue,
     "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
     "actions": _actions,
+    "rules": _rules,
     "backfill": _backfill,
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
-    "web": lambda tx: _newest(tx, backfill_runs.c.updated_at),
+    "web": _web,
     "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),
 }

@@ -34,4 +34,4 @@ async def _answer(here: Here, action_id: str, verdict: Verdict) -> Response:
     note = (await here.form())["note"].strip() or None
     given = await here.write(lambda tx: answer(tx, here.app.queue, action_id, verdict, here.actor, note=note))
     told = "Approved; a worker does it now." if verdict is Verdict.APPROVE else "Rejected; nothing is done."
-    return await here.go("/approvals", told if given.counted else f"It was answered before: {given.said}.")
+    return await here.go("/approvals", told if given.counted else f"Your answer came too late: it is {given.said}.")

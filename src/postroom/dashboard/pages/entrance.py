@@ -8,6 +8,7 @@ from fastapi import Query
 from starlette.responses import RedirectResponse, Response
 
 from postroom import audit
+from postroom.dashboard.changing.passphrase import address_of, prove_passphrase
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.security import cookies, links, passphrase, sessions, throttle
 from postroom.dashboard.security.visitor import OWNER, visitor_of
@@ -34,7 +35,7 @@ async def login(here: Here) -> Response:
     form = await here.form()
     target = local(form["next"])
     try:
-        await _check_passphrase(here, form.values.get("passphrase", ("",))[-1])
+        await prove_passphrase(here, form.secret("passphrase"))
     except BadInput as error:
         refused = form.refused(error)
         return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, said="")
@@ -53,7 +54,7 @@ async def welcome(here: Here, link: Annotated[str, Query(max_length=200)] = "") 
 @router.post("/welcome")
 async def set_passphrase(here: Here) -> Response:
     form = await here.form()
-    chosen, repeated = (form.values.get(name, ("",))[-1] for name in ("passphrase", "repeated"))
+    chosen, repeated = (form.secret(name) for name in ("passphrase", "repeated"))
     link = form["link"]
     if not await here.read(lambda tx: links.is_good(tx, link, here.now)):
         raise links.LinkSpent()
@@ -82,17 +83,12 @@ async def logout(here: Here) -> Response:
     return response
 
 
-async def _check_passphrase(here: Visit, offered: str) -> None:
-    address = _address(here)
-    attempt = await here.write(lambda tx: throttle.admit(tx, address, here.now))
-    stored = await here.read(passphrase.stored_hash)
-    if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
-        raise BadInput("passphrase", "is not right")
-    await here.write(lambda tx: throttle.forgive(tx, attempt))
-
-
 async def _opened(here: Visit, target: str, action: str) -> Response:
-    client, address, settings = here.request.headers.get("user-agent", "?"), _address(here), here.app.settings.dashboard
+    client, address, settings = (
+        here.request.headers.get("user-agent", "?"),
+        address_of(here),
+        here.app.settings.dashboard,
+    )
 
     def run(tx: Tx) -> str:
         secret = sessions.begin_session(tx, settings, client, address, here.now)
@@ -111,10 +107,6 @@ async def _too_many(here: Visit, target: str, error: Retryable) -> Response:
     if error.retry_after is not None:
         response.headers["retry-after"] = str(round(error.retry_after.total_seconds()))
     return response
-
-
-def _address(here: Visit) -> str:
-    return here.request.client.host if here.request.client else "?"
 
 
 def local(target: str) -> str:

@@ -6,10 +6,13 @@ from typing import Any
 
 from starlette.responses import Response
 
+from postroom.dashboard.changing.passphrase import change_passphrase
 from postroom.dashboard.changing.settings import end_one, end_others
 from postroom.dashboard.forms import Form
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.reading.settings import all_settings, setup
+from postroom.dashboard.security.passphrase import SHORTEST
+from postroom.dashboard.security.throttle import TooManyAttempts
 from postroom.dashboard.visit import Here, Visit
 from postroom.dashboard.wording import plural
 from postroom.domain.errors import BadInput
@@ -59,6 +62,19 @@ async def end_all_others(here: Here) -> Response:
     return await here.go("/settings#sessions", f"{plural(ended, 'other login')} ended.")
 
 
+@router.post("/settings/passphrase")
+async def change(here: Here) -> Response:
+    form = await here.form()
+    current, chosen, repeated = (form.secret(name) for name in ("current", "passphrase", "repeated"))
+    try:
+        ended = await change_passphrase(here, current, chosen, repeated)
+    except BadInput as error:
+        return await _page(here, 422, form=form.refused(error))
+    except TooManyAttempts as error:
+        return await _page(here, 429, form=form.refused(BadInput("current", error.message)))
+    return await here.go("/settings#sessions", f"The passphrase is changed, and {plural(ended, 'other login')} ended.")
+
+
 @router.post("/settings/backfill-switch")
 async def turn_switch(here: Here) -> Response:
     on = (await here.form()).one_of("enabled", ("on", "off")) == "on"
@@ -86,5 +102,6 @@ async def _page(here: Visit, status: int = 200, **values: Any) -> Response:
         price=None if tariff is None else tariff.describe(),
         has_key=settings.model.provider is not None and api_key(settings.model, here.app.vault) is not None,
         roles=list(Role),
+        shortest=SHORTEST,
         all_settings=list(all_settings(settings)),
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import select
 
+from postroom.actions import browsing, undo
+from postroom.actions.browsing import ActionFilter
+from postroom.dashboard.reading.actions import ActionRow, addresses, row_of
+from postroom.dashboard.reading.decisions import DecisionMade, decision_about
 from postroom.dashboard.reading.mail import GMAIL
 from postroom.db import Tx
-from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import decisions
 from postroom.domain.money import Micros
 from postroom.domain.tiers import Tier
 from postroom.triage.records import spent_on
@@ -22,30 +23,9 @@ _MOST_ACTIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionMade:
-    source: str
-    """deterministic: a rule; llm: the model; none: nobody wanted anything."""
-    action: str
-    parameters: Mapping[str, Any]
-    reason: str
-    confidence: float | None
-    rule_name: str | None
-    needs_review: bool
-    reasons: Sequence[Any]
-    """Why what it wants needs approval."""
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class ActionTaken:
-    id: str
-    type: str
-    status: str
-    parameters: Mapping[str, Any]
-    wanted_by: str
-    error: str | None
-    created_at: datetime
-    finished_at: datetime | None
+    action: ActionRow
+    can_undo: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +61,12 @@ def judgement_of(tx: Tx, account: str, key: str) -> Judgement | None:
         backfill_job_id=row.backfill_job_id,
         accepted_at=row.accepted_at,
         cost_microdollars=Micros(spent_on(tx, row.id)),
-        decision=_decision(tx, row.id),
+        decision=decision_about(tx, row.id),
         actions=_actions(tx, row.id),
     )
 
 
-def _decision(tx: Tx, message_id: str) -> DecisionMade | None:
-    row = tx.execute(select(decisions).where(decisions.c.message_id == message_id)).one_or_none()
-    if row is None:
-        return None
-    return DecisionMade(
-        source=row.source,
-        action=row.action,
-        parameters=row.parameters,
-        reason=row.reason,
-        confidence=row.confidence,
-        rule_name=row.rule_name,
-        needs_review=row.needs_review,
-        reasons=row.reasons,
-        created_at=row.created_at,
-    )
-
-
 def _actions(tx: Tx, message_id: str) -> list[ActionTaken]:
-    query = select(actions).where(actions.c.message_id == message_id).order_by(actions.c.id.desc()).limit(_MOST_ACTIONS)
-    return [
-        ActionTaken(
-            id=row.id,
-            type=row.type,
-            status=row.status,
-            parameters=row.parameters,
-            wanted_by=row.wanted_by,
-            error=row.error,
-            created_at=row.created_at,
-            finished_at=row.finished_at,
-        )
-        for row in tx.execute(query)
-    ]
+    found = browsing.list_actions(tx, ActionFilter(message_id=message_id, limit=_MOST_ACTIONS))
+    emails = addresses(tx) if found else {}
+    return [ActionTaken(row_of(each, emails), undo.obstacle(tx, each.action) is None) for each in found]

@@ -75,7 +75,7 @@ class Setup:
 
 def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
     return Setup(
-        [_account(each) for each in list_accounts(tx)],
+        [account_row(each) for each in list_accounts(tx)],
         sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
         [_session(each) for each in list_sessions(tx, settings.dashboard, now)],
         kill_switch.state(tx, settings.backfill),
@@ -113,7 +113,7 @@ def _value(settings: Settings, key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _account(account: Account) -> AccountRow:
+def account_row(account: Account) -> AccountRow:
     return AccountRow(
         account.id,
         account.provider,

@@ -47,7 +47,8 @@ async def check_token(request: Request, session_secret: str) -> None:
 
 async def _field(request: Request) -> str | None:
     try:
-        value = (await request.form()).get(FIELD)
+        async with request.form() as form:  # files that came with it are closed
+            value = form.get(FIELD)
     except (HTTPException, MultiPartException):
         raise BadInput("body", "is not a form that can be read") from None
     return value if isinstance(value, str) else None

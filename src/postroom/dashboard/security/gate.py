@@ -1,4 +1,4 @@
-"""Every request passes here before any page sees it: known host, known visitor, no forgery, bounded body.
+"""Every request passes here before any page sees it: known host and visitor, no forgery, bounded, text.
 
 What is open to strangers is listed; everything else needs a login or a token, whether or not there is such a page, so
 that no page can forget to ask.
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.dashboard import problems
-from postroom.dashboard.security import bodies, cookies, forgery, sessions
+from postroom.dashboard.security import bodies, characters, cookies, forgery, sessions
 from postroom.dashboard.security.headers import dressed
 from postroom.dashboard.security.hosts import Hosts
 from postroom.dashboard.security.visitor import KEY, OWNER, Visitor
@@ -61,10 +61,12 @@ class Gate:
         scope[KEY] = visitor
         if visitor is None and not is_open(scope["path"]):
             raise problems.Unknown()
+        characters.check_address(scope)
         if scope["method"] in forgery.SAFE:
             return receive
         forgery.check_origin(request, self._hosts)
         body = await bodies.read_body(receive)
+        characters.check_body(body)
         if visitor is not None and visitor.session is not None:
             await forgery.check_token(Request(scope, bodies.again(body, receive)), visitor.secret)
         return bodies.again(body, receive)

@@ -60,13 +60,14 @@ def stored_hash(tx: Tx) -> str | None:
     return tx.execute(select(table.c.hash).where(table.c.name == OWNER)).scalar()
 
 
-def set_hash(tx: Tx, made: str, who: Actor, now: datetime) -> None:
-    """From now on this one opens; whoever is logged in with the old one is not any more."""
+def set_hash(tx: Tx, made: str, who: Actor, now: datetime, *, but: str | None = None) -> int:
+    """From now on this one opens; all logins but this session are ended. How many there were."""
     values = {"hash": made, "changed_at": now}
     row = insert(tx, table).values(name=OWNER, **values)
     tx.execute(row.on_conflict_do_update(index_elements=[table.c.name], set_=values))
-    end_all_sessions(tx, now)
-    audit.record(tx, who, "dashboard.passphrase", ("dashboard", OWNER), now)
+    ended = end_all_sessions(tx, now, but=but)
+    audit.record(tx, who, "dashboard.passphrase", ("dashboard", OWNER), now, after={"logins_ended": ended})
+    return ended
 
 
 def _made(passphrase: str) -> str:

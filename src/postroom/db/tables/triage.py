@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -22,24 +24,32 @@ from postroom.db.types import Id, Instant, Json
 _KEPT_PROMPT = text("prompt IS NOT NULL")
 _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
 
+
+def _scoped() -> tuple[Column[Any] | CheckConstraint, ...]:
+    """Whose mail a rule is for, and whether it is on; the same for rules and for what the model is told."""
+    return (
+        Column("scope", Text, nullable=False, server_default="global"),
+        Column("scope_ref", Text, nullable=False, comment="an account's id, a domain or an address"),
+        Column("enabled", Boolean, nullable=False, server_default=text("true")),
+        Column("disabled_reason", Text),
+        CheckConstraint(_SCOPE, name="scope"),
+        CheckConstraint("NOT enabled OR disabled_reason IS NULL", name="disabled_reason"),
+    )
+
+
 # A disabled rule that has a reason was disabled by Postroom, not by a person.
 rules = Table(
     "rules",
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("scope", Text, nullable=False, server_default="global"),
-    Column("scope_ref", Text, nullable=False, comment="an account's id, a domain or an address"),
+    *_scoped(),
     Column("priority", Integer, nullable=False, server_default="100", comment="the lowest number comes first"),
     Column("condition", Json, nullable=False),
     Column("actions", Json, nullable=False, comment="in the order in which they are done"),
     Column("unattended", Boolean, nullable=False, server_default=text("false"), comment="needs no approval"),
-    Column("enabled", Boolean, nullable=False, server_default=text("true")),
-    Column("disabled_reason", Text),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
-    CheckConstraint(_SCOPE, name="scope"),
-    CheckConstraint("NOT enabled OR disabled_reason IS NULL", name="disabled_reason"),
     Index("rules_name_idx", "name", unique=True),
     Index("rules_order_idx", "priority", "id"),
 )
@@ -50,15 +60,10 @@ model_rules = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("scope", Text, nullable=False, server_default="global"),
-    Column("scope_ref", Text, nullable=False),
+    *_scoped(),
     Column("text", Text, nullable=False),
-    Column("enabled", Boolean, nullable=False, server_default=text("true")),
-    Column("disabled_reason", Text),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
-    CheckConstraint(_SCOPE, name="scope"),
-    CheckConstraint("NOT enabled OR disabled_reason IS NULL", name="disabled_reason"),
     Index("model_rules_name_idx", "name", unique=True),
     Index("model_rules_scope_idx", "scope", "scope_ref"),
 )

@@ -175,6 +175,11 @@ class Control:
         """Every message as it truly is, in listing order."""
         return (self._shown(mail, hashes) for _, mail in self._box.store.walk(None, None, None))
 
+    def labels_of(self, message_id: str) -> frozenset[str]:
+        """By their names."""
+        book = self._box.store.labels
+        return frozenset(book.get(label_id).name for label_id in self._box.store.get(message_id).label_ids)
+
     def raw(self, message_id: str) -> bytes:
         return self._box.store.raw(message_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from postroom.audit import Actor
@@ -11,6 +11,7 @@ from postroom.db import Tx
 from postroom.triage.rules import store
 from postroom.triage.rules.model import RuleDraft
 from postroom.triage.rules.rows import StoredRule
+from postroom.triage.scopes import resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def difference(stored: Sequence[StoredRule], drafts: Sequence[RuleDraft]) -> Dif
 
 
 def _compare(tx: Tx, drafts: Sequence[RuleDraft]) -> Difference:
-    return difference(store.list_rules(tx), [store.resolved_scope(tx, draft) for draft in drafts])
+    return difference(store.list_rules(tx), [replace(draft, scope=resolved(tx, draft.scope)) for draft in drafts])
 
 
 def make_equal(tx: Tx, drafts: Sequence[RuleDraft], who: Actor, now: datetime) -> Difference:

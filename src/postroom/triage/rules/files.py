@@ -102,6 +102,14 @@ def parse_text(content: bytes | str, format: FileFormat, name: str = "the text")
     return parse_document(data)
 
 
+def parse_json(text: str, name: str) -> object:
+    """A part of a rule that somebody wrote as JSON; no key may stand in it twice."""
+    try:
+        return _LOADERS[FileFormat.JSON](text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(name, f"is not JSON: {_said(error)}") from None
+
+
 def parse_document(data: object) -> Document:
     if not isinstance(data, Mapping) or not data or not set(data) <= set(_SECTIONS):
         raise BadInput("file", f"holds lists named {', '.join(_SECTIONS)}, one of them at least, and nothing else")

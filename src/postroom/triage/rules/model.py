@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -58,9 +58,6 @@ class RuleDraft:
     unattended: bool = False
     enabled: bool = True
 
-    def with_scope(self, ref: str) -> RuleDraft:
-        return replace(self, scope=Scope(self.scope.kind, ref))
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -79,23 +76,31 @@ def parse_draft(data: object, where: str = "rule") -> RuleDraft:
     """A rule from a file or a form, or BadInput with the place of the first fault."""
     if not isinstance(data, Mapping):
         raise BadInput(where, "is an object with name, condition and actions")
-    where = named(data.get("name"), where)
+    return _draft(data, f"{named(data.get('name'), where)}.")
+
+
+def parse_fields(data: Mapping[str, Any]) -> RuleDraft:
+    """The same from a request, which knows its fields by their names alone."""
+    return _draft(data, "")
+
+
+def _draft(data: Mapping[Any, Any], where: str) -> RuleDraft:
     for key in data:
         if key not in _KEYS:
-            raise BadInput(f"{where}.{str(key)[:60]}", f"does not belong here; a rule has {', '.join(_KEYS)}")
-    parse_condition(data.get("condition"), f"{where}.condition")
+            raise BadInput(f"{where}{str(key)[:60]}", f"does not belong here; a rule has {', '.join(_KEYS)}")
+    parse_condition(data.get("condition"), f"{where}condition")
     if (size := len(json.dumps(data["condition"]))) > LARGEST_CONDITION:
         raise BadInput(
-            f"{where}.condition", f"has {size:,} bytes; {LARGEST_CONDITION:,} are the most: make it two rules"
+            f"{where}condition", f"has {size:,} bytes; {LARGEST_CONDITION:,} are the most: make it two rules"
         )
     return RuleDraft(
-        name=parse_name(data.get("name"), f"{where}.name"),
-        scope=parse_scope(data.get("scope", "global"), f"{where}.scope"),
-        priority=parse_priority(data.get("priority", DEFAULT_PRIORITY), f"{where}.priority"),
+        name=parse_name(data.get("name"), f"{where}name"),
+        scope=parse_scope(data.get("scope", "global"), f"{where}scope"),
+        priority=parse_priority(data.get("priority", DEFAULT_PRIORITY), f"{where}priority"),
         condition=data["condition"],
-        actions=parse_actions(data.get("actions"), f"{where}.actions"),
-        unattended=values.truth(data.get("unattended", False), f"{where}.unattended"),
-        enabled=values.truth(data.get("enabled", True), f"{where}.enabled"),
+        actions=parse_actions(data.get("actions"), f"{where}actions"),
+        unattended=values.truth(data.get("unattended", False), f"{where}unattended"),
+        enabled=values.truth(data.get("enabled", True), f"{where}enabled"),
     )
 
 

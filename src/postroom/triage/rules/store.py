@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Text, delete, func, select, type_coerce, update
 
 from postroom import audit
-from postroom.accounts.store import get_account
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.triage import rules
@@ -23,6 +22,7 @@ from postroom.triage.rules.facts import label_key
 from postroom.triage.rules.model import MOST_RULES, RuleDraft, ScopeKind, rule_of
 from postroom.triage.rules.rows import StoredRule, columns, instant, rule_from_row, stamp_column
 from postroom.triage.rules.wishes import labels_named
+from postroom.triage.scopes import resolved
 
 _LONGEST_REASON = 500
 
@@ -48,6 +48,13 @@ def get_rule(tx: Tx, name_or_id: str) -> StoredRule:
     return rule_from_row(found[0])
 
 
+def rule_with_id(tx: Tx, rule_id: str) -> StoredRule:
+    row = tx.execute(select(*columns()).where(rules.c.id == rule_id)).one_or_none()
+    if row is None:
+        raise NotFound("rule", "there is no such rule; somebody may have removed it")
+    return rule_from_row(row)
+
+
 def add_rule(tx: Tx, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
     tx.lock_table(rules)
     _refuse_name(tx, draft.name)
@@ -56,7 +63,7 @@ def add_rule(tx: Tx, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
     rule_id = new_id()
     row = {"id": rule_id, **_values(tx, draft), "created_at": now, "updated_at": _stamp(tx, now)}
     tx.execute(rules.insert().values(**row))
-    added = _with_id(tx, rule_id)
+    added = rule_with_id(tx, rule_id)
     audit.record(tx, who, "rule.add", ("rule", rule_id), now, after=added.state())
     return added
 
@@ -97,6 +104,10 @@ def disable_rule(tx: Tx, before: StoredRule, reason: str | None, who: Actor, now
     return _change(tx, before, values, "rule.disable", who, now)
 
 
+def set_priority(tx: Tx, before: StoredRule, priority: int, who: Actor, now: datetime) -> StoredRule:
+    return _change(tx, before, {"priority": priority}, "rule.move", who, now)
+
+
 def disable_broken(tx: Tx, reasons: Mapping[str, str], seen: Mapping[str, str], now: datetime) -> list[str]:
     """Disable rules that turned out to be unusable, by id, if their stamps still are as seen. Returns their names."""
     tx.lock_table(rules)
@@ -121,13 +132,6 @@ def disable_rules_using(tx: Tx, account_id: str, label_id: str, label_name: str,
     return done
 
 
-def resolved_scope(tx: Tx, draft: RuleDraft) -> RuleDraft:
-    """Accounts are named by their address; the table has their ids."""
-    if draft.scope.kind is not ScopeKind.ACCOUNT or "@" not in draft.scope.ref:
-        return draft
-    return draft.with_scope(get_account(tx, draft.scope.ref).id)
-
-
 def _concerns(draft: RuleDraft, account_id: str) -> bool:
     return draft.scope.kind is not ScopeKind.ACCOUNT or draft.scope.ref == account_id
 
@@ -137,11 +141,11 @@ def _labels(draft: RuleDraft) -> frozenset[str]:
 
 
 def _values(tx: Tx, draft: RuleDraft) -> dict[str, Any]:
-    draft = resolved_scope(tx, draft)
+    scope = resolved(tx, draft.scope)
     return {
         "name": draft.name,
-        "scope": draft.scope.kind,
-        "scope_ref": draft.scope.ref,
+        "scope": scope.kind,
+        "scope_ref": scope.ref,
         "priority": draft.priority,
         "condition": dict(draft.condition),
         "actions": [wanted.to_json() for wanted in draft.actions],
@@ -159,7 +163,7 @@ def _change(
     changed = tx.execute(update(rules).where(here).values(**values, updated_at=_stamp(tx, now)))
     if not changed.rowcount:
         raise _changed(before)
-    after = _with_id(tx, before.id)
+    after = rule_with_id(tx, before.id)
     audit.record(tx, who, action, ("rule", before.id), now, before=before.state(), after=after.state())
     return after
 
@@ -179,10 +183,6 @@ def _refuse_name(tx: Tx, name: str, but: str | None = None) -> None:
     taken = tx.execute(select(columns()[0], rules.c.name))
     if any(row.name.lower() == name.lower() and row.id != but for row in taken):
         raise BadInput("name", f"there is a rule named {name!r} already")
-
-
-def _with_id(tx: Tx, rule_id: str) -> StoredRule:
-    return rule_from_row(tx.execute(select(*columns()).where(rules.c.id == rule_id)).one())
 
 
 Version = tuple[int, object, str | None]

@@ -12,10 +12,10 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 
 import httpx2
 
+from postroom.tls import trusted
 from postroom.websources.fetching.addresses import Address
 from postroom.websources.fetching.decoding import decode_body
 from postroom.websources.fetching.errors import BadAnswer, TooLarge, Unavailable
@@ -50,7 +50,7 @@ class Wire:
         self._user_agent = user_agent
         connections = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = transport or httpx2.AsyncHTTPTransport(
-            verify=tls or _trusted(), trust_env=False, limits=connections
+            verify=tls or trusted(), trust_env=False, limits=connections
         )
 
     async def close(self) -> None:
@@ -118,12 +118,6 @@ class Wire:
                 },
             },
         )
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Read once: it takes longer than most requests to the database, and every job has a wire of its own."""
-    return httpx2.create_ssl_context(trust_env=False)
 
 
 async def _read(target: Target, response: httpx2.Response, most: int) -> Answer:

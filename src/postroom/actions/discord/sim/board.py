@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import BaseModel, ConfigDict, Field
 
+from postroom.tls import trusted
+
 Json = dict[str, Any]
 _FIRST_ID = 1_300_000_000_000_000_000
 _TIMEOUT_S = 10.0
@@ -109,7 +111,7 @@ class Board:
         body, headers = self.signed(interaction, timestamp)
         if self.interactions_url is None:
             raise KeyError("no interactions URL is set")
-        async with httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
+        async with httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False, verify=trusted()) as http:
             response = await http.post(self.interactions_url, content=body, headers=headers)
         answer: Json = response.json()
         return {**answer, "status": response.status_code}

@@ -1,0 +1,175 @@
+"""The goals of the design and what was reached, in one table made from the figures that each benchmark left behind.
+
+    python -m benchmarks.goals run     measure everything, one part after the other, and write the table
+    python -m benchmarks.goals         write the table from the figures that are there
+    python -m benchmarks.goals check   fail if a page does not say what the figures say
+
+What was not measured, or long before the rest, or on another machine, is said.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+START, END = "<!-- goals: made by `make bench`, do not edit -->", "<!-- end of goals -->"
+STALE_AFTER = timedelta(days=14)
+_PATIENCE = 4
+"""A part that takes so many times as long as expected is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A benchmark that judges goals of the design. `minutes` is what it takes on two cores."""
+
+    name: str
+    minutes: int
+    options: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+    @property
+    def command(self) -> list[str]:
+        return ["-m", f"benchmarks.{self.name}", *self.options]
+
+
+PARTS = (
+    Part("queue", 10),
+    Part("gmail", 5),
+    Part("archive", 20, ("--mail", "mailbox", "--messages", "250000")),
+    Part("sync", 20),
+    Part("switchboard", 4),
+    Part("triage", 5, ("--json", str(RESULTS / "triage.json"))),
+    Part("dashboard", 20),
+)
+
+
+def read(parts: Sequence[Part] = PARTS) -> dict[str, Any]:
+    """By the name of their part, the figures that are there."""
+    return {part.name: json.loads(part.file.read_text("utf-8")) for part in parts if part.file.exists()}
+
+
+def table(figures: dict[str, Any], parts: Sequence[Part] = PARTS) -> Iterator[str]:
+    yield "| what | Postroom | best peer | ratio | goal | |"
+    yield "|---|---|---|---|---|---|"
+    for part in parts:
+        if part.name not in figures:
+            yield f"| {part.name} | | | | | not measured: `python {' '.join(part.command[:2])}` |"
+            continue
+        for verdict in figures[part.name]["goals"]:
+            if verdict["goal"] != "none":
+                yield _line(part, verdict)
+    yield ""
+    yield from _provenance(figures, parts)
+
+
+def _line(part: Part, verdict: dict[str, Any]) -> str:
+    measured, unit = verdict["measured"], verdict["unit"]
+    is_ratio = unit == "x"
+    ours = verdict.get("ours") if is_ratio else measured
+    theirs = verdict.get("theirs")
+    peer = "" if theirs is None else f"{verdict.get('peer') or ''} {_figure(theirs)}".strip()
+    shown = "" if ours is None else _figure(ours) + ("" if is_ratio else unit)
+    ratio = f"{measured:.3g}x" if is_ratio and measured is not None else ""
+    word = "not measured" if measured is None else "" if verdict["met"] is None else _WORDS[verdict["met"]]
+    return f"| {part.name}: {verdict['what']} | {shown} | {peer} | {ratio} | {verdict['goal']} | {word} |"
+
+
+_WORDS = {True: "met", False: "**missed**"}
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _provenance(figures: dict[str, Any], parts: Sequence[Part]) -> Iterator[str]:
+    """When and on what each part was measured, and how that differs from the newest."""
+    dated = {name: datetime.fromisoformat(found["machine"]["date"]) for name, found in figures.items()}
+    if not dated:
+        yield "Nothing was measured."
+        return
+    newest = max(dated, key=dated.__getitem__)
+    for part in (part for part in parts if part.name in dated):
+        machine = figures[part.name]["machine"]
+        load = machine.get("load_average_before", [0])[0]
+        said = [f"{part.name}: {dated[part.name]:%d %B %Y}", f"{machine['cores']} cores, {machine['platform']}"]
+        said += [f"beside other work (load {load:g})"] if load > machine["cores"] / 2 else []
+        said += ["**stale**"] if dated[newest] - dated[part.name] > STALE_AFTER else []
+        said += ["**another machine**"] if not _same(machine, figures[newest]["machine"]) else []
+        yield f"- {'; '.join(said)}"
+
+
+def _same(machine: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(machine[fact] == other[fact] for fact in ("cores", "platform"))
+
+
+def placed(page: str, lines: Sequence[str]) -> str:
+    """The page with the table between its marks."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    if not after and END not in rest:
+        raise ValueError(f"the page has no place for the table: {START} and {END}")
+    return f"{before}{START}\n{chr(10).join(lines)}\n{END}{after}"
+
+
+def write(pages: Sequence[Path] = PAGES) -> list[Path]:
+    """The pages that were not as they should be, and now are."""
+    lines = list(table(read()))
+    wanted = {page: placed(page.read_text("utf-8"), lines) for page in pages}
+    stale = [page for page, text in wanted.items() if page.read_text("utf-8") != text]
+    for page in stale:
+        page.write_text(wanted[page], "utf-8")
+    return stale
+
+
+def check(pages: Sequence[Path] = PAGES) -> list[str]:
+    """The pages that do not say what the figures say."""
+    lines = list(table(read()))
+    texts = {page: page.read_text("utf-8") for page in pages}
+    return [page.name for page, text in texts.items() if placed(text, lines) != text]
+
+
+def run(parts: Sequence[Part] = PARTS) -> int:
+    """Each part in a process of its own. One that fails or hangs is told, and does not keep the others."""
+    expected = sum(part.minutes for part in parts)
+    print(f"{len(parts)} parts, about {expected} minutes on two cores, at most {expected * _PATIENCE}", flush=True)
+    failed = []
+    for part in parts:
+        print(f"\n{part.name}: about {part.minutes} minutes", flush=True)
+        started = time.monotonic()
+        try:
+            done = subprocess.run([sys.executable, *part.command], check=False, timeout=part.minutes * 60 * _PATIENCE)
+            failed += [part.name] if done.returncode else []
+        except subprocess.TimeoutExpired:
+            failed.append(part.name)
+        print(f"{part.name}: took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
+    if failed:
+        print(f"failed, or stopped after {_PATIENCE} times the expected time: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    if list(arguments) == ["check"]:
+        if stale := check():
+            print(f"out of date, run `python -m benchmarks.goals`: {', '.join(stale)}", file=sys.stderr)
+        return 1 if stale else 0
+    code = run() if list(arguments) == ["run"] else 0
+    write()
+    print("\n".join(table(read())))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

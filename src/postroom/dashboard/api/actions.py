@@ -1,0 +1,107 @@
+"""`/api/actions`: the same as the Actions page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from postroom.actions import desk, undo, waking
+from postroom.dashboard.api import api_router
+from postroom.dashboard.paging import PAGE, AfterId, Limit, Paged
+from postroom.dashboard.reading.actions import (
+    ActionDetail,
+    ActionRow,
+    ActionsWanted,
+    SnoozeRow,
+    action_detail,
+    action_row,
+    list_actions,
+    sleeping,
+    snooze_of,
+)
+from postroom.dashboard.visit import Here
+from postroom.domain.actions import ActionStatus, ActionType, Origin
+
+router = api_router("actions")
+
+
+class Sleep(BaseModel, extra="forbid"):
+    until: AwareDatetime = Field(description="when it comes back, with its zone; ten years ahead at most")
+
+
+@router.get("")
+async def actions(
+    here: Here,
+    account: Annotated[str | None, Query(max_length=320, description="only of this mailbox")] = None,
+    status: ActionStatus | None = None,
+    type: ActionType | None = None,
+    by: Annotated[Origin | None, Query(description="whose idea it was")] = None,
+    rule: Annotated[UUID | None, Query(description="only of the rule with this id")] = None,
+    text: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="in the subject or the sender of its message")
+    ] = None,
+    after: AfterId = None,
+    limit: Limit = PAGE,
+) -> Paged[ActionRow]:
+    """Actions, newest first. Where few of very many match, a page may be short or empty and yet have a `next`."""
+    wanted = ActionsWanted(
+        account,
+        status,
+        type,
+        by,
+        None if rule is None else str(rule),
+        text,
+        None if after is None else str(after),
+        limit,
+    )
+    return await here.read(lambda tx: list_actions(tx, wanted))
+
+
+@router.get("/snoozed")
+async def snoozed(here: Here) -> list[SnoozeRow]:
+    """Mail that sleeps, the next to come back first; 200 at most."""
+    return await here.read(sleeping)
+
+
+@router.get("/{action_id}")
+async def action(here: Here, action_id: UUID) -> ActionDetail:
+    """One action: what was done to which message, why, how it went, and whether it can be taken back."""
+    return await here.read(lambda tx: action_detail(tx, str(action_id)))
+
+
+@router.post("/{action_id}/undo")
+async def take_back(here: Here, action_id: UUID) -> ActionRow:
+    """Have it taken back by a worker; answers with the undo, which is an action of its own."""
+    made = await here.write(lambda tx: undo.request(tx, here.app.queue, str(action_id), here.actor))
+    return await here.read(lambda tx: action_row(tx, made))
+
+
+@router.post("/{action_id}/retry")
+async def retry(here: Here, action_id: UUID) -> ActionRow:
+    """Try a failed action again."""
+    await here.write(lambda tx: desk.retry(tx, here.app.queue, str(action_id), here.actor))
+    return await here.read(lambda tx: action_row(tx, str(action_id)))
+
+
+@router.post("/{action_id}/cancel")
+async def cancel(here: Here, action_id: UUID) -> ActionRow:
+    """Call off an action that has not begun."""
+    await here.write(lambda tx: desk.cancel(tx, here.app.queue, str(action_id), here.actor))
+    return await here.read(lambda tx: action_row(tx, str(action_id)))
+
+
+@router.post("/{action_id}/wake")
+async def wake(here: Here, action_id: UUID) -> SnoozeRow:
+    """Bring snoozed mail back now."""
+    await here.write(lambda tx: waking.wake_now(tx, here.app.queue, str(action_id), here.actor))
+    return await here.read(lambda tx: snooze_of(tx, str(action_id)))
+
+
+@router.post("/{action_id}/sleep")
+async def sleep(here: Here, action_id: UUID, wanted: Sleep) -> SnoozeRow:
+    """Bring snoozed mail back at another time."""
+    await here.write(lambda tx: waking.reschedule(tx, here.app.queue, str(action_id), wanted.until, here.actor))
+    return await here.read(lambda tx: snooze_of(tx, str(action_id)))

@@ -1,0 +1,38 @@
+"""Proving that one knows the passphrase, at the login and before it is changed; every wrong guess counts."""
+
+from __future__ import annotations
+
+from postroom.dashboard.security import passphrase, throttle
+from postroom.dashboard.visit import Visit
+from postroom.db import Tx
+from postroom.domain.errors import BadInput
+
+
+async def prove_passphrase(here: Visit, offered: str, field: str = "passphrase") -> str:
+    """The hash that it was held against."""
+    address = address_of(here)
+    attempt = await here.write(lambda tx: throttle.admit(tx, address, here.now))
+    stored = await here.read(passphrase.stored_hash)
+    if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
+        raise BadInput(field, "is not right")
+    await here.write(lambda tx: throttle.forgive(tx, attempt))
+    return stored
+
+
+async def change_passphrase(here: Visit, current: str, chosen: str, repeated: str) -> int:
+    """All other logins end with the old one; how many there were."""
+    passphrase.check(chosen, repeated)
+    proven = await prove_passphrase(here, current, "current")
+    made = await here.desk.hashing.make(chosen)
+    own = here.visitor.session
+
+    def change(tx: Tx) -> int:
+        if passphrase.stored_hash(tx) != proven:
+            raise BadInput("current", "was changed by somebody else meanwhile")
+        return passphrase.set_hash(tx, made, here.actor, here.now, but=own.id if own else None)
+
+    return await here.write(change)
+
+
+def address_of(here: Visit) -> str:
+    return here.request.client.host if here.request.client else "?"

@@ -1,0 +1,176 @@
+"""Evidence: pages that were kept. Searched as the command does it; one with its versions, and two side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import func, select
+
+from postroom.dashboard.paging import PAGE, Paged
+from postroom.dashboard.showing.differences import Difference, difference
+from postroom.dashboard.showing.web_pages import Shown, shown_page
+from postroom.dashboard.wording import clean
+from postroom.db import Tx
+from postroom.db.tables.web import evidence as table
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import parse_id
+from postroom.websources import evidence
+from postroom.websources.evidence import Evidence, EvidenceText
+from postroom.websources.search import EvidenceHit, search
+
+LONGEST_QUERY = 1_000
+LONGEST_TEXT = 200_000
+MOST_VERSIONS = 100
+FURTHEST = 10_000
+"""Whoever wants to see more than so many pages asks for something narrower."""
+
+
+class Of(StrEnum):
+    """What of two versions is compared."""
+
+    TEXT = "text"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    id: str
+    content_hash: str
+    fetched_at: datetime
+    last_verified_at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceDetail:
+    evidence: Evidence
+    size: int
+    text: EvidenceText | None
+    """Null where it was not read yet."""
+    is_text_cut: bool
+    versions: Sequence[Version]
+    """Of the same address, the newest first, this one included; of very many the newest."""
+
+    @property
+    def title(self) -> str:
+        return (self.text and self.text.title) or self.evidence.url
+
+    @property
+    def before(self) -> Version | None:
+        """The version that this one took the place of."""
+        older = (each for each in self.versions if each.fetched_at < self.evidence.fetched_at)
+        return next(older, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    url: str
+    of: Of
+    old: Version
+    new: Version
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two versions with what they say, to be compared where it holds nobody up."""
+
+    url: str
+    of: Of
+    old: Version
+    new: Version
+    old_text: str
+    new_text: str
+
+    def compared(self) -> Compared:
+        return Compared(self.url, self.of, self.old, self.new, difference(self.old_text, self.new_text))
+
+
+def find_evidence(tx: Tx, query: str, now: datetime, after: str | None = None, limit: int = PAGE) -> Paged[EvidenceHit]:
+    """The latest day first. Refuses what the query language refuses, with the place."""
+    offset = _offset(after)
+    found = search(tx, query, now, limit=limit + 1, offset=offset)
+    has_more = len(found) > limit and offset + limit < FURTHEST
+    return Paged(found[:limit], str(offset + limit) if has_more else None)
+
+
+def evidence_detail(tx: Tx, evidence_id: str) -> EvidenceDetail:
+    kept, text = evidence.read(tx, parse_id(evidence_id, "evidence"))
+    versions = _versions(tx, kept)
+    size = next((each.size for each in versions if each.id == kept.id), None)
+    return EvidenceDetail(
+        kept,
+        _size(tx, kept.id) if size is None else size,
+        None if text is None else _shortened(text),
+        text is not None and len(text.text) > LONGEST_TEXT,
+        versions,
+    )
+
+
+def page_of(tx: Tx, evidence_id: str) -> Shown:
+    """What the bytes say: as markup, or as text, or nothing that can be shown."""
+    kept, _ = evidence.read(tx, parse_id(evidence_id, "evidence"))
+    return shown_page(evidence.raw_content(tx, kept.id), kept.content_type)
+
+
+def raw_of(tx: Tx, evidence_id: str) -> bytes:
+    """The exact bytes."""
+    return evidence.raw_content(tx, parse_id(evidence_id, "evidence"))
+
+
+def two_versions(tx: Tx, one_id: str, other_id: str, of: Of) -> Both:
+    """Of one address, the older at the left, whichever was named first."""
+    found = [evidence.read(tx, parse_id(each, "evidence"))[0] for each in (one_id, other_id)]
+    old, new = sorted(found, key=lambda each: (each.fetched_at, each.id))
+    if old.url != new.url:
+        raise BadInput("other", "is of another address: only versions of one page are compared")
+    return Both(new.url, of, _version(tx, old), _version(tx, new), _said(tx, old, of), _said(tx, new, of))
+
+
+def _said(tx: Tx, kept: Evidence, of: Of) -> str:
+    if of is Of.SOURCE:
+        return clean(shown_page(evidence.raw_content(tx, kept.id), kept.content_type).text)
+    _, text = evidence.read(tx, kept.id)
+    return "" if text is None else clean(text.text)
+
+
+def _shortened(text: EvidenceText) -> EvidenceText:
+    return EvidenceText(
+        text.title, text.text[:LONGEST_TEXT], text.published_on, text.language, text.extractor, text.problem
+    )
+
+
+def _versions(tx: Tx, kept: Evidence) -> list[Version]:
+    query = (
+        select(
+            table.c.id,
+            table.c.content_hash,
+            table.c.fetched_at,
+            table.c.last_verified_at,
+            func.length(table.c.raw_content),
+        )
+        .where(table.c.url == kept.url)
+        .order_by(table.c.fetched_at.desc(), table.c.id.desc())
+        .limit(MOST_VERSIONS)
+    )
+    return [Version(*row) for row in tx.execute(query)]
+
+
+def _version(tx: Tx, kept: Evidence) -> Version:
+    return Version(kept.id, kept.content_hash, kept.fetched_at, kept.last_verified_at, _size(tx, kept.id))
+
+
+def _size(tx: Tx, evidence_id: str) -> int:
+    query = select(func.length(table.c.raw_content)).where(table.c.id == evidence_id)
+    return int(tx.execute(query).scalar_one())
+
+
+def _offset(after: str | None) -> int:
+    if not after:
+        return 0
+    if not (after.isascii() and after.isdecimal() and len(after) <= 6 and int(after) <= FURTHEST):
+        raise BadInput("after", "is not the `next` of a page of this list")
+    return int(after)

@@ -1,0 +1,89 @@
+"""How the story acts and looks: through the services that commands and pages use, and over MCP as an agent does.
+
+It may stand in the process that does the work, or in another: it knows the installation and an address, no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from postroom.accounts.store import Account, get_account
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.connectors.calling import Connect, call, http_client, over_http
+from postroom.db import Tx
+from postroom.demo.post import Letter
+from postroom.demo.stand_ins import StandIns
+from postroom.domain.errors import Fatal
+from postroom.domain.roles import Caller, Role
+from postroom.switchboard.tokens import NewToken, create_token, revoke_token
+
+T = TypeVar("T")
+
+TELLER = Caller(Role.DASHBOARD, "the demonstration")
+_LOOK_AGAIN_S = 0.1
+_PATIENCE_S = 90.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    app: App
+    outside: StandIns
+    url: str
+    """Where the dashboard is."""
+    _agent: Connect
+
+    @property
+    def email(self) -> str:
+        return self.outside.gmail.email
+
+    @property
+    def who(self) -> Actor:
+        return Actor.of(TELLER)
+
+    async def read(self, transaction: Callable[[Tx], T]) -> T:
+        return await self.app.database.read(transaction)
+
+    async def write(self, transaction: Callable[[Tx], T]) -> T:
+        return await self.app.database.write(transaction)
+
+    async def account(self) -> Account:
+        return await self.read(lambda tx: get_account(tx, self.email))
+
+    async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """As an agent, over MCP."""
+        return await call(self._agent, tool, arguments)
+
+    def deliver(self, *letters: Letter) -> list[str]:
+        """They arrive in the mailbox now; their ids there."""
+        return [self.outside.gmail.control.deliver(letter.raw(self.email)) for letter in letters]
+
+    def labels_at_source(self, gmail_id: str) -> frozenset[str]:
+        """As the mailbox has them, by name, asked behind Gmail's back."""
+        return self.outside.gmail.control.labels_of(gmail_id)
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """Look until there is something to see. It always comes soon; if not, something is broken."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    if (found := await look()) is not None:
+                        return found
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+        except TimeoutError:
+            raise Fatal(f"The demonstration waited {_PATIENCE_S:.0f} seconds for {what}, in vain.") from None
+
+
+@asynccontextmanager
+async def open_scene(app: App, outside: StandIns, url: str) -> AsyncIterator[Scene]:
+    """With a token of its own for MCP, which ends with the block."""
+    new, now = NewToken(Role.AGENT, "the demonstration", expires_days=1), app.clock.now()
+    async with AsyncExitStack() as stack:
+        token, text = await app.database.write(lambda tx: create_token(tx, new, now))
+        http = await stack.enter_async_context(http_client())
+        yield Scene(app, outside, url, over_http(f"{url}/mcp", text, http))
+        await app.database.write(lambda tx: revoke_token(tx, token.id, app.clock.now()))

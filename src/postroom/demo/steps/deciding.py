@@ -1,0 +1,160 @@
+"""Rules decide what they can, the model decides the rest, and what could do harm waits for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from postroom.actions import approvals
+from postroom.actions.approvals import Question, Verdict
+from postroom.actions.browsing import ActionFilter, Listed, list_actions
+from postroom.actions.store import Action
+from postroom.actions.undo import request as request_undo
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import decisions
+from postroom.demo.post import ARRIVALS, OFFER, PRIZE, RULES
+from postroom.demo.scene import Scene
+from postroom.domain.actions import ActionStatus
+from postroom.triage.decision import Source
+from postroom.triage.rules import store
+from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.wishes import short_form
+
+_BY = {Source.RULE: "rule", Source.MODEL: "model", Source.NOBODY: "nobody"}
+_STANDING = {ActionStatus.COMPLETED: "done", ActionStatus.APPROVED_PENDING: "waits for you"}
+
+
+@dataclass(frozen=True)
+class Decided:
+    subject: str
+    by: str
+    action: str
+    status: ActionStatus
+
+
+@dataclass(frozen=True)
+class Decisions:
+    decided: tuple[Decided, ...]
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        return tuple(each.subject for each in self.decided if each.status is ActionStatus.APPROVED_PENDING)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(
+            f"{each.subject[:33]:<33}  {each.by:<5}  {each.action:<17}  {_STANDING.get(each.status, each.status)}"
+            for each in self.decided
+        )
+
+
+@dataclass(frozen=True)
+class Approved:
+    subject: str
+    reasons: tuple[str, ...]
+    labels_after: frozenset[str]
+    still_waiting: tuple[str, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (
+            f"asked about: {self.subject}",
+            *(f"  because {reason}" for reason in self.reasons),
+            "approved by the demonstration; the mailbox has it in the trash now",
+            f"left for you: {len(self.still_waiting)}, among them {self.still_waiting[-1]!r}",
+        )
+
+
+@dataclass(frozen=True)
+class Undone:
+    subject: str
+    before: frozenset[str]
+    after: frozenset[str]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (
+            f"{self.subject}: a rule had archived it",
+            f"  labels before the undo  {_listed(self.before)}",
+            f"  labels after            {_listed(self.after)}",
+        )
+
+
+async def rules_and_model(scene: Scene) -> Decisions:
+    drafts = [parse_draft(rule) for rule in RULES]
+    now = scene.app.clock.now()
+    await scene.write(lambda tx: [store.add_rule(tx, draft, scene.who, now) for draft in drafts])
+    ids = scene.deliver(*ARRIVALS)
+
+    async def settled() -> Decisions | None:
+        decided = await scene.read(lambda tx: _decided(tx, ids))
+        return Decisions(tuple(decided)) if len(decided) == len(ids) else None
+
+    return await scene.until(settled, "the new mail to be decided")
+
+
+async def approve_what_waits(scene: Scene) -> Approved:
+    """One of the two questions is answered here; the other stays for whoever looks."""
+    questions = await scene.read(approvals.list_questions)
+    prize = next(question for question in questions if question.subject == PRIZE.subject)
+    queue, action = scene.app.queue, prize.action
+    await scene.write(lambda tx: approvals.answer(tx, queue, action.id, Verdict.APPROVE, scene.who))
+
+    async def is_done() -> frozenset[str] | None:
+        labels = scene.labels_at_source(action.gmail_id)
+        return labels if "TRASH" in labels and await _status(scene, action.id) is ActionStatus.COMPLETED else None
+
+    labels = await scene.until(is_done, "the approved action")
+    waiting = tuple(_subject(question) for question in await scene.read(approvals.list_questions))
+    return Approved(PRIZE.subject, action.reasons, labels, waiting)
+
+
+async def undo_an_action(scene: Scene) -> Undone:
+    done = await scene.read(lambda tx: list_actions(tx, ActionFilter(status=ActionStatus.COMPLETED)))
+    archived = next(each for each in done if each.subject == OFFER.subject)
+    gmail_id, before = archived.action.gmail_id, scene.labels_at_source(archived.action.gmail_id)
+    undo_id = await scene.write(lambda tx: request_undo(tx, scene.app.queue, archived.action.id, scene.who))
+
+    async def is_back() -> frozenset[str] | None:
+        labels = scene.labels_at_source(gmail_id)
+        return labels if "INBOX" in labels and await _status(scene, undo_id) is ActionStatus.COMPLETED else None
+
+    return Undone(OFFER.subject, before, await scene.until(is_back, "the undo"))
+
+
+def _decided(tx: Tx, ids: Sequence[str]) -> list[Decided]:
+    """Those whose action has come as far as it comes by itself."""
+    columns = (messages.c.id, messages.c.external_event_id, messages.c.subject, decisions.c.source)
+    query = select(*columns).join(decisions, decisions.c.message_id == messages.c.id)
+    found = tx.execute(query.where(messages.c.external_event_id.in_(ids))).all()
+    rows = sorted(found, key=lambda row: ids.index(row.external_event_id))
+    actions = {each.action.message_id: each for each in list_actions(tx, ActionFilter(limit=200))}
+    return [
+        Decided(row.subject, _BY[Source(row.source)], _word(actions[row.id].action), actions[row.id].action.status)
+        for row in rows
+        if _is_settled(actions, row.id)
+    ]
+
+
+def _is_settled(actions: Mapping[str | None, Listed], message_id: str) -> bool:
+    return message_id in actions and actions[message_id].action.status in (*_STANDING, ActionStatus.FAILED)
+
+
+async def _status(scene: Scene, action_id: str) -> ActionStatus:
+    question = await scene.read(lambda tx: approvals.get_question(tx, action_id))
+    return question.action.status
+
+
+def _word(action: Action) -> str:
+    return str(short_form(action.wanted))
+
+
+def _subject(question: Question) -> str:
+    return question.subject or question.action.gmail_id
+
+
+def _listed(labels: frozenset[str]) -> str:
+    return ", ".join(sorted(labels))

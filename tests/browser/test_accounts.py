@@ -1,0 +1,62 @@
+"""Adding a mailbox in a browser: the login opens in another window, and this one knows when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.gmail.sim.server import running_sim
+from tests.support.dashboards import Site
+from tests.support.logins import secrets_file
+from tests.support.windows import Window, open_window
+
+OWNER = "owner@example.com"
+
+
+async def test_a_login_in_another_window_adds_the_mailbox_here(window: Window, tmp_path: Path) -> None:
+    async with running_sim(GeneratedMailbox(3, 1, OWNER)) as sim:
+        page = await window.open("/settings")
+        await page.get_by_role("link", name="Add a mailbox").click()
+        google = page.get_by_role("region", name="Gmail", exact=True)
+        await google.get_by_label("Address").fill(OWNER)
+        await google.get_by_label("The file from Google's console").set_input_files(secrets_file(tmp_path, sim.url))
+        await google.get_by_text("Not Google's own server").click()
+        await google.get_by_label("Where Gmail's API is").fill(sim.url)
+        await google.get_by_role("button", name="Log in at Google").click()
+        assert await window.barriers() == []
+        async with page.context.expect_page() as opened:
+            await page.get_by_role("link", name="Go to Google's page").click()
+        other = await opened.value
+        await expect(other.locator("body")).to_contain_text("You can close this window")
+        await expect(page.get_by_role("status")).to_contain_text("The mailbox is added")
+        await page.get_by_role("link", name="All mailboxes").click()
+        await expect(page.get_by_role("table", name="Mail accounts")).to_contain_text(OWNER)
+
+
+async def test_without_script_a_token_adds_the_mailbox(plain_page: Page) -> None:
+    async with running_sim(GeneratedMailbox(3, 1, OWNER)) as sim:
+        await plain_page.goto("/settings/accounts/new")
+        stand_in = plain_page.get_by_role("region", name="A stand-in, with a token")
+        await stand_in.get_by_label("Address").fill(OWNER)
+        await stand_in.get_by_label("Where the API is").fill(sim.url)
+        await stand_in.get_by_label("Token").fill("not this one")
+        await stand_in.get_by_role("button", name="Add it").click()
+        await expect(stand_in.locator(".problem")).to_be_visible()
+        await expect(stand_in.get_by_label("Address")).to_have_value(OWNER)
+        await stand_in.get_by_label("Token").fill(sim.token)
+        await stand_in.get_by_role("button", name="Add it").click()
+        await expect(plain_page.locator("main")).to_contain_text(f"{OWNER} is added")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+async def test_the_page_has_no_barriers_on_any_screen(browser: Browser, site: Site, scheme: str, width: int) -> None:
+    view: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    async with open_window(browser, site, **view) as window:
+        page = await window.open("/settings/accounts/new")
+        assert await window.barriers() == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert window.complaints == []

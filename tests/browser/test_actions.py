@@ -1,0 +1,65 @@
+"""The Actions pages in a browser: an undo that is seen to happen, sleeping mail, without script, without barriers."""
+
+from __future__ import annotations
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.acting import HOSTILE, acting, decide, mail, rule
+from tests.support.dashboards import Site
+from tests.support.windows import Window, look_at
+
+
+async def test_an_action_is_found_undone_and_seen_to_be_undone(window: Window) -> None:
+    async with acting(window.site) as scene:
+        ids = await mail(scene, "INBOX", subject="Your receipt")
+        await decide(scene, ids, "archive", by=await rule(window.site))
+        await decide(scene, await mail(scene, "INBOX", subject="News"), "star")
+        page = await window.open("/actions")
+        await window.watched()
+        await expect(page.locator("#actions-list")).to_contain_text("Queued")
+        await scene.work()
+        await expect(page.locator("#actions-list")).not_to_contain_text("Queued")
+        await page.get_by_label("Subject or sender").fill("receipt")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("link", name="Archive the message").click()
+        await expect(page.locator("#action")).to_contain_text("The rule Receipts matched.")
+        await page.get_by_role("button", name="Undo").click()
+        await expect(page.get_by_role("status")).to_contain_text("It is being undone")
+        await window.watched()
+        await scene.work()
+        await expect(page.locator("#action")).to_contain_text("It was undone")
+        await expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+        assert scene.labels(ids[0]) == {"INBOX"}
+
+
+async def test_sleeping_mail_is_woken_and_all_is_read_without_script(plain_page: Page, site: Site) -> None:
+    async with acting(site) as scene:
+        gmail_id, _ = await mail(scene, "INBOX", subject="Pay the rent")
+        await scene.want(gmail_id, "snooze", amount=2, units="days")
+        await scene.work()
+        await plain_page.goto("/actions")
+        await plain_page.get_by_label("Kind").select_option("snooze")
+        await plain_page.get_by_role("button", name="Filter").click()
+        await plain_page.get_by_role("link", name="Snooze the message for 2 days").click()
+        await expect(plain_page.get_by_role("heading", name="Steps")).to_be_visible()
+        await plain_page.goto("/actions/snoozed")
+        await plain_page.get_by_label("Sleep on for").select_option("168")
+        await plain_page.get_by_role("button", name="Sleep on").click()
+        await expect(plain_page.get_by_role("status")).to_contain_text("in 1 week")
+        await plain_page.get_by_role("button", name="Wake now").click()
+        await expect(plain_page.get_by_role("status")).to_contain_text("comes back")
+        scene.clock.advance(60)
+        await scene.work()
+        await plain_page.reload()
+        await expect(plain_page.locator("#snoozed")).to_contain_text("No mail sleeps.")
+
+
+async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Browser, site: Site) -> None:
+    words = HOSTILE + "unbroken" * 30
+    async with acting(site) as scene:
+        ids = await mail(scene, "INBOX", subject=words, sender_identity=words)
+        [action_id] = await decide(scene, ids, f"apply_label={HOSTILE}", reason=words)
+        [asked] = await decide(scene, await mail(scene, subject=words), "trash", reason=words, why=words)
+        await scene.want((await mail(scene, "INBOX", subject=words))[0], "snooze", amount=1, units="hours")
+        await scene.work()
+        await look_at(browser, site, "/actions", f"/actions/{action_id}", f"/actions/{asked}", "/actions/snoozed")

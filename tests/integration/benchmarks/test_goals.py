@@ -1,0 +1,81 @@
+"""The table of all goals says what the figures say, and what is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import goals
+from benchmarks.goals import Part
+
+PARTS = (Part("queue", 1), Part("search", 1), Part("other", 1))
+MACHINE = {"date": "2026-11-16T00:00:00+00:00", "cores": 2, "platform": "Linux", "load_average_before": [0.1, 0, 0]}
+
+
+def verdict(what: str, measured: float | None, **more: Any) -> dict[str, Any]:
+    return {"what": what, "measured": measured, "goal": "at least 2x", "met": True, "unit": "x", **more}
+
+
+def figures(*verdicts: dict[str, Any], **machine: Any) -> dict[str, Any]:
+    return {"machine": MACHINE | machine, "goals": list(verdicts)}
+
+
+def test_a_ratio_stands_beside_both_figures_that_it_is_made_of() -> None:
+    drained = verdict("drain", 3.74, ours=14_454.0, peer="huey", theirs=3_861.0)
+    assert "| queue: drain | 14,454 | huey 3,861 | 3.74x | at least 2x | met |" in goals.table(
+        {"queue": figures(drained)}
+    )
+
+
+def test_a_plain_figure_has_its_unit_and_a_miss_is_called_one() -> None:
+    slow = verdict("p95", 14.9, unit=" ms", goal="at most 10 ms", met=False)
+    none = verdict("beside nothing", 5.0, goal="none", met=None)
+    lines = list(goals.table({"search": figures(slow, none)}, PARTS))
+    assert "| search: p95 | 14.9 ms |  |  | at most 10 ms | **missed** |" in lines
+    assert not any("beside nothing" in line for line in lines)
+
+
+def test_what_is_missing_stale_or_from_elsewhere_is_said() -> None:
+    found = {
+        "queue": figures(verdict("a", 1.0), date="2026-10-01T00:00:00+00:00"),
+        "search": figures(verdict("b", None), load_average_before=[5.0, 0, 0]),
+        "other": figures(verdict("c", 1.0), cores=64),
+    }
+    text = "\n".join(goals.table(found, PARTS))
+    assert "queue: 01 October 2026; 2 cores, Linux; **stale**" in text
+    assert "| search: b |  |  |  | at least 2x | not measured |" in text
+    assert "search: 16 November 2026; 2 cores, Linux; beside other work (load 5)" in text
+    assert "**another machine**" in text
+    assert "| queue | | | | | not measured: `python -m benchmarks.queue` |" in goals.table({}, PARTS)
+    assert "Nothing was measured." in goals.table({}, PARTS)
+
+
+def test_the_table_takes_its_place_in_a_page_and_a_page_that_says_otherwise_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(goals, "RESULTS", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{goals.START}\nold\n{goals.END}\nbelow\n")
+    assert goals.check([page]) == ["page.md"]
+    assert goals.write([page]) == [page]
+    assert goals.check([page]) == []
+    assert page.read_text().startswith(f"above\n{goals.START}\n| what |")
+    assert page.read_text().endswith(f"{goals.END}\nbelow\n")
+    (tmp_path / "queue.json").write_text(json.dumps(figures(verdict("a", 1.0))))
+    assert goals.check([page]) == ["page.md"]
+    page.write_text("no place")
+    with pytest.raises(ValueError, match="no place"):
+        goals.write([page])
+
+
+def test_the_pages_say_what_the_figures_say() -> None:
+    assert goals.check() == []
+
+
+def test_a_part_that_fails_is_told_and_keeps_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    assert goals.run([Part("no_such_benchmark", 1), Part("nor_this", 1)]) == 1
+    told = capfd.readouterr()
+    assert "2 parts, about 2 minutes on two cores, at most 8" in told.out
+    assert "no_such_benchmark, nor_this" in told.err

@@ -1,0 +1,59 @@
+"""The editor's fields hold every rule that can be written, and give back the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+
+from postroom.dashboard.changing import rule_form
+from postroom.dashboard.forms import Form
+from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.reading import parse_condition
+from tests.support.rule_mail import conditions
+
+ACTIONS: list[Any] = [
+    ["archive"],
+    ["apply_label=A, b=c", "remove_label=INBOX", "mark_read"],
+    ["snooze=3h", {"type": "forward", "to": ["a@x.example", "b@x.example"], "note": "Two\nlines"}],
+    [{"type": "snooze", "until": "2030-01-01T08:00:00+01:00"}, "auto_reply=Thank you."],
+    ["delete"],
+]
+
+
+@given(condition=conditions())
+def test_a_condition_survives_the_editor(condition: dict[str, Any]) -> None:
+    draft = parse_draft({"name": "R", "condition": condition, "actions": ["star"]})
+    again, form = rule_form.read(rule_form.filled(draft))
+    assert again is not None, form.errors
+    assert parse_condition(again.condition) == parse_condition(condition)
+
+
+def test_actions_scope_and_switches_survive_the_editor() -> None:
+    for number, actions in enumerate(ACTIONS):
+        data = {"name": "R", "condition": {"sender": "a@x.example"}, "actions": actions, "unattended": number % 2 == 0}
+        draft = parse_draft({**data, "scope": "domain:shop.example", "priority": -5, "enabled": number % 2 == 1})
+        again, form = rule_form.read(rule_form.filled(draft))
+        assert again == draft, form.errors
+
+
+def test_what_lines_cannot_hold_is_shown_as_it_is_written() -> None:
+    for condition in (
+        {"subject_regex": " x"},
+        {"subject_contains": ["a\nb", "c"]},
+        {"header": {"name": "a", "regex": "b"}},
+    ):
+        draft = parse_draft({"name": "R", "condition": condition, "actions": ["star"]})
+        form = rule_form.filled(draft)
+        assert form["condition"]
+        again, _ = rule_form.read(form)
+        assert again == draft
+
+
+def test_there_is_always_room_for_one_more_action_up_to_the_most() -> None:
+    assert rule_form.rows_of(Form()) == 3
+    full = Form.filled(**{f"action_{number}": "star" for number in range(1, 11)})
+    assert rule_form.rows_of(full) == 10
+    four = {f"action_{number}": "star" for number in range(1, 5)}
+    assert rule_form.rows_of(Form.filled(**four)) == 5
+    assert rule_form.rows_of(Form.filled(**four, intent="more")) == 6
