@@ -1,7 +1,7 @@
 """Search over the archive in PostgreSQL: the same questions as to the shards, and the same answers.
 
-Newest first, a few of the newest messages are looked at one by one, then some thousands through the index, then all:
-what is common is found at once, what is rare is few, and nothing in between is sorted in vain.
+Newest first, the newest hundred messages are looked at one by one, and then the others: what is common is found at
+once, and for the rest the server knows how rare each word is, and sorts what the index finds or goes back by date.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from postroom.mail.query.nodes import And, Labelled, MessageId, Node
 
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
-_WIDTHS = (100, 5_000)
+_FIRST = 100
 """So many of the newest messages are looked at before the others."""
 _STEP = (
     "SELECT id FROM archive.entries WHERE account = ANY(ARRAY(SELECT account FROM archive.accounts WHERE %s OR "
@@ -138,8 +138,8 @@ class _Asked:
         self._accounts: dict[int, str] = {}
         self._labels: dict[str, list[int]] = defaultdict(list)
         whose = (names is None, list(names or ()))
-        rows, *steps = session.together((_LABELS, whose), *((_STEP, (*whose, self._high, width)) for width in _WIDTHS))
-        self._steps = [found[0][0] for found in steps if found]
+        rows, first = session.together((_LABELS, whose), (_STEP, (*whose, self._high, _FIRST)))
+        self._steps = [row_id for (row_id,) in first]
         for account, email, label, name in rows:
             self._accounts[account] = email
             if label is not None:
