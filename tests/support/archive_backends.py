@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy.engine import make_url
 
 from postroom.archive.files import FilesPlace
 from postroom.archive.place import ArchivePlace
@@ -20,7 +19,7 @@ def in_files(request: pytest.FixtureRequest) -> ArchivePlace:
 
 
 def in_a_database(request: pytest.FixtureRequest) -> ArchivePlace:
-    return DatabasePlace(make_url(request.getfixturevalue("postgres_factory").empty_url()))
+    return DatabasePlace(request.getfixturevalue("postgres_factory").empty_url())
 
 
 BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], ArchivePlace]] = {

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from random import Random
 
-from sqlalchemy.engine import make_url
-
 from postroom.archive.files import FilesPlace
 from postroom.archive.place import ArchivePlace
 from postroom.archive.postgres.place import DatabasePlace
@@ -19,7 +17,7 @@ from tests.support.archives import ME, generated
 
 
 def place_at(where: str) -> ArchivePlace:
-    return DatabasePlace(make_url(where)) if where.startswith("postgresql") else FilesPlace(Path(where))
+    return DatabasePlace(where) if where.startswith("postgresql") else FilesPlace(Path(where))
 
 
 def main(where: str, count: str, seed: str = "") -> None:

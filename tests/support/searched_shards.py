@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from postroom.archive.insertion import Insertion
@@ -13,8 +13,18 @@ from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.shard import open_for_writing
 from postroom.gmail.sim.model import MailSource
+from tests.support.sim_mail import letter
 
 ACCOUNT = "owner@example.com"
+OTHER = "second@example.com"
+START = datetime(2024, 12, 30, tzinfo=UTC)
+
+
+def mail(number: int, body: str = "Nothing much.", *labels: str, thread: str | None = None) -> PreparedMail:
+    """Letters a day apart, over the turn of a year."""
+    raw = letter(f"Letter {number}", f"{body}\n", headers={"Message-ID": f"<{number}@x.example>"})
+    received = START + timedelta(days=number)
+    return prepare(IncomingMail(raw, Provenance.API, f"{number:016x}", thread, frozenset(labels), received))
 
 
 def from_source(source: MailSource, indexes: Iterable[int]) -> list[PreparedMail]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,13 +91,10 @@ def open_vault(settings: Settings) -> Vault:
 @asynccontextmanager
 async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncIterator[App]:
     """Open the database and build what stands on it; everything is closed when the block ends."""
-    database = await connect(settings.database_url, settings.database)
-    try:
-        place = open_place(settings)
-    except BaseException:
-        await database.close()
-        raise
-    try:
+    async with AsyncExitStack() as stack:
+        database = await connect(settings.database_url, settings.database)
+        stack.push_async_callback(database.close)
+        place = stack.enter_context(await asyncio.to_thread(open_place, settings))  # a database may be far away
         clock = clock or SystemClock()
         vault = open_vault(settings)
         grants = GrantStore(vault)
@@ -116,6 +114,3 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
             clock=clock,
         )
-    finally:
-        place.close()
-        await database.close()

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy.engine import make_url
 
 from postroom.archive.certificates import Action, Proof, Removal, Result
 from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
@@ -40,7 +39,7 @@ def url(postgres_factory: PostgresFactory) -> str:
 
 @pytest.fixture
 def place(url: str) -> Iterator[DatabasePlace]:
-    with DatabasePlace(make_url(url)) as opened:
+    with DatabasePlace(url) as opened:
         yield opened
 
 
@@ -177,7 +176,7 @@ def test_certificates_are_kept_once_and_never_changed(url: str, place: DatabaseP
 
 
 def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, place: DatabasePlace) -> None:
-    with DatabasePlace(make_url(url)) as elsewhere, place.one_archiver(ME):
+    with DatabasePlace(url) as elsewhere, place.one_archiver(ME):
         with pytest.raises(OwnedElsewhere, match="Another `postroom archive run`"), elsewhere.one_archiver(ME):
             pass
         with elsewhere.one_archiver("other@example.org"):
@@ -232,7 +231,7 @@ def test_a_server_that_went_away_is_told_and_found_again(url: str, place: Databa
 def test_an_archive_of_a_newer_postroom_is_refused(url: str, place: DatabasePlace) -> None:
     execute(url, "UPDATE archive.facts SET value = '99' WHERE key = 'version'")
     with pytest.raises(NewerSchema, match="Upgrade Postroom"):
-        DatabasePlace(make_url(url))
+        DatabasePlace(url)
 
 
 def test_a_database_archive_on_sqlite_is_refused_with_the_remedy(tmp_path_factory: pytest.TempPathFactory) -> None:

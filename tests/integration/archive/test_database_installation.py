@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy.engine import make_url
 
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.app import App, open_app
 from postroom.app.working import open_worker
 from postroom.archive.place import ArchivePlace
 from postroom.archive.postgres.place import DatabasePlace
+from postroom.dashboard.reading.archive import files_of
 from postroom.domain.roles import Role
 from postroom.gmail.grants import GrantStore, StaticGrant
 from postroom.gmail.sim.server import Sim, running_sim
@@ -58,7 +58,7 @@ def settings_of(home: Path, url: str) -> Settings:
 
 
 def opened(url: str) -> ArchivePlace:
-    return DatabasePlace(make_url(url))
+    return DatabasePlace(url)
 
 
 def test_the_commands_of_the_archive_work_and_leave_no_file(
@@ -96,6 +96,7 @@ async def test_a_worker_syncs_into_the_database_and_the_archiver_certifies_there
         with opened(url) as place, place.reader() as reader:
             assert reader.count(OWNER) == COUNT
             assert place.verify(OWNER).is_sound
+        assert files_of(app.archive.place, OWNER).messages == COUNT
         await work(app, NewJob("archive.gmail", {"account_id": account.id}))
         [archived] = await app.database.read(lambda tx: list_jobs(tx, JobFilter(type="archive.gmail")))
         assert (archived.state, archived.result["removed"]) == ("completed", COUNT)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy.engine import make_url
 
 from postroom.archive.layout import ShardName
 from postroom.archive.model import IncomingMail, Provenance
@@ -168,7 +167,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory, town: Town) -> Iterator[Sce
 
 @pytest.fixture(scope="module")
 def tables(postgres_factory: PostgresFactory, town: Town) -> Iterator[Scene]:
-    with DatabasePlace(make_url(postgres_factory.empty_url())) as place:
+    with DatabasePlace(postgres_factory.empty_url()) as place:
         with place.writer("a test") as archive:
             archive.submit(ACCOUNT, [*town.crafted[:90], *town.generated]).result()
             archive.submit(OTHER, town.crafted[80:]).result()

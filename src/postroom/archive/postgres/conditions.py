@@ -45,9 +45,17 @@ class Conditions:
     def of(self, node: Node) -> Condition:
         match node:
             case And(parts):
-                return joined("AND", [self.of(part) for part in parts], empty="TRUE")
+                left_out = [
+                    part.part.label for part in parts if isinstance(part, Not) and isinstance(part.part, Labelled)
+                ]
+                rest = [
+                    self.of(part) for part in parts if not (isinstance(part, Not) and isinstance(part.part, Labelled))
+                ]
+                return joined("AND", [*rest, *self._one_of(left_out, "NOT ")], empty="TRUE")
             case Or(parts):
-                return joined("OR", [self.of(part) for part in parts], empty="FALSE")
+                wanted = [part.label for part in parts if isinstance(part, Labelled)]
+                rest = [self.of(part) for part in parts if not isinstance(part, Labelled)]
+                return joined("OR", [*rest, *self._one_of(wanted)], empty="FALSE")
             case Not(part):
                 inner = self.of(part)
                 return Condition(f"NOT ({inner.sql})", inner.values)
@@ -55,6 +63,13 @@ class Conditions:
                 return _text(node)
             case _:
                 return self._fact(node)
+
+    def _one_of(self, names: Sequence[str], negation: str = "") -> list[Condition]:
+        """Many labels are one question: a plan of a thousand would take longer than any search."""
+        if not names:
+            return []
+        found = _labelled(sorted({label for name in names for label in self.labels.get(name, ())}))
+        return [Condition(f"{negation}{found.sql}", found.values)]
 
     def _fact(
         self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere

@@ -59,12 +59,10 @@ class Labels:
 
     def numbers(self, names: Collection[str]) -> list[int]:
         """The labels' numbers; those that are new get one."""
-        missing = sorted(set(names) - self._numbers.keys())
-        if missing:
-            self._db.many(
-                "INSERT INTO archive.labels (account, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                [(self._account, name) for name in missing],
-            )
-            sql = "SELECT name, label FROM archive.labels WHERE account = %s AND name = ANY(%s)"
-            self._numbers |= dict(self._db.query(sql, (self._account, missing)))
+        if not self._numbers.keys() >= set(names):
+            known = "SELECT name, label FROM archive.labels WHERE account = %s"
+            self._numbers |= dict(self._db.query(known, (self._account,)))
+        for name in sorted(set(names) - self._numbers.keys()):
+            made = "INSERT INTO archive.labels (account, name) VALUES (%s, %s) RETURNING label"
+            [(self._numbers[name],)] = self._db.query(made, (self._account, name))
         return [self._numbers[name] for name in names]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage
@@ -26,6 +27,7 @@ from postroom.archive.stock import Shard
 from postroom.archive.sync_mark import SyncMark
 from postroom.archive.verify import Progress, Report
 from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 
 PATIENCE_S = 30
@@ -35,13 +37,17 @@ PATIENCE_S = 30
 class DatabasePlace:
     """Needs no owner: everybody who has the address may read and write, from any host."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, address: str) -> None:
+        try:
+            url = make_url(address)
+        except ArgumentError:
+            raise BadInput("database.url", "is not a database address such as postgresql://user@host/name") from None
         self.name = f"database {url.database} on {url.host or 'this host'}"
         self.ledger_name = "the table archive.certificates"
         self.sync_holder = f"postroom sync on {socket.gethostname()} (process {os.getpid()}, {new_id()[-6:]})"
         """Unlike the owner of files, several may be here: each has a name of its own, and waits for another's lease."""
         self._connections = Connections(url)
-        self._searching = Connections(url, f"-c statement_timeout={PATIENCE_S}s")
+        self._searching = Connections(url, f"-c statement_timeout={PATIENCE_S}s -c max_parallel_workers_per_gather=0")
         try:
             prepare_tables(self._connections)
         except BaseException:

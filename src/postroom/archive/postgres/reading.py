@@ -28,31 +28,17 @@ from postroom.domain.errors import BadInput, Fatal
 PORTION = 500
 COLUMNS = (
     "m.account, m.id, m.key, m.gmail_id, m.thread_id, m.message_id, m.date_ms, m.sender, m.subject, m.size, m.sha256, "
-    "m.provenance, m.has_attachment, m.deleted_at_source"
+    "m.provenance, m.has_attachment, m.deleted_at_source, (SELECT email FROM archive.accounts a WHERE a.account = "
+    "m.account), ARRAY(SELECT l.name FROM archive.message_labels ml JOIN archive.labels l USING (label) "
+    "WHERE ml.account = m.account AND ml.id = m.id)"
 )
 _LARGEST_ID = (1 << 63) - 1
 
 
-def messages_of(session: Session, rows: Rows) -> list[ArchivedMessage]:
-    """Rows that begin with COLUMNS as messages, with their labels."""
-    if not rows:
-        return []
-    numbers = sorted({row[0] for row in rows})
-    emails: dict[int, str] = dict(
-        session.query("SELECT account, email FROM archive.accounts WHERE account = ANY(%s)", (numbers,))
-    )
-    labels: dict[tuple[int, int], list[str]] = {}
-    for account, row_id, names in session.query(
-        "SELECT ml.account, ml.id, array_agg(l.name) FROM archive.message_labels ml "
-        "JOIN archive.labels l USING (label) WHERE ml.account = ANY(%s) AND ml.id = ANY(%s) GROUP BY 1, 2",
-        (numbers, [row[1] for row in rows]),
-    ):
-        labels[account, row_id] = names
-    return [_message(row, emails[row[0]], labels.get((row[0], row[1]), [])) for row in rows]
-
-
-def _message(row: Sequence[Any], email: str, labels: Sequence[str]) -> ArchivedMessage:
+def read_row(row: Sequence[Any]) -> ArchivedMessage:
+    """A row that begins with COLUMNS as a message."""
     account, row_id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance = row[:12]
+    has_attachment, deleted, email, labels = row[12:16]
     return ArchivedMessage(
         account=email,
         key=key,
@@ -67,9 +53,9 @@ def _message(row: Sequence[Any], email: str, labels: Sequence[str]) -> ArchivedM
         size=size,
         sha256=sha256.hex(),
         provenance=Provenance(provenance),
-        has_attachment=row[12],
+        has_attachment=has_attachment,
         labels=tuple(sorted(labels)),
-        deleted_at_source=None if row[13] is None else row[13].astimezone(UTC),
+        deleted_at_source=None if deleted is None else deleted.astimezone(UTC),
     )
 
 
@@ -196,10 +182,9 @@ class DatabaseReader:
             with self._connections.session() as session:
                 numbers = [number for email in accounts for number in self._numbers(session, email)]
                 rows = session.query(sql, (numbers, *last, last[0], PORTION))
-                found = messages_of(session, rows)
-            if not found:
+            if not rows:
                 return
-            yield from found
+            yield from map(read_row, rows)
             last = rows[-1][1], -rows[-1][0]
 
     def oldest_first(self, email: str | None = None) -> Iterator[ArchivedMessage]:
@@ -259,7 +244,7 @@ class DatabaseReader:
             account = find_account(session, account_name(email))
             if account is None:
                 return []
-            return messages_of(session, session.query(f"{sql} LIMIT %s", (account, *values, limit)))
+            return [read_row(row) for row in session.query(f"{sql} LIMIT %s", (account, *values, limit))]
 
     def _row(self, message: ArchivedMessage, column: str) -> Rows:
         sql = f"SELECT {column} FROM archive.messages WHERE account = %s AND id = %s"
@@ -284,7 +269,7 @@ def _by_ids(session: Session, account: int, ids: Sequence[int]) -> list[Archived
     if not ids:
         return []
     sql = f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = %s AND m.id = ANY(%s) ORDER BY m.id"
-    return messages_of(session, session.query(sql, (account, list(ids))))
+    return [read_row(row) for row in session.query(sql, (account, list(ids)))]
 
 
 def _meant(session: Session, account: int, wanted: Wanted) -> list[int]:

@@ -71,10 +71,10 @@ CREATE TABLE archive.messages (
     recipients jsonb NOT NULL,              -- kind, address, name
     attachments jsonb NOT NULL,             -- file name, type, size, hash
     codec text NOT NULL,                    -- plain or zstd
-    data bytea STORAGE EXTERNAL NOT NULL,   -- the exact bytes: unpack, then insert the pieces at their positions
+    data bytea NOT NULL,                    -- the exact bytes: unpack, then insert the pieces at their positions
     cuts jsonb NOT NULL,                    -- position and hash of each piece
     body text NOT NULL,                     -- what snippets are cut from
-    PRIMARY KEY (account, id)
+    PRIMARY KEY (id, account)               -- in the order of dates within each partition
 ) PARTITION BY LIST (account);
 CREATE TABLE archive.entries (              -- the search index
     account integer NOT NULL,
@@ -83,18 +83,21 @@ CREATE TABLE archive.entries (              -- the search index
     has_attachment boolean NOT NULL,
     tokens tsvector NOT NULL,
     folded text[],                          -- see words.py
-    PRIMARY KEY (account, id)
+    PRIMARY KEY (id, account)
 ) PARTITION BY LIST (account);
-CREATE INDEX entries_tokens ON archive.entries USING gin (tokens);
-CREATE INDEX entries_large ON archive.entries (account, id) WHERE size >= {LARGE_MESSAGE_BYTES};
+-- Else every search would read what waits to be sorted into the index, which takes longer than the search.
+CREATE INDEX entries_tokens ON archive.entries USING gin (tokens) WITH (fastupdate = off);
+CREATE INDEX entries_large ON archive.entries (id, account) WHERE size >= {LARGE_MESSAGE_BYTES};
 
 CREATE TABLE archive.pieces (               -- large attachments as they stand in the message, each stored once
     account integer NOT NULL REFERENCES archive.accounts,
     sha256 bytea NOT NULL,
     codec text NOT NULL,
-    data bytea STORAGE EXTERNAL NOT NULL,
+    data bytea NOT NULL,
     PRIMARY KEY (account, sha256)
 );
+ALTER TABLE archive.messages ALTER COLUMN data SET STORAGE EXTERNAL;    -- it is packed already
+ALTER TABLE archive.pieces ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TABLE archive.labels (
     label integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     account integer NOT NULL REFERENCES archive.accounts,

@@ -1,13 +1,14 @@
 """Search over the archive in PostgreSQL: the same questions as to the shards, and the same answers.
 
-Newest first, a few of the newest messages are looked at one by one, then some thousands through the index, then all:
-what is common is found at once, what is rare is few, and nothing in between is sorted in vain.
+Newest first, the newest hundred messages are looked at one by one, and then the others: what is common is found at
+once, and for the rest the server knows how rare each word is, and sorts what the index finds or goes back by date.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from postroom.archive.layout import account_name
@@ -15,7 +16,7 @@ from postroom.archive.model import ArchivedMessage
 from postroom.archive.postgres.conditions import Condition, Conditions, joined, wanted_words
 from postroom.archive.postgres.connections import Connections, Rows, Session
 from postroom.archive.postgres.paging import AfterRow, after_row
-from postroom.archive.postgres.reading import COLUMNS, DatabaseReader, messages_of
+from postroom.archive.postgres.reading import COLUMNS, DatabaseReader, read_row
 from postroom.archive.search.folding import fold
 from postroom.archive.search.labels import LabelIndex
 from postroom.archive.search.model import Hit, ShardProblem
@@ -27,8 +28,12 @@ from postroom.mail.query.nodes import And, Labelled, MessageId, Node
 
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
-_WIDTHS = (100, 5_000, None)
-"""How many of the newest messages are looked at in each step; None: all that are left."""
+_FIRST = 100
+"""So many of the newest messages are looked at before the others."""
+_STEP = (
+    "SELECT id FROM archive.entries WHERE account = ANY(ARRAY(SELECT account FROM archive.accounts WHERE %s OR "
+    "email = ANY(%s))) AND id < %s ORDER BY id DESC OFFSET %s LIMIT 1"
+)
 _LABELS = (
     "SELECT a.account, a.email, l.label, l.name FROM archive.accounts a LEFT JOIN archive.labels l USING (account) "
     "WHERE %s OR a.email = ANY(%s)"
@@ -55,9 +60,6 @@ class DatabaseQuestions:
 
 
 class DatabaseQuestion:
-    problems: tuple[ShardProblem, ...] = ()
-    """A database answers whole, or not at all."""
-
     def __init__(
         self, connections: Connections, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft
     ) -> None:
@@ -65,17 +67,15 @@ class DatabaseQuestion:
         self._node = node
         self._names = accounts
         self._time_left = time_left
+        self.problems: tuple[ShardProblem, ...] = ()
 
     def newest(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         after = after_row(token) if token else None
         with self._connections.session() as session:
-            asked = _Asked(session, self._node, self._names, self._time_left)
-            found = asked.newest(limit + 1, after)
-            hits = asked.hits(found[:limit])
-        if len(found) <= limit or not hits:
-            return hits, None
-        last = hits[-1].message
-        return hits, AfterRow(last.account, last.row_id).encoded()
+            asked = _Asked(session, self._node, self._names, self._time_left, after)
+            found = asked.newest(limit + 1)
+            hits = self._hits(asked, found[:limit])
+        return hits, asked.place(found[limit - 1]).encoded() if len(found) > limit else None
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
         start = after_rank(token).rank if token else 0
@@ -83,7 +83,7 @@ class DatabaseQuestion:
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             found = asked.best(end + 1)
-            hits = asked.hits(found[start:end])
+            hits = self._hits(asked, found[start:end])
         return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
 
     def count(self, limit: int | None) -> tuple[int, bool]:
@@ -99,6 +99,14 @@ class DatabaseQuestion:
         messages = self._registered("r.thread_id = %s AND r.id < %s", (thread_id, bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
+    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[Hit, ...]:
+        """A message that the index knows and the archive has lost is told of, and does not spoil the rest."""
+        hits = asked.hits(found)
+        if len(hits) < len(found):
+            detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."
+            self.problems = (ShardProblem("archive.messages", detail),)
+        return hits
+
     def _registered(self, condition: str, values: Sequence[Any], newest: int | None) -> list[ArchivedMessage]:
         sql = (
             "SELECT r.id FROM archive.register r JOIN archive.accounts a USING (account) "
@@ -108,19 +116,30 @@ class DatabaseQuestion:
         with self._connections.session() as session:
             ids = [row_id for (row_id,) in session.query(sql, (list(self._names or ()), *values, newest))]
             accounts = list(_accounts(session, self._names))
-            return messages_of(session, session.query(rows_of, (accounts, ids))) if ids else []
+            return [read_row(row) for row in session.query(rows_of, (accounts, ids))] if ids else []
 
 
 class _Asked:
     """One query on one connection: as this archive's labels spell it."""
 
-    def __init__(self, session: Session, node: Node, names: Sequence[str] | None, time_left: TimeLeft) -> None:
+    def __init__(
+        self,
+        session: Session,
+        node: Node,
+        names: Sequence[str] | None,
+        time_left: TimeLeft,
+        after: AfterRow | None = None,
+    ) -> None:
         self._db = session
         self._node = node
         self._time_left = time_left
+        self._after = after
+        self._high = _LARGEST_ID if after is None else after.row_id + 1
         self._accounts: dict[int, str] = {}
         self._labels: dict[str, list[int]] = defaultdict(list)
-        rows = session.query(_LABELS, (names is None, list(names or ())))
+        whose = (names is None, list(names or ()))
+        rows, first = session.together((_LABELS, whose), (_STEP, (*whose, self._high, _FIRST)))
+        self._steps = [row_id for (row_id,) in first]
         for account, email, label, name in rows:
             self._accounts[account] = email
             if label is not None:
@@ -129,20 +148,20 @@ class _Asked:
         folded = fold(node, index)
         whole = Conditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
-        self._where = joined("AND", [*self._narrow, whole], empty="TRUE")
+        self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
 
-    def newest(self, limit: int, after: AfterRow | None) -> list[Found]:
-        found: list[Found] = []
-        high = _LARGEST_ID if after is None else after.row_id + 1
-        for width in (None,) if self._narrow else _WIDTHS:
-            low = None if width is None else self._below(high, width)
-            bounds = Condition("m.id >= %s AND m.id < %s", (low or 0, high))
-            where = joined("AND", [bounds, *self._following(after), self._where], empty="TRUE")
-            found += self._found(where, self._order, limit - len(found))
-            if low is None or len(found) >= limit:
-                break
-            high = low
-        return found
+    def newest(self, limit: int) -> list[Found]:
+        """One statement, whose parts the server takes up one after the other until there are enough."""
+        ends = [self._high, *([] if self._narrow else self._steps), 0]
+        parts = [self._part(low, high, limit) for high, low in pairwise(ends)]
+        sql = " UNION ALL ".join(f"({part.sql})" for part in parts)
+        values = [value for part in parts for value in part.values]
+        rows = self._query(f"SELECT * FROM ({sql}) AS found LIMIT %s", (*values, limit))
+        return [(account, row_id) for account, row_id in rows]
+
+    def _part(self, low: int, high: int, limit: int) -> Condition:
+        bounds = Condition("m.id >= %s AND m.id < %s", (low, high))
+        return self._select(joined("AND", [bounds, self._where], empty="TRUE"), self._order, limit)
 
     def best(self, limit: int) -> list[Found]:
         """Without text to score, the newest are as good as any."""
@@ -156,7 +175,7 @@ class _Asked:
         bound = None if limit is None else limit + 1
         sql = f"SELECT 1 FROM archive.entries m WHERE m.account = ANY(%s) AND {self._where.sql} LIMIT %s"
         values = (list(self._accounts), *self._where.values, bound)
-        return int(self._query(f"SELECT count(*) FROM ({sql}) AS found", values)[0][0])
+        return sum(count for (count,) in self._query(f"SELECT count(*) FROM ({sql}) AS found", values))
 
     def hits(self, found: Sequence[Found]) -> tuple[Hit, ...]:
         """In the order in which they were found."""
@@ -165,21 +184,16 @@ class _Asked:
         phrases, body = shown(self._node)
         sql = f"SELECT {COLUMNS}, {body} FROM archive.messages m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"
         rows = self._query(sql, (sorted({account for account, _ in found}), [row_id for _, row_id in found]))
-        messages = messages_of(self._db, rows)
-        hits = {
-            (row[0], row[1]): Hit(message, snippet(row[-1], phrases))
-            for row, message in zip(rows, messages, strict=True)
-        }
+        hits = {(row[0], row[1]): Hit(read_row(row), snippet(row[-1], phrases)) for row in rows}
         return tuple(hits[one] for one in found if one in hits)
 
-    def _below(self, high: int, width: int) -> int | None:
-        """The id of the so many-th message below this one; None if there are fewer."""
-        sql = "SELECT id FROM archive.entries m WHERE account = ANY(%s) AND id < %s ORDER BY id DESC OFFSET %s LIMIT 1"
-        rows = self._query(sql, (list(self._accounts), high, width))
-        return rows[0][0] if rows else None
+    def place(self, found: Found) -> AfterRow:
+        account, row_id = found
+        return AfterRow(self._accounts[account], row_id)
 
-    def _following(self, after: AfterRow | None) -> list[Condition]:
+    def _following(self) -> list[Condition]:
         """Of the same instant, only accounts that come later."""
+        after = self._after
         if after is None:
             return []
         later = [number for number, email in self._accounts.items() if email > after.account]
@@ -194,11 +208,14 @@ class _Asked:
         return f"m.id DESC, array_position(ARRAY[{ranks}]::integer[], m.account)"
 
     def _found(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> list[Found]:
+        select = self._select(where, order, limit, order_values)
+        return [(account, row_id) for account, row_id in self._query(select.sql, select.values)]
+
+    def _select(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> Condition:
         sql = (
             f"SELECT m.account, m.id FROM archive.entries m WHERE m.account = ANY(%s) AND {where.sql} ORDER BY {order}"
         )
-        values = (list(self._accounts), *where.values, *order_values, limit)
-        return [(account, row_id) for account, row_id in self._query(f"{sql} LIMIT %s", values)]
+        return Condition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
 
     def _narrowed(self, folded: Node) -> Iterator[Condition]:
         """What few messages have is found by itself, and only those are looked at."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from postroom.archive.importing.state import Mark
 from postroom.archive.layout import account_name
-from postroom.archive.model import IncomingMail, Relabelling, Stored
+from postroom.archive.model import IncomingMail, Relabelling, Stored, StoreOutcome
 from postroom.archive.postgres.connections import Connections, Session
 from postroom.archive.postgres.insertion import Entry, Insertion, new_ids
 from postroom.archive.postgres.labels import Labels
@@ -33,8 +33,10 @@ from postroom.archive.postgres.words import indexed
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.submission import Submission
 from postroom.archive.writer import portions
+from postroom.domain.errors import PostroomError
 
 _BATCHES_WAITING = 4
+_MUCH = 1_000
 _THERE = (
     "SELECT r.key, r.id FROM archive.register r JOIN archive.messages m ON m.account = r.account AND m.id = r.id "
     "WHERE r.account = %s AND r.key = ANY(%s)"
@@ -53,6 +55,7 @@ class DatabaseArchive:
         self._room = threading.BoundedSemaphore(_BATCHES_WAITING)
         self._accounts: dict[str, int] = {}
         self._made: set[Partition] = set()
+        self._fresh: Counter[int] = Counter()
 
     def store(self, email: str, mails: Sequence[IncomingMail]) -> list[Stored]:
         return self.submit(email, [prepare(mail) for mail in mails]).result()
@@ -140,10 +143,13 @@ class DatabaseArchive:
 
     def checkpoint(self) -> None:
         """Every commit is on disk already; this waits for what was handed over before."""
-        self._thread.submit(lambda: None).result()
+        self._thread.submit(self._analyse).result()
 
     def close(self) -> None:
-        self._thread.shutdown()
+        try:
+            self.checkpoint()
+        finally:
+            self._thread.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -152,6 +158,13 @@ class DatabaseArchive:
         self.close()
 
     def _store(self, email: str, mails: Sequence[PreparedMail]) -> list[Stored]:
+        try:
+            return self._store_all(email, mails)
+        except PostroomError:
+            self._made.clear()  # a partition may have been taken away
+            raise
+
+    def _store_all(self, email: str, mails: Sequence[PreparedMail]) -> list[Stored]:
         entries = [Entry(mail, indexed(mail.texts)) for mail in mails]
         with self._connections.session() as session:
             account = self._account(session, email)
@@ -161,7 +174,15 @@ class DatabaseArchive:
             with session.transaction():
                 lock_account(session, account)
                 ids = new_ids(session, account, entries)
-                return Insertion(session, account, email, Labels(session, account)).put(entries, ids)
+                stored = Insertion(session, account, email, Labels(session, account)).put(entries, ids)
+            self._fresh[account] += sum(each.outcome is StoreOutcome.STORED for each in stored)
+            return stored
+
+    def _analyse(self) -> None:
+        """After much mail at once, a search should not have to wait until the server looks how common words are."""
+        for account in [account for account, count in self._fresh.items() if count >= _MUCH]:
+            self._connections.query(f"ANALYZE archive.entries_{account}")
+            del self._fresh[account]
 
     def _change(self, email: str, keys: Sequence[str], change: Change) -> set[str]:
         """Apply a change to the messages of these keys; returns the keys that are not there."""
