@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from postroom.db.tables.mail import contact_exports, contacts, messages
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.switchboard import audit_log, connectors
 from postroom.db.tables.sync import bad_messages, sync_slices, sync_states, sync_windows
-from postroom.db.tables.triage import decisions, model_calls, rules
+from postroom.db.tables.triage import decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.domain.tiers import TIERS
 from postroom.queue.model import JobState, QueueName
@@ -32,7 +33,7 @@ Rows = tuple[Table, Iterable[Row]]
 
 _KINDS = {name: number for number, name in enumerate(
     ("account", "message", "decision", "action", "call", "audit", "job", "step", "backfill", "rate", "rule", "endpoint",
-     "run", "item", "evidence")
+     "run", "item", "evidence", "direction", "guidance")
 )}  # fmt: skip
 _STATUSES = ("completed",) * 90 + ("failed",) * 4 + ("rejected", "expired", "canceled", "queued", "executing")
 _PENDING = 400
@@ -66,6 +67,8 @@ def all_rows(archive: Path, mail: int, job_count: int, dialect: str) -> Iterator
     yield contact_exports, [{"version": 1, "generated_at": NOW, "addresses": mail // 200, "sha256": "0" * 64}]
     yield connectors, (_connector(number) for number in range(3))
     yield rules, (_rule(number) for number in range(200))
+    yield directions, (_direction(number) for number in range(20))
+    yield model_rules, (_guidance(number) for number in range(50))
     yield from _sync(mail)
     yield from _web(mail)
 
@@ -264,6 +267,15 @@ def _rule(number: int) -> Row:
             "updated_at": NOW}  # fmt: skip
 
 
+def _direction(number: int) -> Row:
+    return {"id": identity("direction", number), "position": number, "text": "Be brief.", "updated_at": NOW}
+
+
+def _guidance(number: int) -> Row:
+    return {"id": identity("guidance", number), "name": f"guidance {number}", "scope_ref": "", "text": "Be kind.",
+            "created_at": NOW, "updated_at": NOW}  # fmt: skip
+
+
 def _sync(mail: int) -> Iterator[Rows]:
     until = int(NOW.timestamp()) - 86_400 * 60
     yield sync_states, [{"account_id": ACCOUNT, "walk": 1, "walk_started_at": NOW, "compared_walk": 0,
@@ -282,6 +294,10 @@ def _sync(mail: int) -> Iterator[Rows]:
     )  # fmt: skip
 
 
+def _page(number: int) -> bytes:
+    return f"<h1>Page {number}</h1>".encode() + b"<p>A page.</p>" * 20
+
+
 def _web(mail: int) -> Iterator[Rows]:
     pages, run_count = mail // 50, max(mail // 2_000, 1)
     yield web_endpoints, (
@@ -290,9 +306,10 @@ def _web(mail: int) -> Iterator[Rows]:
         for number in range(20)
     )  # fmt: skip
     yield evidence, (
-        {"id": identity("evidence", number), "url": f"https://site{number % 20}.example/{number // 2}",
-         "content_hash": f"{number:064x}", "fetched_at": NOW, "source_slug": f"site{number % 20}",
-         "last_verified_at": NOW, "raw_content": b"<p>A page.</p>" * 20}
+        {"id": identity("evidence", number), "url": f"https://site{number // 2 % 20}.example/{number // 2}",
+         "content_type": "text/html", "content_hash": sha256(_page(number)).hexdigest(),
+         "fetched_at": NOW + timedelta(seconds=number), "source_slug": f"site{number // 2 % 20}",
+         "last_verified_at": NOW, "raw_content": _page(number)}
         for number in range(pages)
     )  # fmt: skip
     yield evidence_texts, (
