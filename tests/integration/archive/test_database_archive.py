@@ -35,6 +35,10 @@ from tests.support.databases import PostgresFactory
 
 pytestmark = pytest.mark.req("SY-18")
 
+COUNT = 200
+INDEX = sqlite3.connect(":memory:", isolation_level=None)
+INDEX.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
+INDEX.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
 CUT_OFF = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
     "AND datname = current_database()"
@@ -75,22 +79,28 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(url: str, place: DatabasePlace) -> None:
-    processes = [writer_process(url, 200, seed) for seed in ("one", "two")]
-    told = [line.split() for process in processes for line in lines_of(process)]
-    for process in processes:
-        process.communicate("\n")
-    outcomes = Counter((key, outcome) for key, outcome in told)
-    keys = {key for key, _ in told}
-    assert len(keys) == 200
-    assert all(outcomes[key, StoreOutcome.STORED] == 1 for key in keys)
+    process = writer_process(url, COUNT, "one")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    told = []
+    with place.writer("the other") as archive:
+        mails = generated(COUNT)
+        for start in range(0, COUNT, 20):
+            told += [(stored.key, stored.outcome) for stored in archive.store(ME, mails[start : start + 20])]
+    told += [(key, StoreOutcome(outcome)) for key, outcome in map(str.split, lines_of(process))]
+    process.communicate("\n")
+    outcomes = Counter(told)
+    assert len(told) == 2 * COUNT
+    assert {key for key, _ in told} == {mail.gmail_id for mail in mails}
+    assert all(outcomes[key, StoreOutcome.STORED] == 1 for key, _ in told)
     with place.reader() as reader:
-        assert reader.count(ME) == 200
-        assert all(reader.raw(ME, mail.gmail_id or "") == mail.raw for mail in generated(200))
+        assert reader.count(ME) == COUNT
+        assert all(reader.raw(ME, mail.gmail_id or "") == mail.raw for mail in mails)
     assert place.verify().is_sound
 
 
 def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: str, place: DatabasePlace) -> None:
-    process = writer_process(url, 2_000, "")
+    process = writer_process(url, 400, "")
     told = []
     for line in lines_of(process):
         told.append(line.split()[0])
@@ -101,9 +111,9 @@ def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: 
         found = reader.find_many(ME, told)
         assert sorted(found) == sorted(set(told))
         stored = reader.count(ME)
-        assert 60 <= stored < 2_000
+        assert 60 <= stored < 400
     with place.writer("the next") as archive:
-        again = archive.store(ME, generated(2_000)[: stored + 40])
+        again = archive.store(ME, generated(400)[: stored + 40])
     assert Counter(answer.outcome for answer in again)[StoreOutcome.DUPLICATE] == stored
     assert place.verify().is_sound
 
@@ -310,12 +320,9 @@ def test_a_word_of_any_length_and_script_is_stored_and_found(place: DatabasePlac
 @given(st.text(max_size=40))
 def test_words_are_cut_as_the_file_archives_index_cuts_them(text: str) -> None:
     text = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
-    database.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
-    database.execute("INSERT INTO t VALUES (?)", (text,))
-    cut = [term for (term,) in database.execute('SELECT term FROM v ORDER BY "offset"')]
-    database.close()
+    INDEX.execute("DELETE FROM t")
+    INDEX.execute("INSERT INTO t VALUES (?)", (text,))
+    cut = [term for (term,) in INDEX.execute('SELECT term FROM v ORDER BY "offset"')]
     assert words_of(text) == cut
 
 
