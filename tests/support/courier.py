@@ -11,7 +11,7 @@ from tests.support.archives import ME
 from tests.support.envelopes import envelope, inline
 from tests.support.switchboards import Calls, SwitchboardProcess, stranger
 
-_BATCH = 10
+_BATCH = 5
 
 
 class Courier:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import ceil
 
 from sqlalchemy import ColumnElement, Row, select, update
 
@@ -80,7 +81,8 @@ def claim_reader(
     if row.holder not in (None, holder) and row.lease_expires_at is not None and row.lease_expires_at > now:
         wait = row.lease_expires_at - now
         doing = "reads this account's changes" if duty is Duty.CHANGES else "brings this account into the archive"
-        raise ReaderElsewhere(f"{row.holder} {doing}.", retry_after=wait)
+        left = f"If it is gone, its turn ends by itself in {ceil(wait.total_seconds())} s"
+        raise ReaderElsewhere(f"{row.holder} {doing}. {left}; try again then.", retry_after=wait)
     fence = row.fence + 1
     _set(tx, account_id, duty, holder=holder, fence=fence, lease_expires_at=now + lease, updated_at=now)
     return Reader(account_id, holder, fence, row.history_id, duty)

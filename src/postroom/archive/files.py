@@ -23,6 +23,7 @@ from postroom.archive.model import (
     SentMail,
 )
 from postroom.archive.ownership import Ownership
+from postroom.archive.place import StillAlone
 from postroom.archive.reading import ArchiveReader, shards_on_disk
 from postroom.archive.rowids import date_of
 from postroom.archive.salvage import Repair, repair
@@ -177,10 +178,10 @@ class FilesPlace:
         return FileLedger(self.root, email)
 
     @contextmanager
-    def one_archiver(self, email: str) -> Iterator[None]:
+    def one_archiver(self, email: str) -> Iterator[StillAlone]:
         ownership = Ownership(folder_of(self.root, account_name(email)), "postroom archive run")
         try:
-            yield
+            yield lambda: None  # a lock of the kernel lasts as long as its process
         finally:
             ownership.release()
 

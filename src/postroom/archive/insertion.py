@@ -128,12 +128,14 @@ class Insertion:
             (mail.key, mail.mail.gmail_id, mail.thread_id, known.id),
         )
 
-    def _insert(self, mail: PreparedMail) -> int:
-        first = rowids.first_id(mail.date_ms)
-        taken = self._db.execute(
+    def _largest_taken(self, first: int) -> int | None:
+        row: tuple[int | None] = self._db.execute(
             "SELECT max(id) FROM messages WHERE id >= ? AND id < ?", (first, first + rowids.SLOTS)
-        ).fetchone()[0]
-        row_id = rowids.next_id(mail.date_ms, taken)
+        ).fetchone()
+        return row[0]
+
+    def _insert(self, mail: PreparedMail) -> int:
+        row_id = rowids.free_id(mail.date_ms, self._largest_taken)
         self._db.execute(
             "INSERT INTO messages (id, key, gmail_id, thread_id, message_id, date_ms, sha256, size, provenance, "
             "sender, subject, has_attachment, problems, stored_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

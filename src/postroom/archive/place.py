@@ -5,7 +5,7 @@ Two implementations: SQLite files below a folder (`files.py`), and tables in Pos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import Protocol, Self
@@ -31,6 +31,9 @@ from postroom.archive.submission import Submission
 from postroom.archive.sync_mark import SyncMark
 from postroom.archive.verify import Progress, Report
 from postroom.domain.clock import Clock
+
+StillAlone = Callable[[], None]
+"""Raises Retryable if the right to be the only archiver was lost meanwhile."""
 
 
 class MailReader(Protocol):
@@ -224,8 +227,11 @@ class ArchivePlace(Protocol):
 
     def ledger(self, email: str) -> Ledger: ...
 
-    def one_archiver(self, email: str) -> AbstractContextManager[None]:
-        """Only one at a time removes an account's mail at the source; raises OwnedElsewhere while another does."""
+    def one_archiver(self, email: str) -> AbstractContextManager[StillAlone]:
+        """Only one at a time removes an account's mail at the source; raises OwnedElsewhere while another does.
+
+        What it gives is to be called before each removal.
+        """
 
     def read_mark(self, email: str) -> SyncMark | None:
         """None where there is none, or none that can be read."""

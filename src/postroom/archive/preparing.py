@@ -16,6 +16,7 @@ from postroom.mail.addresses import Address
 from postroom.mail.parsing import ParsedMail, parse_mail
 
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # of the year 9999: what is rounded up from there could never be read again
 _LONGEST_BODY = 200_000
 _LONGEST_FIELD = 20_000
 _LONGEST_NAME = 500
@@ -53,7 +54,8 @@ class PreparedMail:
 
     @property
     def date_ms(self) -> int:
-        return round(self.date.timestamp() * 1_000)  # cut off, some before 2005 would lie a millisecond early
+        rounded = round(self.date.timestamp() * 1_000)  # cut off, some before 2005 would lie a millisecond early
+        return min(rounded, _LAST_MS)
 
     @property
     def weight(self) -> int:

@@ -7,11 +7,12 @@ arrival.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 SLOT_BITS = 16
 SLOTS = 1 << SLOT_BITS
-_LATEST_MS = (1 << (63 - SLOT_BITS)) - 1  # far past the year 6000; ids stay positive 64-bit integers
+_LATEST_MS = (1 << (63 - SLOT_BITS)) - 1_025  # far past the year 6000, with room above for what flows over
 
 
 def first_id(date_ms: int) -> int:
@@ -19,9 +20,15 @@ def first_id(date_ms: int) -> int:
     return min(max(date_ms, 0), _LATEST_MS) << SLOT_BITS
 
 
-def next_id(date_ms: int, largest_taken: int | None) -> int:
-    """A free id for this millisecond, given the largest one taken in it; a full one flows over into the next."""
-    return first_id(date_ms) if largest_taken is None else largest_taken + 1
+def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
+    """An id that nobody has: of this millisecond, or where that is full, of the next that is not.
+
+    `largest_taken` is asked for the largest id taken in a millisecond, by its first.
+    """
+    first = first_id(date_ms)
+    while (taken := largest_taken(first)) == first + SLOTS - 1:
+        first += SLOTS
+    return first if taken is None else taken + 1
 
 
 def date_of(row_id: int) -> datetime:

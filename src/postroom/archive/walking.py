@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from heapq import merge
 from itertools import groupby, islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from postroom.archive.rowids import first_id
 from postroom.domain.errors import BadInput
 
 PORTION = 500
+_DAY_MS = 86_400_000
 Place = tuple[int, int]
 """A row's id and its shard's part: where a walk is, among all shards of its year."""
 
@@ -52,7 +53,7 @@ def walk(
 
     `after` is the cursor that the page before ended with; the last page ends with None.
     """
-    start, end = _milliseconds(date_from), _milliseconds(date_to + timedelta(days=1))
+    start, end = _milliseconds(date_from), _milliseconds(date_to) + _DAY_MS
     before = _read_cursor(after) if after else (first_id(end), 0)
     steps = list(islice(_steps(archive, email, first_id(start), before, date_from.year, limit + 1), limit + 1))
     more = len(steps) > limit

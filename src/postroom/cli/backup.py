@@ -63,7 +63,8 @@ def create(
     _say(f"{len(made.files):,} files, {size(made.size)} in {folder}. Each is listed with its hash in manifest.json.")
     _say(_about_the_key(made, given=loaded.vault_key is not None))
     if not made.database:
-        _say("The control database is not in it: keep your own dump of it, made just before, beside it.")
+        what = "database" if loaded.archive.store == "files" else "database, and with it all mail,"
+        _say(f"The control {what} is not in it: keep your own dump of it, made just before, beside it.")
     _say(f"Try it: postroom backup restore {folder} --into NEW_FOLDER")
 
 

@@ -7,28 +7,42 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import ExitStack
+from datetime import UTC, date, datetime
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postroom.archive import rowids
 from postroom.archive.certificates import Action, Proof, Removal, Result
 from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
 from postroom.archive.opening import open_place
 from postroom.archive.ownership import OwnedElsewhere
 from postroom.archive.postgres.place import DatabasePlace
+from postroom.archive.postgres.schema import Partition
+from postroom.archive.postgres.verifying import Verification
 from postroom.archive.postgres.words import words_of
+from postroom.archive.search.model import Sort
+from postroom.archive.search.paging import encoded
 from postroom.archive.sync_mark import SyncMark
 from postroom.archive.verify import Flaw
-from postroom.domain.errors import BadInput, NewerSchema, Retryable
+from postroom.domain.errors import BadInput, NewerSchema, NotFound, Retryable
 from postroom.settings import ArchiveSettings, Settings
 from tests.support.archives import ME, generated, letter
 from tests.support.databases import PostgresFactory
 
 pytestmark = pytest.mark.req("SY-18")
 
+COUNT = 200
+INDEX = sqlite3.connect(":memory:", isolation_level=None)
+INDEX.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
+INDEX.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
+CUT_OFF = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND datname = current_database()"
+)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
@@ -65,22 +79,28 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(url: str, place: DatabasePlace) -> None:
-    processes = [writer_process(url, 200, seed) for seed in ("one", "two")]
-    told = [line.split() for process in processes for line in lines_of(process)]
-    for process in processes:
-        process.communicate("\n")
-    outcomes = Counter((key, outcome) for key, outcome in told)
-    keys = {key for key, _ in told}
-    assert len(keys) == 200
-    assert all(outcomes[key, StoreOutcome.STORED] == 1 for key in keys)
+    process = writer_process(url, COUNT, "one")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    told = []
+    with place.writer("the other") as archive:
+        mails = generated(COUNT)
+        for start in range(0, COUNT, 20):
+            told += [(stored.key, stored.outcome) for stored in archive.store(ME, mails[start : start + 20])]
+    told += [(key, StoreOutcome(outcome)) for key, outcome in map(str.split, lines_of(process))]
+    process.communicate("\n")
+    outcomes = Counter(told)
+    assert len(told) == 2 * COUNT
+    assert {key for key, _ in told} == {mail.gmail_id for mail in mails}
+    assert all(outcomes[key, StoreOutcome.STORED] == 1 for key, _ in told)
     with place.reader() as reader:
-        assert reader.count(ME) == 200
-        assert all(reader.raw(ME, mail.gmail_id or "") == mail.raw for mail in generated(200))
+        assert reader.count(ME) == COUNT
+        assert all(reader.raw(ME, mail.gmail_id or "") == mail.raw for mail in mails)
     assert place.verify().is_sound
 
 
 def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: str, place: DatabasePlace) -> None:
-    process = writer_process(url, 2_000, "")
+    process = writer_process(url, 400, "")
     told = []
     for line in lines_of(process):
         told.append(line.split()[0])
@@ -91,9 +111,9 @@ def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: 
         found = reader.find_many(ME, told)
         assert sorted(found) == sorted(set(told))
         stored = reader.count(ME)
-        assert 60 <= stored < 2_000
+        assert 60 <= stored < 400
     with place.writer("the next") as archive:
-        again = archive.store(ME, generated(2_000)[: stored + 40])
+        again = archive.store(ME, generated(400)[: stored + 40])
     assert Counter(answer.outcome for answer in again)[StoreOutcome.DUPLICATE] == stored
     assert place.verify().is_sound
 
@@ -112,6 +132,85 @@ def test_each_month_has_its_partition_and_a_date_of_any_absurdity_too(url: str, 
         "WHERE relname LIKE 'messages%' AND relkind IN ('r', 'p')",
     )
     assert ("archive.messages_1",) in parents
+
+
+def test_more_mail_of_one_instant_than_it_has_row_ids_flows_over_into_the_next(url: str, place: DatabasePlace) -> None:
+    mails = [IncomingMail(f"Subject: undated {n}\r\n\r\n".encode(), Provenance.IMPORT) for n in range(4)]
+    with place.writer("a test") as archive:
+        archive.store(ME, mails[:1])
+        for table in ("register", "messages"):
+            execute(url, f"UPDATE archive.{table} SET id = {rowids.SLOTS - 1}")  # noqa: S608
+        for mail in mails[1:]:
+            archive.store(ME, [mail])
+    with place.reader() as reader:
+        assert [each.row_id - rowids.SLOTS for each in reader.oldest_first(ME)] == [-1, 0, 1, 2]
+
+
+def test_mail_of_the_last_instant_that_there_is_can_be_read(place: DatabasePlace) -> None:
+    mail = IncomingMail(b"Subject: late\r\n\r\n", Provenance.API, "1", received=datetime.max.replace(tzinfo=UTC))
+    with place.writer("a test") as archive:
+        archive.store(ME, [mail])
+    with place.reader() as reader:
+        assert [each.date.year for each in reader.newest_first()] == [9999]
+        reader.walk(ME, date.min, date.max, None, 10)
+
+
+def test_names_that_no_database_can_hold_are_found_nowhere(place: DatabasePlace) -> None:
+    with place.writer("a test") as archive:
+        archive.store(ME, generated(1))
+    with place.search() as search, place.reader() as reader:
+        for name in ("a\0", "a\ud800"):
+            assert search.message(ME, name) is None
+            assert search.thread(ME, name).messages == ()
+            assert reader.raw(ME, name) is None
+            with pytest.raises(NotFound):
+                reader.find(f"<{name}>")
+        with pytest.raises(BadInput, match="begin again"):
+            search.search("x", after=encoded([Sort.DATE, ME, True]))
+
+
+def test_a_text_of_nothing_but_rare_words_is_found_by_each_and_no_false_alarm(place: DatabasePlace) -> None:
+    words = [f"{n:05x}"[::-1] for n in range(33_000)]
+    crowd = "".join(chr(0x20000 + n) + (" " if n % 3 == 0 else "") for n in range(20_000))  # four bytes each
+    heads = [f"{name}: {crowd} <a@b.example>" for name in ("Subject", "From", "To", "Cc", "Bcc")]
+    ordinary = IncomingMail(f"Subject: list\r\n\r\n{' '.join(words)}".encode(), Provenance.IMPORT)
+    hostile = IncomingMail("\r\n".join([*heads, "", " ".join(words)]).encode(), Provenance.IMPORT)
+    with place.writer("a test") as archive:
+        archive.store(ME, [ordinary, hostile])
+    with place.search() as search:
+        assert search.count(f"subject:list {words[-1]}").messages == 1
+    assert place.verify().findings == []
+
+
+def test_a_database_that_goes_away_is_no_proof_of_damage(url: str, place: DatabasePlace) -> None:
+    with place.writer("a test") as archive:
+        archive.store(ME, generated(3))
+    rows = Verification._rows
+
+    def interrupted(self: Verification, month: Partition) -> Iterator[tuple[object, ...]]:
+        for row in rows(self, month):
+            execute(url, CUT_OFF)
+            yield row
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Verification, "_rows", interrupted)
+        with pytest.raises(Retryable):
+            place.verify()
+    assert place.verify().is_sound
+
+
+def test_what_was_fetched_again_since_it_was_found_wrong_is_not_set_aside(url: str, place: DatabasePlace) -> None:
+    with place.writer("a test") as archive:
+        [stored] = archive.store(ME, generated(1))
+    [(data,)] = execute(url, "SELECT data FROM archive.messages")
+    execute(url, "UPDATE archive.messages SET data = 'x'")
+    report = place.verify()
+    assert {finding.flaw for finding in report.findings} == {Flaw.BYTES_WRONG}
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE archive.messages SET data = %s", (data,))
+    assert [each.lost for each in place.repair(report).rebuilt] == [0]
+    with place.reader() as reader:
+        assert reader.raw(ME, stored.key) == generated(1)[0].raw
 
 
 def test_a_changed_row_a_lost_row_and_a_lost_month_are_found_and_what_can_be_is_repaired(
@@ -184,6 +283,18 @@ def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, 
     assert place.sync_holder != elsewhere.sync_holder
 
 
+def test_an_archiver_whose_connection_broke_hears_of_it_before_it_removes_anything(
+    url: str, place: DatabasePlace
+) -> None:
+    with place.one_archiver(ME) as still_alone:
+        still_alone()
+        execute(url, CUT_OFF)
+        with pytest.raises(Retryable, match="run it again"):
+            still_alone()
+    with place.one_archiver(ME) as still_alone:
+        still_alone()
+
+
 def test_phrases_are_exact_also_in_mail_with_more_words_than_the_index_has_places(place: DatabasePlace) -> None:
     crowd = ", ".join(f"p{n}@crowd.example" for n in range(400))
     head = f"From: a@example.org\r\nTo: {crowd}, ann@late.example\r\nSubject: crowd\r\n"
@@ -209,20 +320,19 @@ def test_a_word_of_any_length_and_script_is_stored_and_found(place: DatabasePlac
 @given(st.text(max_size=40))
 def test_words_are_cut_as_the_file_archives_index_cuts_them(text: str) -> None:
     text = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
-    database.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
-    database.execute("INSERT INTO t VALUES (?)", (text,))
-    cut = [term for (term,) in database.execute('SELECT term FROM v ORDER BY "offset"')]
-    database.close()
+    INDEX.execute("DELETE FROM t")
+    INDEX.execute("INSERT INTO t VALUES (?)", (text,))
+    cut = [term for (term,) in INDEX.execute('SELECT term FROM v ORDER BY "offset"')]
     assert words_of(text) == cut
 
 
 def test_a_server_that_went_away_is_told_and_found_again(url: str, place: DatabasePlace) -> None:
     with place.writer("a test") as archive:
         archive.store(ME, generated(5))
-        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = "
-        execute(url, f"{ended} current_database()")
+        with ExitStack() as several:
+            for _ in range(3):
+                several.enter_context(place._connections.session())
+        execute(url, CUT_OFF)
         with pytest.raises(Retryable, match="cannot be used now"):
             archive.store(ME, generated(5))
         assert {each.outcome for each in archive.store(ME, generated(5))} == {StoreOutcome.DUPLICATE}

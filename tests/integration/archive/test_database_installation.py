@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from mcp import Client
 from pydantic import SecretStr
 
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.app import App, open_app
+from postroom.app.serving import toolbox_of
 from postroom.app.working import open_worker
 from postroom.archive.place import ArchivePlace
 from postroom.archive.postgres.place import DatabasePlace
 from postroom.dashboard.reading.archive import files_of
-from postroom.domain.roles import Role
+from postroom.domain.roles import Caller, Role
 from postroom.gmail.grants import GrantStore, StaticGrant
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import ArchiverSettings, ArchiveSettings, DatabaseSettings, Settings, SyncSettings
+from postroom.switchboard.protocol import server_for
 from postroom.vault import Vault
 from tests.support.archiver_scene import CLOCK
 from tests.support.archives import ME, generated, letter
@@ -28,7 +32,7 @@ from tests.support.command_line import in_this_process
 from tests.support.databases import PostgresFactory
 from tests.support.envelopes import envelope, inline
 from tests.support.sim_mail import OWNER, mailbox
-from tests.support.switchboards import SwitchboardProcess, stranger
+from tests.support.switchboards import Calls
 
 pytestmark = pytest.mark.req("SY-18")
 
@@ -122,22 +126,24 @@ async def test_two_workers_without_a_shared_disk_fill_one_archive(tmp_path: Path
 
 async def test_two_switchboards_on_two_hosts_serve_the_same_mail(tmp_path: Path, url: str) -> None:
     raw = letter("told to one, read from the other")
-    places = [SwitchboardProcess(tmp_path / name, url, POSTROOM_ARCHIVE__STORE="database") for name in ("a", "b")]
-    try:
-        for each in places:
-            await each.start()
-        first, second = places
-        async with stranger(first.url, await first.token(Role.CONNECTOR, endpoint_identity=ME)) as call:
-            assert (await call("ingest", envelope("a1", raw=inline(raw))))["status"] == "accepted"
-        async with stranger(second.url, await second.token(Role.AGENT)) as call:
-            found = await call("search_archive", {"query": "told to one"})
-            assert [message["key"] for message in found["messages"]] == ["a1"]
-            assert "read from the other" in (await call("read_message", {"id": "a1"}))["text"]
-        assert [(await each.end())[0] for each in places] == [0, 0]
-    finally:
-        for each in places:
-            if each.process is not None and each.process.returncode is None:
-                await each.kill()
+    async with (
+        switchboard(tmp_path / "a", url, Caller(Role.CONNECTOR, "one", endpoint_identity=ME)) as first,
+        switchboard(tmp_path / "b", url, Caller(Role.AGENT, "the other")) as second,
+    ):
+        assert (await first("ingest", envelope("a1", raw=inline(raw))))["status"] == "accepted"
+        found = await second("search_archive", {"query": "told to one"})
+        assert [message["key"] for message in found["messages"]] == ["a1"]
+        assert "read from the other" in (await second("read_message", {"id": "a1"}))["text"]
+
+
+@asynccontextmanager
+async def switchboard(home: Path, url: str, caller: Caller) -> AsyncIterator[Calls]:
+    async with (
+        open_app(settings_of(home, url)) as app,
+        app.archive.owned("a switchboard") as archive,
+        Client(server_for(toolbox_of(app, archive, app.archive.place.search()), caller)) as client,
+    ):
+        yield Calls(client)
 
 
 async def added(app: App, sim: Sim) -> Account:

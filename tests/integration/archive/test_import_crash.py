@@ -98,7 +98,7 @@ def check_takeout(tmp_path: Path, count: int, batch: int, kills: int) -> None:
 
 @pytest.mark.req("SY-16", "SY-7")
 def test_a_takeout_import_killed_at_random_points_ends_complete_and_without_doubles(tmp_path: Path) -> None:
-    check_takeout(tmp_path, count=1_600, batch=40, kills=4)
+    check_takeout(tmp_path, count=600, batch=20, kills=3)
 
 
 @pytest.mark.chaos
@@ -110,15 +110,15 @@ def test_an_import_of_50_000_messages_killed_again_and_again_ends_complete(tmp_p
 
 @pytest.mark.req("SY-16")
 def test_a_maildir_import_killed_at_random_points_ends_complete_and_without_doubles(tmp_path: Path) -> None:
-    box = generated(400)
+    box = generated(200)
     raws = [box.raw(index) for index in range(box.count())]
     write_maildir(tmp_path / "Maildir", raws)
-    import_through_kills(tmp_path / "archive", "maildir", tmp_path / "Maildir", 20, 3, random.Random(3))
+    import_through_kills(tmp_path / "archive", "maildir", tmp_path / "Maildir", 10, 2, random.Random(3))
     assert sorted(stored(tmp_path / "archive").values()) == sorted(hashlib.sha256(raw).hexdigest() for raw in raws)
 
 
 def test_a_killed_import_leaves_no_process_behind(tmp_path: Path) -> None:
-    write_takeout(tmp_path / "mail.mbox", generated(2_500))
+    write_takeout(tmp_path / "mail.mbox", generated(1_200))
     process = start(tmp_path / "archive", "takeout", tmp_path / "mail.mbox", 100)
     assert process.stdout is not None
     while len(children_of(process.pid)) < 2:  # it, and one that prepares

@@ -197,15 +197,15 @@ def pages(scene: Scene, query: str, limit: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.req("SY-15")
-@settings(deadline=None, derandomize=True, max_examples=400)
-@given(trees(leaves), st.sampled_from([7, 25, 60]))
+@settings(deadline=None, derandomize=True, max_examples=160)
+@given(trees(leaves), st.sampled_from([11, 60]))
 def test_a_search_finds_what_a_look_at_every_message_finds_newest_first(shards: Scene, node: Node, limit: int) -> None:
     assert_found(shards, node, limit)
 
 
 @pytest.mark.req("SY-15", "SY-18")
-@settings(deadline=None, derandomize=True, max_examples=120)
-@given(trees(leaves), st.sampled_from([7, 25, 60]))
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(trees(leaves), st.sampled_from([11, 60]))
 def test_the_same_search_finds_the_same_in_a_database(tables: Scene, node: Node, limit: int) -> None:
     assert_found(tables, node, limit)
 
@@ -230,7 +230,7 @@ def test_ranking_changes_the_order_and_not_what_is_found(scene: Scene, node: Nod
     assert set(keys) == scene.found(node)
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=80)
 @given(trees(leaves, most=20))
 def test_a_query_of_too_many_alternatives_means_the_same(shards: Scene, node: Node) -> None:
     """The plain way that is taken for them, forced on every query."""

@@ -100,7 +100,7 @@ async def test_what_is_copied_from_a_busy_installation_is_whole_and_goes_on_else
         variables["POSTROOM_DATABASE__URL"] = database_factory.url()
         monkeypatch.setenv("POSTROOM_DATABASE__URL", variables["POSTROOM_DATABASE__URL"])
         monkeypatch.setenv("PATH", f"{POSTGRES}{os.pathsep}{os.environ['PATH']}")
-    mails = generated(240, seed=7)
+    mails = generated(120, seed=7)
     random.Random(7).shuffle(mails)
     folder, new = tmp_path / "backup", tmp_path / "new"
     await copied_while_busy(home, folder, Courier(mails), variables)

@@ -27,11 +27,20 @@ def test_row_ids_sort_as_the_dates_do_whatever_the_order_of_arrival(
     one: int, two: int, first_slot: int, second_slot: int
 ) -> None:
     ids = [
-        rowids.next_id(one, rowids.first_id(one) + first_slot),
-        rowids.next_id(two, rowids.first_id(two) + second_slot),
+        rowids.free_id(one, lambda first: first + first_slot),
+        rowids.free_id(two, lambda first: first + second_slot),
     ]
     assert one == two or (ids[0] < ids[1]) == (one < two)
     assert all(0 <= row_id < 1 << 63 for row_id in ids)
+
+
+@pytest.mark.parametrize("date_ms", [0, 1_700_000_000_000, 1 << 60])
+def test_a_full_millisecond_flows_over_into_the_next_again_and_again(date_ms: int) -> None:
+    first = rowids.first_id(date_ms)
+    taken = {first: first + rowids.SLOTS - 1, first + rowids.SLOTS: first + rowids.SLOTS + 5}
+    assert rowids.free_id(date_ms, taken.get) == first + rowids.SLOTS + 6
+    taken[first + rowids.SLOTS] = first + 2 * rowids.SLOTS - 1
+    assert rowids.free_id(date_ms, taken.get) == first + 2 * rowids.SLOTS < 1 << 63
 
 
 @given(st.integers(-(10**16), 10**20))

@@ -27,9 +27,14 @@ _LATER = (
 )
 # A writer that freezes, or whose host is gone, must not keep an account's lock for ever; and a commit is on disk before
 # anybody is told, whatever the server's own default is.
-_OPTIONS = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=30s -c lock_timeout=60s -c jit=off"
+# Whoever waits for a lock must see what was committed meanwhile, so the isolation is ours to say too.
+_OPTIONS = (
+    "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c lock_timeout=60s -c jit=off "
+    "-c idle_in_transaction_session_timeout=30s -c idle_session_timeout=0 -c statement_timeout=0"
+)
 _CONNECT: dict[str, Any] = {
     "application_name": "postroom archive",
+    "client_encoding": "UTF8",
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -99,6 +104,8 @@ class Connections:
             session = self._take()
             yield session
         except psycopg.Error as error:
+            if session is not None and session.connection.closed:
+                self._drop_idle()  # where one was cut off, the others most likely were too
             _drop(session)
             raise archive_error(error) from error
         except BaseException:
@@ -113,9 +120,13 @@ class Connections:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
             idle, self._idle = self._idle, []
         for session in idle:
-            session.connection.close()
+            _drop(session)
 
     def _take(self) -> Session:
         while (session := self._idle_one()) is not None:
@@ -136,7 +147,7 @@ class Connections:
     def _give_back(self, session: Session) -> None:
         session.idle_since = time.monotonic()
         with self._lock:
-            if not self._is_closed and len(self._idle) < _MOST_IDLE:
+            if not self._is_closed and not session.connection.closed and len(self._idle) < _MOST_IDLE:
                 self._idle.append(session)
                 return
         session.connection.close()
@@ -145,6 +156,11 @@ class Connections:
 def _drop(session: Session | None) -> None:
     if session is not None:
         session.connection.close()
+
+
+def sayable(names: Iterable[str]) -> list[str]:
+    """Those that the database can hold; nothing in it has any of the others."""
+    return [name for name in names if name == name.replace("\0", "").encode("utf-8", "ignore").decode()]
 
 
 def archive_error(error: psycopg.Error) -> PostroomError:

@@ -60,24 +60,34 @@ class _Known:
 
 
 def message_hash(message_id: str) -> bytes:
-    return hashlib.sha256(message_id.encode()).digest()[:16]
+    return hashlib.sha256(message_id.encode("utf-8", "replace")).digest()[:16]
 
 
 def new_ids(session: Session, account: int, entries: Sequence[Entry]) -> list[int]:
     """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
-    firsts = sorted({rowids.first_id(entry.mail.date_ms) for entry in entries})
+    taken = _taken(session, account, sorted({rowids.first_id(entry.mail.date_ms) for entry in entries}))
+
+    def largest_taken(first: int) -> int | None:
+        if first not in taken:
+            taken.update(_taken(session, account, [first]))
+        return taken[first]
+
+    ids = []
+    for entry in entries:
+        row_id = rowids.free_id(entry.mail.date_ms, largest_taken)
+        taken[row_id - row_id % rowids.SLOTS] = row_id
+        ids.append(row_id)
+    return ids
+
+
+def _taken(session: Session, account: int, firsts: Sequence[int]) -> dict[int, int | None]:
+    """The largest id taken in each of these milliseconds."""
     rows = session.query(
         "SELECT first, (SELECT max(id) FROM archive.register WHERE account = %s AND id >= first AND id <= first + %s) "
         "FROM unnest(%s::bigint[]) AS first",
-        (account, rowids.SLOTS - 1, firsts),
+        (account, rowids.SLOTS - 1, list(firsts)),
     )
-    taken: dict[int, int | None] = dict(rows)
-    ids = []
-    for entry in entries:
-        first = rowids.first_id(entry.mail.date_ms)
-        taken[first] = rowids.next_id(entry.mail.date_ms, taken[first])
-        ids.append(taken[first] or first)
-    return ids
+    return dict(rows)
 
 
 class Insertion:

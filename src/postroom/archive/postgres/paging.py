@@ -21,6 +21,6 @@ class AfterRow:
 
 def after_row(token: str) -> AfterRow:
     match decoded(token):
-        case [Sort.DATE, str(account), int(row_id)] if 0 <= row_id < 1 << 63:
+        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id < 1 << 63:
             return AfterRow(account, row_id)
     raise refused()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
+import psycopg
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.place import StillAlone
 from postroom.archive.postgres.certificates import DatabaseBook, DatabaseLedger
 from postroom.archive.postgres.connections import Connections
 from postroom.archive.postgres.reading import DatabaseReader
@@ -27,7 +29,7 @@ from postroom.archive.stock import Shard
 from postroom.archive.sync_mark import SyncMark
 from postroom.archive.verify import Progress, Report
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import new_id
 
 PATIENCE_S = 30
@@ -73,16 +75,28 @@ class DatabasePlace:
         return DatabaseLedger(self._connections, email)
 
     @contextmanager
-    def one_archiver(self, email: str) -> Iterator[None]:
-        """A lock of the connection: the server gives it back when whoever holds it is gone, however it went."""
+    def one_archiver(self, email: str) -> Iterator[StillAlone]:
+        """A lock of the connection: the server gives it back when whoever holds it is gone, however it went. So it is
+        gone, too, when the connection breaks while its holder is well."""
         with self._connections.session() as session:
             account = account_number(session, account_name(email))
             if session.query("SELECT pg_try_advisory_lock(%s, %s)", (ARCHIVER_LOCK, account)) != [(True,)]:
                 raise OwnedElsewhere(f"Another `postroom archive run` is at work on {email}. Wait until it ends.")
+
+            def still_alone() -> None:
+                try:
+                    session.query("SELECT 1")
+                except psycopg.Error as error:
+                    raise Retryable(
+                        "Stopped: the connection that kept other archivers away from this account broke. "
+                        "Nothing is lost; run it again."
+                    ) from error
+
             try:
-                yield
+                yield still_alone
             finally:
-                session.query("SELECT pg_advisory_unlock(%s, %s)", (ARCHIVER_LOCK, account))
+                with suppress(psycopg.Error):  # a connection that is gone holds no lock
+                    session.query("SELECT pg_advisory_unlock(%s, %s)", (ARCHIVER_LOCK, account))
 
     def read_mark(self, email: str) -> SyncMark | None:
         sql = "SELECT account_id, walk FROM archive.sync_marks JOIN archive.accounts USING (account) WHERE email = %s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, Self
 
 from postroom.archive.layout import account_name
@@ -19,13 +19,14 @@ from postroom.archive.model import (
     SentMail,
 )
 from postroom.archive.packing import Cut, Packed, join, unpack
-from postroom.archive.postgres.connections import Connections, Rows, Session
+from postroom.archive.postgres.connections import Connections, Rows, Session, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.schema import find_account, partition_of, partitions
 from postroom.archive.rowids import date_of, first_id
 from postroom.domain.errors import BadInput, Fatal
 
 PORTION = 500
+_DAY_MS = 86_400_000
 COLUMNS = (
     "m.account, m.id, m.key, m.gmail_id, m.thread_id, m.message_id, m.date_ms, m.sender, m.subject, m.size, m.sha256, "
     "m.provenance, m.has_attachment, m.deleted_at_source, (SELECT email FROM archive.accounts a WHERE a.account = "
@@ -143,7 +144,7 @@ class DatabaseReader:
             account = find_account(session, account_name(email))
             if account is None:
                 return {}
-            ids = [row_id for (row_id,) in session.query(sql, (account, list(keys)))]
+            ids = [row_id for (row_id,) in session.query(sql, (account, sayable(keys)))]
             return {message.key: message for message in _by_ids(session, account, ids)}
 
     def raw(self, email: str, key: str) -> bytes | None:
@@ -165,7 +166,7 @@ class DatabaseReader:
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:
-        first, end = _first_id(date_from), _first_id(date_to + timedelta(days=1))
+        first, end = first_id(_milliseconds(date_from)), first_id(_milliseconds(date_to) + _DAY_MS)
         below = end if after is None else min(_read_cursor(after), end)
         found = self._page(email, "m.id >= %s AND m.id < %s AND m.gmail_id IS NOT NULL", (first, below), limit + 1)
         more = len(found) > limit
@@ -282,8 +283,8 @@ def _meant(session: Session, account: int, wanted: Wanted) -> list[int]:
     return [row_id for (row_id,) in session.query(sql, (account, *values, MOST_FOUND))]
 
 
-def _first_id(day: date) -> int:
-    return first_id(round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000))
+def _milliseconds(day: date) -> int:
+    return round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
 
 
 def _read_cursor(text: str) -> int:

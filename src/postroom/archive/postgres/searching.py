@@ -14,7 +14,7 @@ from typing import Any
 from postroom.archive.layout import account_name
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.postgres.conditions import Condition, Conditions, joined, wanted_words
-from postroom.archive.postgres.connections import Connections, Rows, Session
+from postroom.archive.postgres.connections import Connections, Rows, Session, sayable
 from postroom.archive.postgres.paging import AfterRow, after_row
 from postroom.archive.postgres.reading import COLUMNS, DatabaseReader, read_row
 from postroom.archive.search.folding import fold
@@ -92,11 +92,11 @@ class DatabaseQuestion:
         return (counted, True) if limit is None or counted <= limit else (limit, False)
 
     def message(self, key: str) -> ArchivedMessage | None:
-        return next(iter(self._registered("r.key = %s", (key,), None)), None)
+        return next(iter(self._registered("r.key = ANY(%s)", (sayable([key]),), None)), None)
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
         bound = _LARGEST_ID if before is None else before
-        messages = self._registered("r.thread_id = %s AND r.id < %s", (thread_id, bound), newest)
+        messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[Hit, ...]:

@@ -1,10 +1,11 @@
 """Proves the archive in PostgreSQL: every byte against its hash, every month against the register, every index entry
-against the text that it was made from. Reads only; whatever is wrong is a finding, and none stops the run.
+against the text that it was made from. Reads only; whatever is wrong is a finding, and none stops the run. A database
+that goes away meanwhile is no finding: it proves nothing, and ends the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from postroom.archive.layout import account_name
@@ -17,9 +18,14 @@ from postroom.archive.preparing import prepare
 from postroom.archive.salvage import Repair, Salvaged
 from postroom.archive.stock import Shard
 from postroom.archive.verify import Finding, Flaw, Progress, Report
-from postroom.domain.errors import PostroomError
+from postroom.domain.errors import Fatal
 
 _AT_ONCE = 200
+_HELD = (
+    "SELECT p.low, (SELECT count(*) FROM archive.register r WHERE r.account = p.account AND r.id >= p.low "
+    "AND r.id < p.high), pg_total_relation_size(to_regclass('archive.' || p.name)) "
+    "FROM archive.partitions p WHERE p.account = %s"
+)
 _LOST = (Flaw.SHARD_MISSING, Flaw.SHARD_SHORT, Flaw.BYTES_WRONG)
 
 
@@ -75,12 +81,13 @@ class Verification:
 
     def _message(self, shard: str, account: int, row: tuple[Any, ...]) -> Iterator[Finding]:
         row_id, key, _, body, tokens = row
+        raw: bytes | None = None
         try:
             with self._connections.session() as session:
-                raw_of(session, account, row_id)
-        except PostroomError as error:
+                raw = raw_of(session, account, row_id)
+        except Fatal as error:
             yield Finding(Flaw.BYTES_WRONG, shard, error.message, key)
-        if tokens is None or not set(words_of(body)) <= set(tokens):
+        if not _is_indexed(raw, body, tokens):
             detail = "words of its text are not in the search index; `postroom verify --repair` makes it anew"
             yield Finding(Flaw.INDEX_WRONG, shard, detail, key)
 
@@ -99,10 +106,9 @@ class Verification:
             for key in stale:
                 if key not in wrong:
                     self._index_again(account, key)
-            for key in wrong:
-                self._set_aside(account, key)
+            lost = sum(self._set_aside(account, key) for key in wrong)
             if wrong or stale:
-                rebuilt.append(Salvaged(shard, len(set(stale) - set(wrong)), len(wrong), "archive.quarantine"))
+                rebuilt.append(Salvaged(shard, len(set(stale) - set(wrong)), lost, "archive.quarantine"))
         lacking = {finding.shard.rpartition("/")[0] for finding in report.findings if finding.flaw in _LOST}
         return Repair(rebuilt, [email for email in sorted(lacking) if self._forget_mark(accounts[email])])
 
@@ -125,9 +131,12 @@ class Verification:
                     (texts.body, account, row_id),
                 )
 
-    def _set_aside(self, account: int, key: str) -> None:
+    def _set_aside(self, account: int, key: str) -> bool:
+        """Unless it is whole now: a sync may have fetched it again since it was looked at."""
         with self._connections.session() as session, session.transaction():
             lock_account(session, account)
+            if self._is_whole(account, key):
+                return False
             session.query(
                 "WITH gone AS (DELETE FROM archive.messages WHERE account = %s AND key = %s RETURNING *) "
                 "INSERT INTO archive.quarantine (account, message) "
@@ -146,6 +155,18 @@ class Verification:
                 (account, key),
             )
             session.query("DELETE FROM archive.register WHERE account = %s AND key = %s", (account, key))
+        return True
+
+    def _is_whole(self, account: int, key: str) -> bool:
+        """On a connection of its own: what the server cannot read would end a transaction."""
+        sql = "SELECT id FROM archive.messages WHERE account = %s AND key = %s"
+        try:
+            with self._connections.session() as session:
+                for (row_id,) in session.query(sql, (account, key)):
+                    raw_of(session, account, row_id)
+        except Fatal:
+            return False
+        return True
 
     def _forget_mark(self, account: int) -> bool:
         return bool(
@@ -156,15 +177,27 @@ class Verification:
         with self._connections.session() as session:
             account = find_account(session, account_name(email))
             months = [] if account is None else partitions(session, [account])
-            return [_shard(session, month) for month in months]
+            held = {} if account is None else {low: rest for low, *rest in session.query(_HELD, (account,))}
+        return [_shard(month, *held[month.low]) for month in months if month.low in held]
 
 
-def _shard(session: Session, month: Partition) -> Shard:
-    name, year, stored = month.shown, int(month.shown[:4]), _registered(session, month)
-    [(size,)] = session.query("SELECT pg_total_relation_size(to_regclass(%s))", (f"archive.{month.table}",))
+def _shard(month: Partition, stored: int, size: int | None) -> Shard:
+    name, year = month.shown, int(month.shown[:4])
     if size is None:
         return Shard(name, year, 0, month.lost, None, "The table is missing. Restore it from a backup.")
     return Shard(name, year, stored, month.lost, int(size), None)
+
+
+def _is_indexed(raw: bytes | None, body: str, tokens: Sequence[str] | None) -> bool:
+    """Where words of the text lack, they may be those for which the index had no room: then all of it is made anew."""
+    if tokens is None:
+        return False
+    if set(words_of(body)) <= set(tokens):
+        return True
+    if raw is None:
+        return False
+    texts = prepare(IncomingMail(raw, Provenance.IMPORT)).texts
+    return texts.body == body and indexed(texts).lexemes <= set(tokens)
 
 
 def _registered(session: Session, month: Partition) -> int:

@@ -18,7 +18,9 @@ from postroom.mail.query.nodes import TextField
 _LONGEST_WORD = 200
 _MOST_PLACES = 255
 _LAST_PLACE = 16_383
-_MOST_BYTES = 900_000  # PostgreSQL takes 1 MB; only a message of the largest size in rare words comes near it
+_MOST_BYTES = 1 << 20  # as PostgreSQL counts them; only a message made for it comes near
+_OVERHEAD_BYTES = 3  # of a word: how many places it has, and where they begin
+_PLACE_BYTES = 2
 _GAP = 2  # between two fields, so that no phrase reaches from one into the next
 
 TAGS = {
@@ -101,6 +103,10 @@ class Indexed:
     folded: list[str] | None
     """All words of each field in their order, where there are more places than a tsvector can hold."""
 
+    @property
+    def lexemes(self) -> set[str]:
+        return {token.split("'")[1] for token in self.tokens.split()}
+
 
 def indexed(texts: Texts) -> Indexed:
     places: dict[str, list[str]] = {}
@@ -114,13 +120,16 @@ def indexed(texts: Texts) -> Indexed:
                 lexeme = tag + word
                 known = places.get(lexeme)
                 if known is None:
-                    size += 4 * len(lexeme) + 8
-                    if size > _MOST_BYTES:
+                    needed = len(lexeme.encode()) + _OVERHEAD_BYTES
+                    if size + needed + _PLACE_BYTES > _MOST_BYTES:
+                        is_whole = False
                         continue
+                    size += needed
                     known = places[lexeme] = []
-                if len(known) >= _MOST_PLACES:
+                if len(known) >= _MOST_PLACES or size + _PLACE_BYTES > _MOST_BYTES:
                     is_whole = False
                 elif place <= _LAST_PLACE:
+                    size += _PLACE_BYTES
                     known.append(f"{place}{weight}")
         place += _GAP
     tokens = " ".join(f"'{lexeme}':{','.join(found)}" if found else f"'{lexeme}'" for lexeme, found in places.items())

@@ -18,7 +18,7 @@ from postroom.accounts.store import Account
 from postroom.archive.certificates import Action, Certificate, Result
 from postroom.archive.model import ArchivedMessage, Provenance
 from postroom.archive.ownership import OwnedElsewhere
-from postroom.archive.place import ArchivePlace, CertificateBook
+from postroom.archive.place import ArchivePlace, CertificateBook, StillAlone
 from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
 from postroom.domain.clock import Clock
@@ -76,7 +76,13 @@ class Archiver:
     """Use `archiving`; `report` is true at every moment, also after an error."""
 
     def __init__(
-        self, site: Site, account: Account, policy: Policy, source: Source, certificates: CertificateBook
+        self,
+        site: Site,
+        account: Account,
+        policy: Policy,
+        source: Source,
+        certificates: CertificateBook,
+        still_alone: StillAlone,
     ) -> None:
         self.report = ArchiveReport()
         self._site = site
@@ -84,6 +90,7 @@ class Archiver:
         self._policy = policy
         self._source = source
         self._certificates = certificates
+        self._still_alone = still_alone
         self._waits_for_owner: str | None = None
         for name in source.unknown_labels:
             self.report.notes.append(f"The mailbox has no label {name!r} (archiver.keep_labels), so it keeps nothing.")
@@ -206,6 +213,7 @@ class Archiver:
             self._certificates.certify, batch, self._policy.removal, proofs, grounds.watermark, now
         )
         await self._require_on_disk(certificates)
+        await asyncio.to_thread(self._still_alone)
         await self._remove(certificates)
         self.report.batches += 1
         self.report.removed += len(certificates)
@@ -295,10 +303,10 @@ async def archiving(site: Site, account: Account, policy: Policy, client: GmailC
     """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
     require_permission(account, policy.removal.action)
     require_mailbox(await insist(site.clock, client.get_profile), account)
-    with site.place.one_archiver(account.email):
+    with site.place.one_archiver(account.email) as still_alone:
         source = await open_source(client, site.clock, policy)
         with site.place.certificates(account.email) as certificates:
-            yield Archiver(site, account, policy, source, certificates)
+            yield Archiver(site, account, policy, source, certificates, still_alone)
 
 
 def require_permission(account: Account, action: Action) -> None:
