@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from postroom.db import Tx
 from postroom.db.tables.switchboard import audit_log
@@ -100,13 +100,7 @@ def record(
 
 
 def list_entries(tx: Tx, which: AuditFilter) -> Page:
-    query = select(audit_log).order_by(audit_log.c.id.desc()).limit(which.limit + 1)
-    for name in ("action", "subject_type", "subject_id"):
-        if (value := getattr(which, name)) is not None:
-            query = query.where(audit_log.c[name] == value)
-    if which.before_id is not None:
-        query = query.where(audit_log.c.id < parse_id(which.before_id, "before_id"))
-    rows = tx.execute(query).all()
+    rows = tx.execute(entries_query(which)).all()
     entries = [
         Entry(
             id=row.id,
@@ -121,3 +115,15 @@ def list_entries(tx: Tx, which: AuditFilter) -> Page:
         for row in rows[: which.limit]
     ]
     return Page(entries, entries[-1].id if len(rows) > which.limit else None)
+
+
+def entries_query(which: AuditFilter) -> Select[Any]:
+    """Read by the index of the filter that tells most, which SQLite cannot know: the others are no columns to it."""
+    query = select(audit_log).order_by(audit_log.c.id.desc()).limit(which.limit + 1)
+    given = [name for name in ("subject_id", "action", "subject_type") if getattr(which, name) is not None]
+    for place, name in enumerate(given):
+        column = audit_log.c[name] if place == 0 else audit_log.c[name].concat("")
+        query = query.where(column == getattr(which, name))
+    if which.before_id is not None:
+        query = query.where(audit_log.c.id < parse_id(which.before_id, "before_id"))
+    return query

@@ -81,7 +81,9 @@ class _Mail:
     limit: int | None
 
     def found(self, archive: MailReader) -> Iterator[ArchivedMessage]:
-        return islice(mail_to_try(archive, self.accounts) if self.query is None else self._searched(), self.limit)
+        return islice(
+            mail_to_try(archive.newest_first(self.accounts)) if self.query is None else self._searched(), self.limit
+        )
 
     def count(self, archive: MailReader) -> int:
         if self.query is None:

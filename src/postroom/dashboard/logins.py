@@ -123,8 +123,11 @@ class Logins:
         await app.database.write(lambda tx: audit.record(tx, who, "account.login", subject, now, after=told))
 
     async def _make_room(self, email: str) -> None:
-        earlier = [task for id, task in self._tasks.items() if self._logins[id].email == email]
-        await _called_off(earlier)
+        earlier = [id for id in self._tasks if self._logins[id].email == email]
+        await _called_off([self._tasks[id] for id in earlier])
+        for login in (self._logins[id] for id in earlier):
+            if login.stage is Stage.WAITING:
+                login.said, login.stage = "A later login to the same mailbox took the place of this one.", Stage.REFUSED
         if len(self._tasks) >= _MOST_UNDER_WAY:
             raise Retryable("Several logins are under way already. Finish one of them, or wait a few minutes.")
         over = [id for id in self._logins if id not in self._tasks]

@@ -81,6 +81,8 @@ def _text(whole: str, app: dict[str, Any], name: str) -> str:
     value = app.get(name)
     if not isinstance(value, str) or not value.strip():
         raise BadInput(whole, f"field `installed.{name}` is missing or empty; download the file again")
+    if not value.strip().isprintable():
+        raise BadInput(whole, f"field `installed.{name}` holds characters that have no shape; download the file again")
     return value.strip()
 
 

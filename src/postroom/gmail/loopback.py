@@ -29,7 +29,7 @@ _WHY_DECLINED = (
     'Access was declined on Google\'s page, or the account may not use this app while it is in "Testing" (add it as a '
     "test user in Google's console). Nothing was stored."
 )
-_STRANGER = "This is not the answer Postroom is waiting for. Use the link that it printed."
+_STRANGER = "This is not the answer Postroom is waiting for. Use the link that it showed."
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Visit:
                 answer = await self._outcome
         except TimeoutError:
             raise Fatal(
-                f"Nobody finished the login within {timeout_s:.0f} seconds; nothing was stored. Run the command again "
-                "and open the link in a browser on this machine (from another machine, forward the port with ssh -L)."
+                f"Nobody finished the login within {timeout_s:.0f} seconds; nothing was stored. Begin it again and "
+                "open the link in a browser on this machine (from another machine, forward the port with ssh -L)."
             ) from None
         if "code" in answer:
             return answer["code"]

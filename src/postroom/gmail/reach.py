@@ -36,9 +36,10 @@ def require_safe_url(url: str, field: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:
+        httpx2.URL(url), (host or "").encode("idna")  # what the client and the name server are given
+    except (ValueError, httpx2.InvalidURL):
         host, parts = None, urlsplit("")
-    if not host or parts.scheme not in ("http", "https") or any(ch.isspace() for ch in url):
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise BadInput(field, f"{url!r} is not a web address; write for example https://gmail.googleapis.com")
     if parts.username or parts.password:
         raise BadInput(field, "an address with a password in it is not taken; give the token by itself")

@@ -64,11 +64,12 @@ async def test_a_token_at_a_stand_in_adds_the_mailbox_and_its_mail_begins_to_com
     [
         ({"email": "nobody"}, "email"),
         ({"api_base": "http://example.org"}, "api_base"),
+        ({"api_base": "https://no..name"}, "api_base"),
         ({"access_token": ""}, "access_token"),
         ({"access_token": "wrong"}, "access_token"),
         ({"email": "other@example.com"}, "access_token"),
     ],
-    ids=["no address", "in clear", "no token", "refused", "another mailbox"],
+    ids=["no address", "in clear", "no name", "no token", "refused", "another mailbox"],
 )
 async def test_what_cannot_be_added_is_refused_beside_its_field_and_nothing_is_stored(
     site: Site, change: dict[str, str], beside: str
@@ -162,6 +163,7 @@ async def test_a_second_login_takes_the_place_of_the_first_and_few_may_be_under_
 
     first = (await begin("a@example.com")).json()
     assert (await begin("a@example.com")).json()["id"] != first["id"]
+    assert "later login" in (await stage_of(site, first["id"]))["said"]
     async with httpx2.AsyncClient() as browser:
         with pytest.raises(httpx2.ConnectError):
             await browser.get(httpx2.URL(first["url"]).params["redirect_uri"])

@@ -89,3 +89,18 @@ async def test_a_program_needs_the_passphrase_too(site: Site) -> None:
         right = await program.post("/api/settings/passphrase", json={"current": OLD, "passphrase": NEW})
         assert right.json() == {"logins_ended": 1}
     assert (await site.get("/api/queue")).status_code == 401
+
+
+async def test_a_login_with_the_old_one_does_not_slip_in_while_it_is_changed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_phrase(site)
+    other, matches = await passphrase.Hashing().make(NEW), passphrase.Hashing.matches
+
+    async def changed_meanwhile(hashing: passphrase.Hashing, offered: str, stored: str) -> bool:
+        is_right = await matches(hashing, offered, stored)
+        await site.write(lambda tx: passphrase.set_hash(tx, other, SYSTEM, site.app.clock.now()))
+        return is_right
+
+    monkeypatch.setattr(passphrase.Hashing, "matches", changed_meanwhile)
+    assert not await opens(site, OLD)

@@ -7,9 +7,10 @@ from sqlalchemy import text
 
 from postroom import audit
 from postroom.audit import Actor, AuditFilter
-from postroom.db import Tx
+from postroom.db import Database, Tx
 from postroom.domain.errors import BadInput
 from tests.support.backfills import OPERATOR, Rig
+from tests.support.databases import on_sqlite
 
 OLIVIA = Actor.of(OPERATOR)
 
@@ -63,3 +64,23 @@ def test_a_page_has_bounds() -> None:
     for limit in (0, 501):
         with pytest.raises(BadInput, match="limit"):
             AuditFilter(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("which", "index"),
+    [
+        (AuditFilter(subject_type="message"), "audit_log_subject_type_idx (subject_type=?)"),
+        (AuditFilter(subject_type="message", action="a.b"), "audit_log_action_idx (action=?)"),
+        (AuditFilter(subject_type="message", action="a.b", subject_id="m"), "audit_log_subject_id_idx (subject_id=?)"),
+    ],
+    ids=["type", "type and action", "all"],
+)
+@on_sqlite
+async def test_a_filtered_page_is_read_in_the_order_of_the_index_that_tells_most(
+    database: Database, which: AuditFilter, index: str
+) -> None:
+    def plan(tx: Tx) -> list[str]:
+        compiled = audit.entries_query(which).compile(tx.connection, compile_kwargs={"literal_binds": True})
+        return [row[3] for row in tx.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")]
+
+    assert await database.read(plan) == [f"SEARCH audit_log USING INDEX {index}"]

@@ -84,8 +84,9 @@ def test_long_parts_that_are_the_same_are_folded_to_their_edges() -> None:
         ("x " * 2_000_000, "y " * 2_000_000),
         ("\n".join(str(n % 70) for n in range(5_000)), "\n".join(str(n * 7 % 71) for n in range(5_000))),
         ("\n" * 100_000, "a\n" * 100_000),
+        ("\n".join(f"{n}{'.,' * 490}" for n in range(5_000)), "\n".join(f"{n}{';:' * 490}" for n in range(5_000))),
     ],
-    ids=["two lines", "backwards", "one long line", "no line of its own", "many"],
+    ids=["two lines", "backwards", "one long line", "no line of its own", "many", "nothing but words"],
 )
 def test_no_text_takes_long_or_makes_a_long_page(old: str, new: str) -> None:
     start = time.process_time()

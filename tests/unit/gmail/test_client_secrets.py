@@ -41,6 +41,8 @@ def test_the_file_of_a_desktop_app_is_read_and_its_secret_is_not_shown(tmp_path:
         (json.dumps({"refresh_token": "1//x", "client_id": "x"}), "field `refresh_token`: these are somebody's tokens"),
         (json.dumps({"installed": []}), "field `installed` is not an object"),
         (json.dumps({"installed": {**GOOD, "client_id": ""}}), "field `installed.client_id` is missing or empty"),
+        (json.dumps({"installed": {**GOOD, "client_id": "\ud800"}}), "field `installed.client_id` holds characters"),
+        (json.dumps({"installed": {**GOOD, "token_uri": "https://a..b"}}), "is not a web address"),
         (json.dumps({"installed": {**GOOD, "client_secret": 7}}), "field `installed.client_secret` is missing"),
         (json.dumps({"installed": {**GOOD, "auth_uri": "ftp://x"}}), "field `installed.auth_uri`: 'ftp://x' is not"),
         (

@@ -27,8 +27,7 @@ async def change_passphrase(here: Visit, current: str, chosen: str, repeated: st
     own = here.visitor.session
 
     def change(tx: Tx) -> int:
-        if passphrase.stored_hash(tx) != proven:
-            raise BadInput("current", "was changed by somebody else meanwhile")
+        passphrase.require_unchanged(tx, proven, "current")
         return passphrase.set_hash(tx, made, here.actor, here.now, but=own.id if own else None)
 
     return await here.write(change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query
@@ -35,13 +36,13 @@ async def login(here: Here) -> Response:
     form = await here.form()
     target = local(form["next"])
     try:
-        await prove_passphrase(here, form.secret("passphrase"))
+        proven = await prove_passphrase(here, form.secret("passphrase"))
+        return await _opened(here, target, lambda tx: passphrase.require_unchanged(tx, proven, "passphrase"))
     except BadInput as error:
         refused = form.refused(error)
         return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, said="")
     except throttle.TooManyAttempts as error:
         return await _too_many(here, target, error)
-    return await _opened(here, target, "dashboard.login")
 
 
 @router.get("/welcome")
@@ -65,12 +66,11 @@ async def set_passphrase(here: Here) -> Response:
         return await here.page("welcome.html", None, 422, form=refused, link=link, shortest=shortest)
     made = await here.desk.hashing.make(chosen)
 
-    def run(tx: Tx) -> None:
+    def spend(tx: Tx) -> None:
         links.spend(tx, link, here.now)
         passphrase.set_hash(tx, made, _WHO, here.now)
 
-    await here.write(run)
-    return await _opened(here, "/", "dashboard.login")
+    return await _opened(here, "/", spend)
 
 
 @router.post("/logout")
@@ -83,7 +83,8 @@ async def logout(here: Here) -> Response:
     return response
 
 
-async def _opened(here: Visit, target: str, action: str) -> Response:
+async def _opened(here: Visit, target: str, entitled: Callable[[Tx], None]) -> Response:
+    """A session, begun in the transaction that finds its visitor entitled to one."""
     client, address, settings = (
         here.request.headers.get("user-agent", "?"),
         address_of(here),
@@ -91,8 +92,9 @@ async def _opened(here: Visit, target: str, action: str) -> Response:
     )
 
     def run(tx: Tx) -> str:
+        entitled(tx)
         secret = sessions.begin_session(tx, settings, client, address, here.now)
-        audit.record(tx, _WHO, action, ("dashboard", "login"), here.now, after={"address": address})
+        audit.record(tx, _WHO, "dashboard.login", ("dashboard", "login"), here.now, after={"address": address})
         return secret
 
     secret = await here.write(run)

@@ -22,6 +22,7 @@ from postroom.domain.errors import BadInput
 from postroom.triage.rules import store
 from postroom.triage.rules.model import RuleDraft, ScopeKind
 from postroom.triage.rules.ordering import Direction, move_rule
+from postroom.triage.rules.wishes import MOST_ACTIONS
 
 router = pages_router()
 
@@ -183,6 +184,7 @@ async def _editor(
         "rule_id": rule_id,
         "address": "/rules/new" if rule_id is None else f"/rules/{rule_id}/edit",
         "rows": rule_form.rows_of(form),
+        "most_rows": MOST_ACTIONS,
         "kinds": list(ActionType),
         "scopes": list(ScopeKind),
         "known": await here.read(known_names),

@@ -60,6 +60,12 @@ def stored_hash(tx: Tx) -> str | None:
     return tx.execute(select(table.c.hash).where(table.c.name == OWNER)).scalar()
 
 
+def require_unchanged(tx: Tx, proven: str, field: str) -> None:
+    """That what somebody has proved to know still holds; whoever changes it waits for this transaction."""
+    if tx.execute(tx.locking(select(table.c.hash).where(table.c.name == OWNER))).scalar() != proven:
+        raise BadInput(field, "was changed by somebody else meanwhile")
+
+
 def set_hash(tx: Tx, made: str, who: Actor, now: datetime, *, but: str | None = None) -> int:
     """From now on this one opens; all logins but this session are ended. How many there were."""
     values = {"hash": made, "changed_at": now}

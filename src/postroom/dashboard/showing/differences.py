@@ -21,6 +21,8 @@ CONTEXT = 3
 _DEEPEST = 40
 _MOST_CELLS = 400_000
 """Of all tables that parts without a line of their own may fill together."""
+_MOST_MARKED = 400_000
+"""Characters of changed lines that are compared word by word; those after them are marked whole."""
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
 Lines = Sequence[str]
@@ -75,7 +77,10 @@ def difference(old: str, new: str) -> Difference:
     pairs = _Matching(before, after).pairs()
     rows = list(_folded(list(_rows(before, after, pairs))))
     return Difference(
-        rows[:MOST_ROWS], len(before) - len(pairs), len(after) - len(pairs), is_cut or len(rows) > MOST_ROWS
+        list(_by_words(rows[:MOST_ROWS])),
+        len(before) - len(pairs),
+        len(after) - len(pairs),
+        is_cut or len(rows) > MOST_ROWS,
     )
 
 
@@ -188,12 +193,28 @@ def _rows(old: Lines, new: Lines, pairs: Sequence[Pair]) -> Iterator[Row]:
 def _differing(old: Lines, new: Lines, gone: range, come: range) -> Iterator[Row]:
     """Lines that stand in for each other side by side, then those that one text has more."""
     for a, b in zip(gone, come, strict=False):
-        before, after = _marked(old[a], new[b])
-        yield Row(Change.CHANGED, Side(a + 1, before), Side(b + 1, after))
+        yield Row(Change.CHANGED, _whole(a, old), _whole(b, new))
     for a in gone[len(come) :]:
-        yield Row(Change.REMOVED, old=Side(a + 1, (Piece(old[a], True),)))
+        yield Row(Change.REMOVED, old=_whole(a, old))
     for b in come[len(gone) :]:
-        yield Row(Change.ADDED, new=Side(b + 1, (Piece(new[b], True),)))
+        yield Row(Change.ADDED, new=_whole(b, new))
+
+
+def _whole(place: int, lines: Lines) -> Side:
+    return Side(place + 1, (Piece(lines[place], True),))
+
+
+def _by_words(rows: Sequence[Row]) -> Iterator[Row]:
+    """Of changed lines only the words that differ are marked, as far as there is time for it."""
+    room = _MOST_MARKED
+    for row in rows:
+        if row.change is Change.CHANGED and row.old and row.new:
+            old, new = row.old.pieces[0].text, row.new.pieces[0].text
+            room -= len(old) + len(new)
+            if room >= 0:
+                before, after = _marked(old, new)
+                row = Row(row.change, Side(row.old.number, before), Side(row.new.number, after))
+        yield row
 
 
 def _marked(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:

@@ -20,7 +20,8 @@ audit_log = Table(
     Column("subject_id", Text, nullable=False),
     Column("before", Json),
     Column("after", Json),
-    Index("audit_log_subject_idx", "subject_type", "subject_id", "id"),
+    Index("audit_log_subject_id_idx", "subject_id", "id"),
+    Index("audit_log_subject_type_idx", "subject_type", "id"),
     Index("audit_log_action_idx", "action", "id"),
 )
 

@@ -149,6 +149,7 @@ discovered_items = Table(
     Index("discovered_items_url_idx", "endpoint_id", "url", unique=True),
     Index("discovered_items_job_key_idx", "job_key"),
     Index("discovered_items_status_idx", "status", "id"),
+    Index("discovered_items_endpoint_idx", "endpoint_id", "status"),
     Index("discovered_items_run_idx", "run_id"),
 )
 

@@ -44,11 +44,9 @@ def saved_subject(tx: Tx, stored: StoredRule) -> Subject:
     return subject_of(tx, stored.id, stored.draft)
 
 
-def mail_to_try(archive: MailReader, accounts: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
-    """Newest first; all but spam and trash, as a search does."""
-    for message in archive.newest_first(accounts):
-        if not {"SPAM", "TRASH"}.intersection(message.labels):
-            yield message
+def mail_to_try(mail: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
+    """All but spam and trash, as a search does."""
+    return (message for message in mail if not {"SPAM", "TRASH"}.intersection(message.labels))
 
 
 def replay(

@@ -64,7 +64,7 @@ def _triage() -> None:
         sa.Column("id", Id, nullable=False),
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("scope", sa.Text, nullable=False, server_default="global"),
-        sa.Column("scope_ref", sa.Text, nullable=False),
+        sa.Column("scope_ref", sa.Text, nullable=False, comment="an account's id, a domain or an address"),
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.text("true")),
         sa.Column("disabled_reason", sa.Text),
