@@ -25,11 +25,11 @@ _KEPT_PROMPT = text("prompt IS NOT NULL")
 _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
 
 
-def _scoped(what: str | None = None) -> tuple[Column[Any] | CheckConstraint, ...]:
+def _scoped() -> tuple[Column[Any] | CheckConstraint, ...]:
     """Whose mail a rule is for, and whether it is on; the same for rules and for what the model is told."""
     return (
         Column("scope", Text, nullable=False, server_default="global"),
-        Column("scope_ref", Text, nullable=False, comment=what),
+        Column("scope_ref", Text, nullable=False, comment="an account's id, a domain or an address"),
         Column("enabled", Boolean, nullable=False, server_default=text("true")),
         Column("disabled_reason", Text),
         CheckConstraint(_SCOPE, name="scope"),
@@ -43,7 +43,7 @@ rules = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", Text, nullable=False),
-    *_scoped("an account's id, a domain or an address"),
+    *_scoped(),
     Column("priority", Integer, nullable=False, server_default="100", comment="the lowest number comes first"),
     Column("condition", Json, nullable=False),
     Column("actions", Json, nullable=False, comment="in the order in which they are done"),
