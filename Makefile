@@ -18,6 +18,7 @@ setup: $(STAMP) ## create .venv with the locked packages
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Postroom needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing into $(VENV): a minute or two, this once."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
