@@ -18,6 +18,7 @@ setup: $(STAMP) ## create .venv with the locked packages
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Postroom needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing into $(VENV): a minute or two, this once."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -34,8 +35,8 @@ demo: setup ## see it work, on simulated mail, leaving nothing behind
 test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup tests/unit tests/integration
 
-acceptance: setup ## all processes together, and the pages in a real browser
-	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup tests/e2e tests/browser
+acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
+	$(BIN)/python -m pytest -q -m "not chaos" -n 2 --dist loadgroup tests/e2e tests/dashboard tests/browser
 
 chaos: setup ## the longer fault runs
 	$(BIN)/python -m pytest -q -m chaos --timeout=900

@@ -22,7 +22,7 @@ NAME = "backfill_enabled"
 
 
 class SwitchedOff(NotAllowed):
-    """Backfill is switched off: set BACKFILL_ENABLED=true, and turn the switch on the dashboard on."""
+    """Backfill is switched off: set BACKFILL_ENABLED=true (or backfill.enabled), and turn the dashboard's switch on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,9 @@ class Vault:
             key = self._given_key or _read_key(self._home / KEY_FILE)
             if key is None:
                 raise Fatal(
-                    f"The vault {self._folder} holds secrets, but its key is missing: restore {self._home / KEY_FILE} "
-                    f"from a backup, or set {VAULT_KEY_VARIABLE}. If it is lost, delete the folder and log in again."
+                    f"The vault {self._folder} holds secrets, but its key is missing. Copy it back to "
+                    f"{self._home / KEY_FILE} from where you keep it (a backup does not hold it), or set "
+                    f"{VAULT_KEY_VARIABLE}. If it is lost, delete the folder and log in again."
                 )
             self._cipher = AESGCM(key)
         return self._cipher

@@ -9,7 +9,7 @@ from playwright.async_api import Dialog, Page, expect
 from sqlalchemy import update
 
 from postroom.db.tables.actions import actions
-from tests.integration.dashboard.test_approvals_page import HOSTILE, ask, status
+from tests.dashboard.test_approvals_page import HOSTILE, ask, status
 from tests.support.dashboards import Site
 from tests.support.windows import Window, tab_to
 

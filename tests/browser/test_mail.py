@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.integration.dashboard.test_mail_page import TWO_PARTS, mail
+from tests.dashboard.test_mail_page import TWO_PARTS, mail
 from tests.support.dashboards import Site
 from tests.support.envelopes import ME
 from tests.support.guards import Guard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.integration.dashboard.test_rules import letter
+from tests.dashboard.test_rules import letter
 from tests.support.acting import HOSTILE, rule
 from tests.support.dashboards import Site
 from tests.support.mail_sites import keep

@@ -182,6 +182,9 @@ async def test_a_second_one_on_the_same_home_says_where_the_first_is(tmp_path: P
         assert f"already running at {process.told['url']}" in done.stderr
         assert str(process.process and process.process.pid) in done.stderr
         assert "POSTROOM_HOME" in done.stderr
+        verified = await command(tmp_path / "home", "verify")
+        assert "because `postroom up`" in verified.stdout
+        assert "is sound" in verified.stdout
 
 
 async def test_a_taken_port_is_named_with_what_to_do(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from postroom.archive.model import IncomingMail, Provenance
 from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
 from postroom.sync.state import record_bad
-from tests.integration.dashboard.test_approvals_page import ask
+from tests.dashboard.test_approvals_page import ask
 from tests.support import dashboard_scene as scene
 from tests.support import web_scene as web
 from tests.support.dashboards import Site, log_in

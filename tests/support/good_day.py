@@ -18,7 +18,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
 from postroom.gmail.quota import ProfileName
 from postroom.switchboard.backfill.ledger import day_of
-from tests.integration.dashboard.test_approvals_page import ask
+from tests.dashboard.test_approvals_page import ask
 from tests.support import dashboard_scene as scene
 from tests.support import web_scene as web
 from tests.support.dashboards import Site

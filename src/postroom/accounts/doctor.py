@@ -1,4 +1,4 @@
-"""A look at the whole installation: home folder, disk, database, vault, and every account. Changes nothing."""
+"""A look at the whole installation: home folder, disk, database, archive, vault, every account. Changes nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
 from postroom.accounts.store import Account, list_accounts
+from postroom.archive.opening import open_place
+from postroom.archive.ownership import SWITCHBOARD, owner_of
 from postroom.db import Database, Dialect, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
@@ -40,6 +42,7 @@ async def examine_installation(
     yield judge_disk(settings.home, free(settings.home))
     database, accounts = await _look_at_database(settings)
     yield database
+    yield judge_archive(settings)
     vault_finding = _look_at_vault(vault)
     yield vault_finding
     if vault_finding.verdict is Verdict.FAILED:
@@ -82,6 +85,26 @@ def judge_revision(revision: str | None) -> Finding:
     return Finding(Check.DATABASE, Verdict.FAILED, about, message, "Upgrade Postroom, or restore an older backup.")
 
 
+def judge_archive(settings: Settings) -> Finding:
+    about = "archive"
+    try:
+        open_place(settings).close()
+    except PostroomError as error:
+        return Finding(Check.ARCHIVE, Verdict.FAILED, about, f"{error.message}.")
+    if settings.archive.store == "database":
+        return Finding(Check.ARCHIVE, Verdict.OK, about, "Mail is kept in the database; every worker writes to it.")
+    folder = settings.home / "archive"
+    owner = owner_of(folder)
+    if owner is None:
+        return Finding(Check.ARCHIVE, Verdict.OK, about, f"Mail is kept in files in {folder}; nobody has them open.")
+    message = f"Mail is kept in files in {folder}; {owner} has them open."
+    if owner.purpose != SWITCHBOARD:
+        return Finding(Check.ARCHIVE, Verdict.OK, about, message)
+    message += " It does no jobs itself, and workers beside it cannot bring old mail into its files: they skip `sync`."
+    remedy = 'Run `postroom up` in its place, or set archive.store to "database".'
+    return Finding(Check.ARCHIVE, Verdict.WARNING, about, message, remedy)
+
+
 async def _look_at_database(settings: Settings) -> tuple[Finding, list[Account]]:
     remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
     try:
@@ -93,7 +116,7 @@ async def _look_at_database(settings: Settings) -> tuple[Finding, list[Account]]
         message = "database.url is not a database address such as postgresql://user@host/name."
         return Finding(Check.DATABASE, Verdict.FAILED, "database", message, remedy), []
     except PostroomError as error:
-        return Finding(Check.DATABASE, Verdict.FAILED, "database", error.message, remedy), []
+        return Finding(Check.DATABASE, Verdict.FAILED, "database", f"{error.message.rstrip('.')}.", remedy), []
     return judge_revision(revision), accounts
 
 

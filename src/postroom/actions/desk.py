@@ -34,7 +34,9 @@ def message_named(tx: Tx, text: str) -> Row[*tuple[object, ...]]:
     found = tx.execute(select(messages).where(condition, messages.c.account_id.is_not(None)).limit(2)).all()
     if not found:
         raise NotFound(
-            "message", f"no message {text[:60]!r} of a mailbox was taken in here; the archive alone cannot act"
+            "message",
+            f"{text[:60]!r} cannot be acted on: only mail that came in as new, or through a backfill, can be. "
+            "Being in the archive is not enough",
         )
     if len(found) > 1:
         raise BadInput("message", f"{text[:60]!r} is a message in two mailboxes; give its id of Postroom")

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.actions.source import SourceWatch
 from postroom.app.installation import App
-from postroom.archive.ownership import OwnedElsewhere
+from postroom.archive.ownership import SWITCHBOARD, OwnedElsewhere
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.domain.errors import Fatal
@@ -74,13 +74,16 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
 
 @asynccontextmanager
 async def open_switchboard(
-    app: App, front_of: Callable[[House], Front] | None = None
+    app: App, front_of: Callable[[House], Front] | None = None, *, command: str = SWITCHBOARD
 ) -> AsyncIterator[RunningSwitchboard]:
-    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk."""
+    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
+
+    `command` is what others are told when they want the archive too.
+    """
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listening(settings.host, settings.port))  # before anything else is begun
-        archive = await _owned_archive(app, stack)
+        archive = await _owned_archive(app, command, stack)
         search = stack.enter_context(app.archive.place.search(app.clock))
         toolbox = toolbox_of(app, archive, search)
         front = None if front_of is None else front_of(House(app, toolbox, archive, search))
@@ -120,12 +123,12 @@ def running_address(home: Path) -> str | None:
         return None
 
 
-async def _owned_archive(app: App, stack: AsyncExitStack) -> ArchiveService:
+async def _owned_archive(app: App, command: str, stack: AsyncExitStack) -> ArchiveService:
     """A worker may have the archive for the length of a job: that is waited out."""
     deadline = app.clock.monotonic() + app.settings.switchboard.archive_wait_s
     while True:
         try:
-            return await stack.enter_async_context(app.archive.owned("postroom switchboard"))
+            return await stack.enter_async_context(app.archive.owned(command))
         except OwnedElsewhere as error:
             if app.clock.monotonic() >= deadline:
                 raise

@@ -31,7 +31,10 @@ async def run_everything(
 ) -> None:
     """Serve and work until `stop` is set; `ready` is called once pages are answered."""
     with _alone(app.settings.home):
-        async with open_switchboard(app, front_of) as running, open_worker(app, drain_s=_DRAIN_S) as worker:
+        async with (
+            open_switchboard(app, front_of, command="postroom up") as running,
+            open_worker(app, drain_s=_DRAIN_S) as worker,
+        ):
             await ready(running)
             stopping = asyncio.create_task(_stop_when_told(worker, stop))
             try:

@@ -12,9 +12,16 @@ from pathlib import Path
 
 from postroom.domain.errors import Fatal, Retryable
 
+SWITCHBOARD = "postroom switchboard"
+"""As an owner's purpose: it keeps the files for as long as it runs, and runs no jobs."""
+
 
 class OwnedElsewhere(Retryable):
     """Another process writes to the archive."""
+
+    def __init__(self, message: str, owner: Owner | None = None) -> None:
+        super().__init__(message)
+        self.writer = str(owner or "another process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,9 @@ class Owner:
     host: str
     purpose: str
     since: str
+
+    def __str__(self) -> str:
+        return f"`{self.purpose}` (process {self.pid} on {self.host})"
 
 
 class Ownership:
@@ -41,7 +51,7 @@ class Ownership:
         except BlockingIOError:
             owner = _read(self._handle)
             os.close(self._handle)
-            raise OwnedElsewhere(_message(root, owner)) from None
+            raise OwnedElsewhere(_message(root, owner), owner) from None
         mine = Owner(os.getpid(), socket.gethostname(), purpose, datetime.now(UTC).isoformat(timespec="seconds"))
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, json.dumps({name: getattr(mine, name) for name in Owner.__slots__}).encode(), 0)
@@ -49,6 +59,28 @@ class Ownership:
     def release(self) -> None:
         os.ftruncate(self._handle, 0)
         os.close(self._handle)
+
+
+def owner_of(root: Path) -> Owner | None:
+    """Who writes to the archive, as far as can be told without touching its lock."""
+    try:
+        handle = os.open(root / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        owner = _read(handle)
+    finally:
+        os.close(handle)
+    return owner if owner and (owner.host != socket.gethostname() or _is_alive(owner.pid)) else None
+
+
+def _is_alive(pid: int) -> bool:
+    """Whoever is killed leaves its name behind."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _read(handle: int) -> Owner | None:
@@ -63,6 +95,6 @@ def _message(root: Path, owner: Owner | None) -> str:
     if owner is None:
         return f"Another process has just begun to write to the archive in {root}; try again."
     return (
-        f"The archive in {root} is being written by `{owner.purpose}` (process {owner.pid} on {owner.host}, since "
-        f"{owner.since}). Wait until it ends, or stop it."
+        f"The archive in {root} is being written by {owner} since {owner.since}. Stop that one first, or wait until "
+        "it ends."
     )

@@ -62,7 +62,10 @@ def verify(root: Path, email: str | None = None, progress: Progress = lambda don
     try:
         ownership = Ownership(root, "postroom verify")
     except OwnedElsewhere as error:
-        report.notes.append(f"The search index was not checked: {error.message}")
+        report.notes.append(
+            f"Every byte is checked; the search index is left out, because {error.writer} has the archive open. "
+            "That is as it should be. To have the index checked too, run this while Postroom is stopped."
+        )
         _verify_all(root, email, report, progress, check_index=False)
         return report
     try:

@@ -13,7 +13,7 @@ _BINDS = {
     "rate_limit_per_hour": "the limit of messages an hour",
     "daily_cost_cap_cents": "the cost cap of a day",
     "source_quota": "the quota of the source",
-    "nothing": "nothing, there is nothing to do",
+    "nothing": "nothing: there is nothing to do",
 }
 
 
@@ -27,11 +27,13 @@ def print_estimate(estimate: Mapping[str, Any]) -> None:
     console.print(f"           {about}{estimate['messages_left_out']:,} others looked at and left out")
     cost = estimate["cost_microdollars"]
     if cost is None:
-        console.print("Cost       not known: no model with a price is configured, so no body would be taken in")
+        console.print(
+            "Cost       not known: no model with a price is set up; the job would stop at the first that needs it"
+        )
     else:
         each = f"{estimate['tokens_per_message']:,} tokens each, {estimate['price']}"
         console.print(f"Cost       about {format_dollars(Micros(cost))} ({each})", markup=False)
-    console.print(f"Duration   about {_spoken(estimate['seconds'])}; it hangs on {_BINDS[estimate['binds']]}")
+    console.print(f"Duration   about {_spoken(estimate['seconds'])}; what decides is {_BINDS[estimate['binds']]}")
 
 
 def _spoken(seconds: int) -> str:
@@ -40,4 +42,5 @@ def _spoken(seconds: int) -> str:
         return f"{-(-seconds // 86_400)} days"
     if length >= timedelta(hours=2):
         return f"{-(-seconds // 3_600)} hours"
-    return f"{max(1, -(-seconds // 60))} minutes"
+    minutes = max(1, -(-seconds // 60))
+    return "a minute" if minutes == 1 else f"{minutes} minutes"

@@ -16,7 +16,7 @@ _STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold 
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check home folder, disk, database, vault and every account, down to DNS, clock, login, scope and quota.
+    """Check home folder, disk, database, archive, vault and every account, down to DNS, clock, login, scope and quota.
 
     Changes nothing. Ends with exit code 1 if anything failed.
     """

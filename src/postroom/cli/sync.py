@@ -260,7 +260,7 @@ def _print_status(status: SyncStatus, read_ago: str) -> None:
         "counted": counters,
         "bad": f"{status.bad:,}" + ("; `postroom sync bad list` shows them" if status.bad else ""),
         "history": f"id {status.history_id}, read {read_ago} ago" if status.history_id else "",
-        "read by": status.reader or "nobody now",
+        "read by": status.reader or "",
     }
     _print_facts(status.account, facts)
     for alert in status.alerts:

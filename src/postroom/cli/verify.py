@@ -42,6 +42,8 @@ def verify(
     """
     with open_place(settings.load()) as archive:
         report = _verified(archive, account)
+        if account is not None and report.is_sound and not report.shards:
+            raise NotFound("account", f"the archive has no mail of {account}, so there is nothing to check")
         salvaged = _repair(archive, report) if repair else []
         if salvaged:
             report = _verified(archive, account)

@@ -12,7 +12,7 @@ To add a page, say `thing` (nothing central has to be edited; the navigation sho
   Text of other people goes through `| plain`. A region with `id` and `data-live="topic"` renews itself when that topic
   of `live/looks.py` changes. Charts: `charts.py`, shown by `| chart`. Style: app.css, no inline style or script.
 - `api/thing.py`: `router = api_router("thing")`, the same through the same functions; typed answers make the OpenAPI.
-- tests: `tests/integration/dashboard/test_thing.py` (fixture `site`), `tests/browser/test_thing.py` (fixture `window`).
+- tests: `tests/dashboard/test_thing.py` (fixture `site`), `tests/browser/test_thing.py` (fixture `window`).
 
 The gate (`security/gate.py`) asks every request for a login and every change for its CSRF token: a page need not.
 """

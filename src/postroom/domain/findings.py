@@ -13,6 +13,7 @@ class Check(StrEnum):
     HOME = "home"
     DISK = "disk"
     DATABASE = "database"
+    ARCHIVE = "archive"
     VAULT = "vault"
     DNS = "dns"
     NETWORK = "network"

@@ -1,7 +1,7 @@
 """The recurring jobs: sync, bad-message retries and the archiver, each of them a job an account.
 
-Where another process has the archive or reads the account's changes, a job ends well and says so: that
-process is doing its work.
+Where another process has the archive or reads the account's changes, a job ends well and says so: that process is
+doing its work. Only a Switchboard on files, without `postroom up`, does none of it; `postroom doctor` warns of that.
 """
 
 from __future__ import annotations

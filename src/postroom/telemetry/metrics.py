@@ -25,10 +25,11 @@ def configure() -> None:
     _configured = True
     # Only services collect, so only they pay for importing what collects.
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
-    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics import Histogram, MeterProvider
     from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 
-    seconds = View(instrument_unit="s", aggregation=ExplicitBucketHistogramAggregation(_SECONDS))
+    buckets = ExplicitBucketHistogramAggregation(_SECONDS)
+    seconds = View(instrument_type=Histogram, instrument_unit="s", aggregation=buckets)  # gauges have no buckets
     metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()], views=[seconds]))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -17,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from postroom.accounts.doctor import MIB, examine_installation, judge_home
+from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import AccountStatus, NewAccount, add_account, get_account
+from postroom.archive.ownership import Ownership
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal
@@ -30,7 +34,7 @@ from postroom.gmail.quota import PROFILES, ProfileName
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.meter import Limits
 from postroom.gmail.sim.server import Sim, running_sim
-from postroom.settings import DatabaseSettings, Settings
+from postroom.settings import ArchiveSettings, DatabaseSettings, Settings
 from postroom.vault import KEY_FILE, Vault
 from tests.support.logins import logged_in, stored
 from tests.support.sim_mail import OWNER, mailbox
@@ -97,10 +101,10 @@ async def test_an_account_that_is_well_is_looked_at_from_its_name_to_its_quota(p
     await patient.has_account(sim.url)
     findings = await patient.findings()
     assert [finding.check for finding in findings if finding.verdict is Verdict.OK] == [
-        *(Check.HOME, Check.DISK, Check.DATABASE, Check.VAULT, Check.DNS, Check.NETWORK),
+        *(Check.HOME, Check.DISK, Check.DATABASE, Check.ARCHIVE, Check.VAULT, Check.DNS, Check.NETWORK),
         *(Check.CLOCK, Check.SERVICE, Check.AUTH, Check.SCOPE, Check.QUOTA),
     ]
-    assert len(findings) == 11
+    assert len(findings) == 12
 
 
 async def test_a_home_open_to_others_is_found(patient: Patient) -> None:
@@ -117,6 +121,30 @@ async def test_a_nearly_full_disk_is_found_before_it_is_full(patient: Patient) -
     (full,) = await patient.complaints(free=10 * MIB)
     assert (full.check, full.verdict) == (Check.DISK, Verdict.FAILED)
     assert full.text.startswith("10 MiB are free")
+
+
+def test_an_archive_that_cannot_be_where_the_settings_put_it_is_found(patient: Patient) -> None:
+    misplaced = patient.settings.model_copy(update={"archive": ArchiveSettings(store="database")})
+    finding = judge_archive(misplaced)
+    assert finding.verdict is Verdict.FAILED
+    assert "needs PostgreSQL" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"), [("postroom up", Verdict.OK), ("postroom switchboard", Verdict.WARNING)]
+)
+def test_whoever_has_the_archive_is_named_and_one_that_keeps_sync_from_it_is_warned_of(
+    patient: Patient, command: str, verdict: Verdict
+) -> None:
+    root = patient.home / "archive"
+    owner = Ownership(root, command)
+    finding = judge_archive(patient.settings)
+    assert (finding.verdict, f"`{command}` (process {os.getpid()}" in finding.text) == (verdict, True)
+    owner.release()
+    assert "nobody has them open" in judge_archive(patient.settings).text
+    killed = {"pid": 2**22 + 1, "host": socket.gethostname(), "purpose": command, "since": "long ago"}
+    (root / "owner.lock").write_text(json.dumps(killed))
+    assert "nobody has them open" in judge_archive(patient.settings).text
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ async def test_a_complete_archive_is_said_to_be_complete(sim: Sim, home: Path) -
     assert done.code == 0, done.stderr
     assert "the source lists 5 messages" in done.stdout
     assert "No gap." in done.stdout
+    mistyped = await postroom("verify", "--account", f"x{OWNER}")
+    assert (mistyped.code, f"no mail of x{OWNER}" in mistyped.stderr) == (2, True)
 
 
 async def test_every_gap_is_named_and_the_exit_code_tells(sim: Sim, home: Path) -> None:

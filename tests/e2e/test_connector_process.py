@@ -26,11 +26,15 @@ from postroom.gmail.sim.list_source import ListSource
 from postroom.gmail.sim.server import Sim, running_sim
 from tests.support.connector_process import ConnectorProcess
 from tests.support.connectors import listed, ms, source_of
+from tests.support.databases import on_sqlite
 from tests.support.sim_mail import letter
 from tests.support.switchboards import Bench, open_bench, served
 
 FIRST, LAST = date(2026, 3, 1), date(2026, 3, 31)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+pytestmark = on_sqlite
+"""The Switchboard's own tests run its SQL on both databases; a connector cannot tell them apart."""
 
 
 @dataclass

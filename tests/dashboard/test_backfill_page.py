@@ -65,6 +65,7 @@ async def test_a_job_is_made_in_three_steps_and_only_the_last_begins_anything(si
     first = text_of((await site.get("/backfill/new")).text)
     assert "The last 7 years" in first
     assert "Newsletters" in first
+    assert WHAT["endpoint_identity"] in first
 
     second = await site.post("/backfill/new/estimate", **WHAT)
     assert second.status_code == 200
