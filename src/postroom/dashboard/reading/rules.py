@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import dropwhile
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from postroom.actions.wording import wish
 from postroom.dashboard.paging import Paged, paged
@@ -99,14 +99,13 @@ def rules_page(tx: Tx, safety: SafetySettings, after: str | None = None, limit: 
     left = numbered if after is None else _beyond(numbered, after)
     page: Paged[tuple[int, StoredRule]] = paged(left[: limit + 1], limit, lambda pair: pair[1].id)
     addresses = account_addresses(tx)
-    uses = _uses(tx, [rule.id for _, rule in page.items])
-    items = [_row(number, rule_named(rule, addresses), uses[rule.id], safety) for number, rule in page.items]
+    items = [_row(tx, number, rule_named(rule, addresses), safety) for number, rule in page.items]
     return RulePage(items, page.next, len(numbered))
 
 
 def rule_row(tx: Tx, rule_id: str, safety: SafetySettings) -> RuleRow:
     number, rule = _find(tx, rule_id)
-    return _row(number, rule, _uses(tx, [rule.id])[rule.id], safety)
+    return _row(tx, number, rule, safety)
 
 
 def stored_rule(tx: Tx, rule_id: str) -> StoredRule:
@@ -150,7 +149,7 @@ def _beyond(numbered: list[tuple[int, StoredRule]], after: str) -> list[tuple[in
     return found[1:]
 
 
-def _row(number: int, rule: StoredRule, uses: Uses, safety: SafetySettings) -> RuleRow:
+def _row(tx: Tx, number: int, rule: StoredRule, safety: SafetySettings) -> RuleRow:
     draft = rule.draft
     return RuleRow(
         id=rule.id,
@@ -167,23 +166,16 @@ def _row(number: int, rule: StoredRule, uses: Uses, safety: SafetySettings) -> R
         enabled=rule.enabled,
         disabled_reason=rule.disabled_reason,
         problem=rule.problem,
-        uses=uses,
+        uses=_uses(tx, rule.id),
         created_at=rule.created_at,
         updated_at=rule.updated_at,
         stamp=rule.stamp,
     )
 
 
-def _uses(tx: Tx, rule_ids: Sequence[str]) -> dict[str, Uses]:
-    """How many messages each decided about, counted by the first thing that it wanted done with each."""
-    mine = (actions.c.rule_id == rules.c.id, actions.c.origin == Origin.RULE, actions.c.position == 0)
-    some = select(actions.c.id).where(*mine).limit(_COUNTED + 1).correlate(rules).subquery()
-    newest = select(actions.c.created_at).where(*mine).order_by(actions.c.id.desc()).limit(1).correlate(rules)
-    query = select(
-        rules.c.id,
-        select(func.count()).select_from(some).scalar_subquery().label("counted"),
-        newest.scalar_subquery().label("last"),
-    ).where(rules.c.id.in_(rule_ids))
-    return {
-        row.id: Uses(Bounded(min(row.counted, _COUNTED), row.counted > _COUNTED), row.last) for row in tx.execute(query)
-    }
+def _uses(tx: Tx, rule_id: str) -> Uses:
+    """How many messages it decided about, counted by the first thing that it wanted done with each."""
+    mine = (actions.c.rule_id == rule_id, actions.c.origin == Origin.RULE, actions.c.position == 0)
+    query = select(actions.c.created_at).where(*mine).order_by(actions.c.id.desc()).limit(_COUNTED + 1)
+    found = tx.execute(query).scalars().all()
+    return Uses(Bounded(min(len(found), _COUNTED), len(found) > _COUNTED), found[0] if found else None)
