@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 from sqlalchemy import update
 
 from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.model import IncomingMail, Provenance
+from postroom.audit import Actor
 from postroom.db import Dialect, Tx
 from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_rate, backfill_spend
 from postroom.db.tables.sync import sync_states
@@ -18,6 +20,8 @@ from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
 from postroom.gmail.quota import ProfileName
 from postroom.switchboard.backfill.ledger import day_of
+from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.store import add_rule
 from tests.dashboard.test_approvals_page import ask
 from tests.support import dashboard_scene as scene
 from tests.support import web_scene as web
@@ -87,6 +91,23 @@ _RENEWED = (
 )
 
 
+OWNER = Actor("dashboard", "the owner")
+RULES: tuple[dict[str, Any], ...] = (
+    {
+        "name": "Receipts",
+        "condition": {"subject_contains": ["invoice", "receipt"]},
+        "actions": ["apply_label=Receipts", "archive"],
+    },
+    {
+        "name": "Newsletters",
+        "condition": {"header": {"name": "List-Unsubscribe", "present": True}},
+        "actions": ["mark_read", "archive"],
+    },
+    {"name": "The bank", "scope": "domain:bank.example", "condition": {"has_attachment": True}, "actions": ["star"]},
+    {"name": "Old parcels", "priority": 200, "condition": {"older_than": "30d"}, "actions": ["trash"]},
+)
+
+
 def clock() -> ManualClock:
     return ManualClock(MORNING)
 
@@ -110,6 +131,7 @@ async def good_day(site: Site) -> GoodDay:
     await scene.model_call(site, 184_000)
     job = await _backfill(site)
     before, evidence = await _web(site)
+    await _rules(site)
     return GoodDay(message, job, evidence, before)
 
 
@@ -142,6 +164,12 @@ def _letter(number: int, sender: str, subject: str, text: str, *, age: timedelta
     raw = f"{head}Content-Type: text/html; charset=utf-8\r\n\r\n{html}\r\n".encode()
     labels = frozenset({"INBOX", *(("UNREAD",) if unread else ())})
     return IncomingMail(raw, Provenance.API, _key(number), f"t{number}", labels, MORNING - age)
+
+
+async def _rules(site: Site) -> None:
+    now = site.app.clock.now()
+    drafts = [parse_draft(rule) for rule in RULES]
+    await site.write(lambda tx: [add_rule(tx, draft, OWNER, now) for draft in drafts])
 
 
 async def _proven(site: Site, account_id: str) -> None:
