@@ -33,7 +33,6 @@ from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
-from postroom.settings import ArchiveSettings
 from postroom.switchboard.backfill.transitions import Status
 from postroom.websources import run_model
 from tests.support.connector_process import ConnectorProcess
@@ -142,7 +141,6 @@ async def the_web_source_is_kept(scene: Scene) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.req("PL-3", "SY-18")
-@pytest.mark.skipif("store" not in ArchiveSettings.model_fields, reason="needs the archive on PostgreSQL")
 async def test_the_story_in_seven_processes_on_postgresql(
     home: Path, tmp_path: Path, postgres_factory: PostgresFactory
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ from postroom.archive.model import Provenance
 from postroom.archive.shard import storage_error
 
 FILE_NAME = "certificates.db"
-_COLUMNS = (
+LEDGER_COLUMNS = (
     "certificate, batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, watermark, "
     "certified_at, result, detail, result_at"
 )
@@ -283,11 +283,12 @@ def _reading(root: Path, email: str) -> Iterator[sqlite3.Connection | None]:
 
 
 def _read(connection: sqlite3.Connection, condition: str, parameters: Sequence[object]) -> list[Certificate]:
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM ledger {condition}", parameters).fetchall()
-    return [_certificate(row) for row in rows]
+    rows = connection.execute(f"SELECT {LEDGER_COLUMNS} FROM ledger {condition}", parameters).fetchall()
+    return [certificate_of(row, datetime.fromisoformat) for row in rows]
 
 
-def _certificate(row: Sequence[Any]) -> Certificate:
+def certificate_of(row: Sequence[Any], moment: Callable[[Any], datetime]) -> Certificate:
+    """A row of the ledger, whose columns stand in one order wherever it is kept; `moment` reads how it writes times."""
     number, batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, watermark = row[:12]
     certified_at, result, detail, result_at = row[12:]
     return Certificate(
@@ -296,8 +297,8 @@ def _certificate(row: Sequence[Any]) -> Certificate:
         removal=Removal(Action(action), label),
         proof=Proof(gmail_id, key, sha256, size, shard, row_id, Provenance(provenance)),
         watermark=watermark,
-        certified_at=datetime.fromisoformat(certified_at),
+        certified_at=moment(certified_at),
         result=Result(result),
         detail=detail,
-        result_at=datetime.fromisoformat(result_at),
+        result_at=moment(result_at),
     )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
-from postroom.archive.certificates import Action, Certificate, Proof, Removal, Result
+from postroom.archive.certificates import (
+    LEDGER_COLUMNS,
+    Certificate,
+    Proof,
+    Removal,
+    Result,
+    certificate_of,
+)
 from postroom.archive.layout import account_name
-from postroom.archive.model import Provenance
 from postroom.archive.postgres.connections import Connections, Rows, Session
 from postroom.archive.postgres.schema import account_number, find_account, lock_account
 
-_COLUMNS = (
-    "certificate, batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, watermark, "
-    "certified_at, result, detail, result_at"
-)
 _OUTCOME = "INSERT INTO archive.outcomes (certificate, result, detail, recorded_at) VALUES (%s, %s, %s, %s)"
 
 
@@ -40,7 +42,7 @@ class DatabaseBook:
             lock_account(session, self._account)
             numbers = [self._certificate(session, batch, removal, proof, watermark, now) for proof in proofs]
             session.many(_OUTCOME, [(number, Result.INTENDED, f"batch {batch}", now) for number in numbers])
-        sql = f"SELECT {_COLUMNS} FROM archive.ledger WHERE certificate = ANY(%s) ORDER BY certificate"
+        sql = f"SELECT {LEDGER_COLUMNS} FROM archive.ledger WHERE certificate = ANY(%s) ORDER BY certificate"
         return _read(self._connections.query(sql, (numbers,)))
 
     def settle(self, certificates: Iterable[Certificate], result: Result, detail: str, now: datetime) -> None:
@@ -48,7 +50,8 @@ class DatabaseBook:
             session.many(_OUTCOME, [(certificate.number, result, detail, now) for certificate in certificates])
 
     def open(self) -> list[Certificate]:
-        sql = f"SELECT {_COLUMNS} FROM archive.ledger WHERE account = %s AND result = 'intended' ORDER BY certificate"
+        intended = "account = %s AND result = 'intended' ORDER BY certificate"
+        sql = f"SELECT {LEDGER_COLUMNS} FROM archive.ledger WHERE {intended}"
         return _read(self._connections.query(sql, (self._account,)))
 
     def _certificate(
@@ -103,7 +106,7 @@ class DatabaseLedger:
         conditions = [condition for condition, value in wanted.items() if value is not None]
         values = [value for value in wanted.values() if value is not None]
         where = " AND ".join(conditions) or "TRUE"
-        return _read(self._rows(_COLUMNS, f"{where} ORDER BY certificate DESC LIMIT %s", *values, limit))
+        return _read(self._rows(LEDGER_COLUMNS, f"{where} ORDER BY certificate DESC LIMIT %s", *values, limit))
 
     def counts(self) -> dict[Result, int]:
         rows = self._rows("result, count(*)", "TRUE GROUP BY result")
@@ -119,20 +122,4 @@ class DatabaseLedger:
 
 
 def _read(rows: Rows) -> list[Certificate]:
-    return [_certificate(row) for row in rows]
-
-
-def _certificate(row: Sequence[Any]) -> Certificate:
-    number, batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, watermark = row[:12]
-    certified_at, result, detail, result_at = row[12:]
-    return Certificate(
-        number=number,
-        batch=batch,
-        removal=Removal(Action(action), label),
-        proof=Proof(gmail_id, key, sha256, size, shard, row_id, Provenance(provenance)),
-        watermark=watermark,
-        certified_at=certified_at.astimezone(UTC),
-        result=Result(result),
-        detail=detail,
-        result_at=result_at.astimezone(UTC),
-    )
+    return [certificate_of(row, lambda moment: moment.astimezone(UTC)) for row in rows]
