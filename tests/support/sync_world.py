@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -52,6 +53,11 @@ class NoDeltas:
 
 def no_deltas(reader: Reader, bringer: Bringer) -> NoDeltas:
     return NoDeltas()
+
+
+async def cancelled(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def letters(count: int, *, apart_s: int = 3 * 3_600, until: datetime = LAST) -> ListSource:

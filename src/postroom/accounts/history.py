@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
+from typing import Any
 
 from sqlalchemy import ColumnElement, Row, select, update
 
@@ -51,11 +52,7 @@ def cursor_of(tx: Tx, account_id: str) -> str | None:
 
 def begin_cursor(tx: Tx, account_id: str, history_id: str, now: datetime) -> None:
     """Where nobody has read the changes yet, they will be read from here on. Needs no lease: it takes nothing back."""
-    row = _locked(tx, account_id, Duty.CHANGES)
-    if row is None:
-        values = {"account_id": account_id, "duty": Duty.CHANGES, "history_id": history_id, "fence": 0}
-        tx.execute(cursors.insert().values(**values, updated_at=now))
-    elif row.history_id is None:
+    if _begun(tx, account_id, Duty.CHANGES, now).history_id is None:
         _set(tx, account_id, Duty.CHANGES, history_id=history_id, updated_at=now)
 
 
@@ -73,11 +70,7 @@ def claim_reader(
     A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
     must say which one it is, and whatever the earlier one still does is refused by its fence.
     """
-    row = _locked(tx, account_id, duty)
-    if row is None:
-        values = {"account_id": account_id, "duty": duty, "history_id": None, "fence": 1}
-        tx.execute(cursors.insert().values(**values, holder=holder, lease_expires_at=now + lease, updated_at=now))
-        return Reader(account_id, holder, 1, None, duty)
+    row = _begun(tx, account_id, duty, now)
     if row.holder not in (None, holder) and row.lease_expires_at is not None and row.lease_expires_at > now:
         wait = row.lease_expires_at - now
         doing = "reads this account's changes" if duty is Duty.CHANGES else "brings this account into the archive"
@@ -106,7 +99,15 @@ def release_reader(tx: Tx, reader: Reader, now: datetime) -> None:
         _set(tx, reader.account_id, reader.duty, holder=None, lease_expires_at=None, updated_at=now)
 
 
-def _locked(tx: Tx, account_id: str, duty: Duty) -> Row[*tuple[object, ...]] | None:
+def _begun(tx: Tx, account_id: str, duty: Duty, now: datetime) -> Row[*tuple[Any, ...]]:
+    """The row, locked; two who come first at once find the same one."""
+    tx.insert_missing(cursors, {"account_id": account_id, "duty": duty, "fence": 0, "updated_at": now})
+    row = _locked(tx, account_id, duty)
+    assert row is not None  # noqa: S101 - it was there, or it is now
+    return row
+
+
+def _locked(tx: Tx, account_id: str, duty: Duty) -> Row[*tuple[Any, ...]] | None:
     return tx.execute(tx.locking(select(cursors).where(_is(account_id, duty)))).one_or_none()
 
 

@@ -31,7 +31,7 @@ def account_sync(
     follows: bool = True,
     watch: SourceWatch = NobodyWatches(),  # noqa: B008 - holds nothing
 ) -> SyncEngine:
-    """`follows`: it reads the account's changes too, and tells `watch`; without, a connector does."""
+    """`follows`: it reads the account's changes too, and tells `watch`, where no connector does."""
     alarm = Alarm(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
 
     def note_page(page: Deltas) -> None:

@@ -17,6 +17,7 @@ from postroom.accounts.history import (
     begin_cursor,
     claim_reader,
     cursor_of,
+    has_connector,
     move_cursor,
     release_reader,
     renew_reader,
@@ -25,7 +26,7 @@ from postroom.accounts.store import Account
 from postroom.archive.account_store import AccountStore
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
-from postroom.domain.errors import Retryable
+from postroom.domain.errors import PostroomError, Retryable
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import HistoryExpired
 from postroom.settings import SyncSettings
@@ -65,10 +66,15 @@ MakeDeltas = Callable[[Reader, Bringer], Deltas]
 MakeChores = Callable[[Reader, Bringer], Sequence[Chore]]
 
 
+class _ConnectorCame(PostroomError):
+    """A connector serves this mailbox now."""
+
+
 class SyncEngine:
     """`holder` says who this is, for the one reader of an account's changes: the same name after a restart.
 
-    Without `deltas`, somebody else reads the changes, a connector: the sync walks, and leaves the cursor alone.
+    Without `deltas`, and from when a connector serves the mailbox, somebody else reads the changes: the sync walks,
+    and leaves the cursor alone.
     """
 
     def __init__(
@@ -103,10 +109,14 @@ class SyncEngine:
     async def run(self, *, once: bool = False) -> None:
         """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
         logs.bind(account=self._account.id)
-        duty = Duty.WALK if self._make_deltas is None else Duty.CHANGES
-        reader = await self._database.write(
-            lambda tx: claim_reader(tx, self._account.id, self._holder, self._clock.now(), duty=duty)
-        )
+        try:
+            await self._run(once)
+        except _ConnectorCame:
+            _log.info("sync.leaves_changes_to_connector")
+            await self._run(once)
+
+    async def _run(self, once: bool) -> None:
+        reader = await self._database.write(self._claim)
         try:
             with first_error():
                 async with asyncio.TaskGroup() as tasks:
@@ -116,18 +126,33 @@ class SyncEngine:
         finally:
             await self._database.write(lambda tx: release_reader(tx, reader, self._clock.now()))
 
+    def _claim(self, tx: Tx) -> Reader:
+        now = self._clock.now()
+        is_served = self._make_deltas is None or has_connector(tx, self._account.email, now)
+        duty = Duty.WALK if is_served else Duty.CHANGES
+        return claim_reader(tx, self._account.id, self._holder, now, duty=duty)
+
     async def _keep_lease(self, reader: Reader) -> None:
         """Raises ReaderLost, and so ends the run, when another has taken over. A database that is away for a while is
         no reason: should somebody take over meanwhile, the fence tells, here and at every change."""
+
+        def renew(tx: Tx) -> None:
+            now = self._clock.now()
+            renew_reader(tx, reader, now)
+            if reader.duty is Duty.CHANGES and has_connector(tx, self._account.email, now):
+                raise _ConnectorCame
+
         while True:
             await self._clock.sleep(LEASE.total_seconds() / _RENEWALS_A_LEASE)
             try:
-                await self._database.write(lambda tx: renew_reader(tx, reader, self._clock.now()))
+                await self._database.write(renew)
             except Retryable as error:
                 _log.warning("sync.lease_not_renewed", problem=error.message)
 
     async def _sync(self, reader: Reader, once: bool) -> None:
-        deltas = _ReadElsewhere() if self._make_deltas is None else self._make_deltas(reader, self._bringer)
+        deltas: Deltas = _ReadElsewhere()
+        if self._make_deltas is not None and reader.duty is Duty.CHANGES:
+            deltas = self._make_deltas(reader, self._bringer)
         chores = self._make_chores(reader, self._bringer)
         state = await self._database.read(lambda tx: find_state(tx, self._account.id))
         if state is None:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from postroom.accounts.access import GmailAccess
-from postroom.accounts.history import has_connector
 from postroom.accounts.mailstate import NobodyWatches, SourceWatch
 from postroom.accounts.store import Account
 from postroom.archive.sharing import SharedArchive
@@ -51,14 +50,13 @@ class SyncService:
     ) -> AsyncIterator[list[AccountSync]]:
         """The syncs of these accounts, with the archive in this process's hands until the block ends.
 
-        `beside_live`: new mail is taken in by others. So it is where a connector has been seen lately.
+        `beside_live`: new mail is taken in by others, as it is where a connector serves the mailbox.
         """
         async with AsyncExitStack() as stack:
             syncs = []
             for account in accounts:
                 store = await stack.enter_async_context(self.archive.store(account.email, purpose))
                 client = await stack.enter_async_context(self.gmail.client(account, Lane.SYNC))
-                follows = not beside_live and not await self._has_connector(account)
                 engine = account_sync(
                     self.database,
                     account,
@@ -66,14 +64,11 @@ class SyncService:
                     store,
                     self.settings.sync,
                     self.clock,
-                    follows=follows,
+                    follows=not beside_live,
                     watch=self.watch,
                 )
                 syncs.append(AccountSync(account, engine))
             yield syncs
-
-    async def _has_connector(self, account: Account) -> bool:
-        return await self.database.read(lambda tx: has_connector(tx, account.email, self.clock.now()))
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would cost, before a message is fetched."""

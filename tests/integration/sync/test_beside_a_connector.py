@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import claim_reader, cursor_of, has_connector, move_cursor
-from postroom.db import Database
-from postroom.db.tables.switchboard import connectors
+from postroom.accounts.history import (
+    LEASE,
+    Reader,
+    ReaderElsewhere,
+    claim_reader,
+    cursor_of,
+    has_connector,
+    move_cursor,
+)
+from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
-from tests.support.sync_world import World, in_virtual_time, letters
+from postroom.switchboard.registry import Heartbeat, record_heartbeat
+from postroom.sync.slices import DAY_S
+from tests.support.sim_mail import letter
+from tests.support.sync_world import World, cancelled, in_virtual_time, letters
 
 pytestmark = pytest.mark.req("SY-13")
 
@@ -43,11 +54,36 @@ def test_changes_are_read_from_before_the_first_listing_whoever_comes_to_read_th
     in_virtual_time(letters(10), tmp_path, story)
 
 
+def test_a_sync_that_read_the_changes_leaves_them_to_a_connector_that_comes_later(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        running = asyncio.create_task(world.whole().run())
+        await asyncio.sleep(DAY_S)
+        with pytest.raises(ReaderElsewhere):
+            await world.database.write(lambda tx: claim(tx, world))
+        await world.database.write(lambda tx: beat(tx, world.account.email, world.clock.now()))
+        await asyncio.sleep(LEASE.total_seconds())
+        reader = await world.database.write(lambda tx: claim(tx, world))
+        old = world.control.deliver(letter("Old"))
+        await asyncio.sleep(DAY_S)
+        assert old in world.archived(), "the walk goes on"
+        assert await world.database.read(lambda tx: cursor_of(tx, world.account.id)) == reader.history_id
+        await cancelled(running)
+
+    in_virtual_time(letters(10), tmp_path, story)
+
+
+def claim(tx: Tx, world: World) -> Reader:
+    return claim_reader(tx, world.account.id, "the connector", world.clock.now())
+
+
+def beat(tx: Tx, email: str, now: datetime) -> None:
+    said = Heartbeat("gmail", email, "i", "1", "running", counters={}, checkpoint=None, capabilities=())
+    record_heartbeat(tx, said, now)
+
+
 async def test_a_connector_counts_for_a_day_after_its_last_word(database: Database, clock: ManualClock) -> None:
     me = "me@example.org"
-    row = {"connector_type": "gmail", "endpoint_identity": me, "instance": "i", "version": "1", "status": "running"}
-    seen = {"first_seen_at": clock.now(), "last_heartbeat_at": clock.now()}
-    await database.write(lambda tx: tx.execute(connectors.insert().values(**row, **seen)))
+    await database.write(lambda tx: beat(tx, me, clock.now()))
     for hours, expected in ((0, True), (23, True), (25, False)):
         later = clock.now() + timedelta(hours=hours)
         assert await database.read(lambda tx, now=later: has_connector(tx, me, now)) is expected  # type: ignore[misc]

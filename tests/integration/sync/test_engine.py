@@ -23,7 +23,15 @@ from postroom.sync.slices import DAY_S
 from postroom.sync.state import SyncState, finish_slice
 from tests.support.sim_mail import OWNER, letter
 from tests.support.sync_trace import check
-from tests.support.sync_world import World, captured_log, in_virtual_time, letters, served_world, settings_with
+from tests.support.sync_world import (
+    World,
+    cancelled,
+    captured_log,
+    in_virtual_time,
+    letters,
+    served_world,
+    settings_with,
+)
 
 SMALL = settings_with(granularity="week", job_size=20, page_size=50)
 
@@ -31,11 +39,6 @@ SMALL = settings_with(granularity="week", job_size=20, page_size=50)
 async def stored(engine: SyncEngine, messages: int) -> None:
     while engine.progress().stored < messages:
         await asyncio.sleep(0.1)
-
-
-async def cancelled(running: asyncio.Task[None]) -> None:
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.req("SY-1", "SY-8", "SY-14")

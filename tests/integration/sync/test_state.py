@@ -161,6 +161,17 @@ async def test_a_bad_message_keeps_when_it_was_first_seen_and_how_often_it_was_t
 
 
 @pytest.mark.req("SY-13")
+async def test_of_those_who_come_first_at_once_one_becomes_the_reader(database: Database) -> None:
+    rivals = ("sync", "connector", "another connector")
+    for number in range(20):
+        new = NewAccount(f"me{number}@example.org", "http://127.0.0.1")
+        account = await database.write(partial(add_account, new=new, now=NOW))
+        claims = [database.write(partial(claim_reader, account_id=account.id, holder=who, now=NOW)) for who in rivals]
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        assert sorted(type(answer).__name__ for answer in answers) == ["Reader", "ReaderElsewhere", "ReaderElsewhere"]
+
+
+@pytest.mark.req("SY-13")
 async def test_only_the_reader_of_now_moves_the_cursor(database: Database, account_id: str) -> None:
     first = await database.write(lambda tx: claim_reader(tx, account_id, "sync", NOW))
     await database.write(lambda tx: move_cursor(tx, first, "100", NOW))
