@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -125,6 +126,7 @@ def bounded(names: Collection[str], most_bytes: int) -> tuple[str, ...]:
     return tuple(kept)
 
 
+@cache
 def _properties(action: ActionType) -> Mapping[str, dict[str, Any]]:
     found: Mapping[str, dict[str, Any]] = parameters_of(action).model_json_schema().get("properties", {})
     return found
