@@ -60,6 +60,7 @@ class NewAccount:
 def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
     """Add an account, or renew the login of one that is known: it keeps its id, and so its mail."""
     email = normal_email(new.email)
+    tx.lock_table(accounts)
     known = _find(tx, new.provider, email)
     if known is not None:
         refuse_other_base(known, new.api_base)

@@ -49,6 +49,7 @@ def replace(tx: Tx, rules: Sequence[object], who: Actor, now: datetime) -> TierP
     if len(rules) > MAX_RULES:
         raise BadInput("rules", f"are {len(rules):,}; the most is {MAX_RULES}")
     checked = parse_rules(rules)
+    tx.lock_table(policy_rules)
     before = {"version": told(tx)[0], "rules": len(all_rules(tx))}
     tx.execute(delete(policy_rules))
     rows = [

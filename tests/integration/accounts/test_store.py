@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 import pytest
 
 from postroom.accounts.store import (
@@ -32,6 +35,14 @@ async def test_an_address_is_one_account_however_it_is_written(database: Databas
     assert (added.scopes, again.scopes) == (frozenset({CHANGE}), frozenset[str]())
     assert again.created_at < again.updated_at
     assert await database.read(list_accounts) == [again]
+
+
+async def test_an_address_added_twice_at_once_is_one_account(database: Database, clock: ManualClock) -> None:
+    for number in range(10):
+        new = NewAccount(f"me{number}@example.com", BASE)
+        add = partial(add_account, new=new, now=clock.now())
+        one, other = await asyncio.gather(database.write(add), database.write(add))
+        assert one.id == other.id
 
 
 async def test_the_same_address_at_another_server_is_refused(database: Database, clock: ManualClock) -> None:

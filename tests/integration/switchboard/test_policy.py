@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +39,17 @@ async def test_opening_the_database_again_brings_no_rule_back(database: Database
     await database.write(lambda tx: policy.replace(tx, one, ANNA, clock.now()))
     await database.write(lambda tx: policy.replace(tx, [], ANNA, clock.now()))
     assert await database.read(policy.all_rules) == []
+
+
+async def test_of_two_changes_at_once_one_stands(database: Database, clock: ManualClock) -> None:
+    ways = [
+        [{"tier": 2, "condition": {"sender_domain": [domain]}, "note": domain}] for domain in ("a.example", "b.example")
+    ]
+    for _ in range(10):
+        changes = [partial(policy.replace, rules=rules, who=ANNA, now=clock.now()) for rules in ways]
+        await asyncio.gather(*map(database.write, changes))
+        [only] = await database.read(policy.all_rules)
+        assert only["note"] in ("a.example", "b.example")
 
 
 async def test_a_change_is_told_under_another_version_and_stands_in_the_audit(
