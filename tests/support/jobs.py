@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,11 +40,12 @@ async def take_turn(
     *,
     worker: str = "w",
     guard_limit: int = 10,
+    held: Collection[str] = (),
 ) -> Turn:
     claimant = Claimant(worker, LEASE, guard_limit)
     now = queue.clock.now()
     return await queue.database.write(
-        lambda tx: claimant.take_turn(tx, now, settlements, Slots(free, history=free) if free else None)
+        lambda tx: claimant.take_turn(tx, now, settlements, Slots(free, history=free) if free else None, held=held)
     )
 
 

@@ -7,7 +7,7 @@ killed worker's jobs to run again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,14 +61,15 @@ class Claimant:
         slots: Slots | None,
         *,
         recover: bool = True,
+        held: Collection[str] = (),
     ) -> Turn:
-        """Write the settlements, then fill the free slots (`None`: claim nothing)."""
+        """Write the settlements, then fill the free slots (`None`: claim nothing). `held`: what is still under way."""
         sql = statements(tx.dialect)
         refused = settle_within(tx, settlements, now) if settlements else set()
         if slots is None:
             return Turn(refused=refused)
         guards = self._lock_guards(tx, sql)
-        recovered = self._recover(tx, sql, now) if recover else []
+        recovered = self._recover(tx, sql, now, held) if recover else []
         next_ripe = _promote(tx, sql, now)
         claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
         return Turn(claimed, refused, recovered, next_ripe)
@@ -87,13 +88,15 @@ class Claimant:
         rows = tx.rows(sql.guards)
         return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
 
-    def _recover(self, tx: Tx, sql: Statements, now: datetime) -> list[Recovered]:
-        """Take back what silent workers hold. Our own jobs are in our own hands, whatever a clock that jumped says.
+    def _recover(self, tx: Tx, sql: Statements, now: datetime, held: Collection[str]) -> list[Recovered]:
+        """Take back what nobody works on. The jobs in our own hands are, whatever a clock that jumped says; one that we
+        let go because the database did not answer, or of whose claim we never heard, is not.
 
         A heartbeat far in the future was made by a clock that has been set back since: it would hold its job for ever.
         """
         absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
-        rows = tx.rows(sql.recover, {"now": bind_time(tx.dialect, now), "absurd": absurd, "worker_id": self.worker_id})
+        given = {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}
+        rows = tx.rows(sql.recover, given)
         return [Recovered(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
 
     def _claim(

@@ -164,7 +164,7 @@ _RECOVER = """
         lease_expires_at = NULL, queued_at = :now, updated_at = :now
     WHERE id IN (
         SELECT id FROM jobs
-        WHERE state = 'running' AND (lease_expires_at < :now OR heartbeat_at > :absurd) AND worker_id <> :worker_id
+        WHERE state = 'running' AND (lease_expires_at < :now OR heartbeat_at > :absurd) AND NOT {among_ids}
         {skip_locked}
     )
     RETURNING id, type, state, last_error"""
@@ -228,7 +228,7 @@ def statements(dialect: Dialect) -> Statements:
         "forget_steps": _FORGET_STEPS.format(job_among_ids=f"job_{among_ids}"),
         "next_ripe": _NEXT_RIPE,
         "promote": _PROMOTE,
-        "recover": _RECOVER.format(skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
+        "recover": _RECOVER.format(among_ids=among_ids, skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
         "declare_schedule": _DECLARE_SCHEDULE,
     }
     return Statements(**{name: plain.statement(dialect, sql) for name, sql in texts.items()})

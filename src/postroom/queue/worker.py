@@ -184,10 +184,10 @@ class Worker:
         if not settlements and slots is None:
             return Turn()
         now = self._queue.clock.now()
-        recover = self._recovery_is_due()
+        recover, held = self._recovery_is_due(), list(self._runs)
         try:
             turn = await self._queue.database.write(
-                lambda tx: self._claimant.take_turn(tx, now, settlements, slots, recover=recover)
+                lambda tx: self._claimant.take_turn(tx, now, settlements, slots, recover=recover, held=held)
             )
         except Retryable as error:
             log.warning("worker.database_trouble", worker=self.id, error=error.message)

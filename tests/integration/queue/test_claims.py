@@ -82,6 +82,18 @@ async def test_a_silent_workers_job_is_claimed_by_another_when_its_lease_ends(
 
 
 @pytest.mark.req("JB-3")
+async def test_what_a_worker_works_on_it_never_takes_from_itself_but_what_it_let_go_it_does(
+    database: Database, clock: ManualClock
+) -> None:
+    queue = make_queue(database, clock)
+    await queue.enqueue(NewJob("noop"), NewJob("noop"))
+    held, let_go = await claim(queue, 2, worker="w")
+    clock.advance(LEASE.total_seconds() + 0.001)
+    turn = await take_turn(queue, 2, worker="w", held=[held.id])
+    assert [stale.job_id for stale in turn.recovered] == [job.id for _, job in turn.claimed] == [let_go.id]
+
+
+@pytest.mark.req("JB-3")
 async def test_a_worker_that_lost_its_lease_cannot_complete_the_job(database: Database, clock: ManualClock) -> None:
     queue = make_queue(database, clock)
     await queue.enqueue(NewJob("noop"))

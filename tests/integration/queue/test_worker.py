@@ -227,7 +227,7 @@ async def test_a_handler_that_goes_on_after_completing_its_job_is_stopped_too(qu
 
 
 class Unwilling:
-    """A database whose writes can be made to fail, or to hang, from outside."""
+    """A database whose writes can be made to fail, or to hang for a while, from outside."""
 
     def __init__(self, database: Database) -> None:
         self._write = database.write
@@ -236,8 +236,7 @@ class Unwilling:
     async def write(self, transaction: Callable[[Tx], Any]) -> Any:
         if self.mood == "failing":
             raise Retryable("the database is away")
-        if self.mood == "hanging":
-            await asyncio.Event().wait()
+        await until(lambda: self.mood != "hanging")
         return await self._write(transaction)
 
 
@@ -261,24 +260,26 @@ async def test_what_a_job_did_is_remembered_until_the_database_is_back(
 
 @pytest.mark.req("JB-3")
 @pytest.mark.parametrize("mood", ["failing", "hanging"])
-async def test_a_worker_that_cannot_reach_the_database_stops_its_handlers_when_their_leases_end(
+async def test_a_worker_that_cannot_reach_the_database_lets_its_jobs_go_and_takes_them_up_again_later(
     queue: JobQueue, monkeypatch: pytest.MonkeyPatch, mood: str
 ) -> None:
     unwilling = Unwilling(queue.database)
     monkeypatch.setattr(queue.database, "write", unwilling.write)
-    stopped = asyncio.Event()
 
-    async def oblivious(context: JobContext) -> None:
+    async def oblivious(context: JobContext) -> str:
+        if context.job.attempt > 1:
+            return "finished"
         unwilling.mood = mood
         try:
             await asyncio.Event().wait()
         finally:
             unwilling.mood = "willing"
-            stopped.set()
+        raise AssertionError("it waits for ever")
 
-    await queue.enqueue(NewJob("noop"))
-    async with running(queue, {"noop": oblivious}, WorkerSettings(lease_s=0.3, drain_s=0)):
-        await stopped.wait()
+    [answer] = await queue.enqueue(NewJob("noop"))
+    async with running(queue, {"noop": oblivious}, WorkerSettings(lease_s=0.3, poll_s=0.1, drain_s=0)):
+        await wait_for_state(queue, answer.job_id, JobState.COMPLETED)
+    assert (await record_of(queue, answer.job_id)).attempts == 2
 
 
 @pytest.mark.req("JB-3")
