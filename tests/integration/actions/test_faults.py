@@ -316,6 +316,26 @@ async def test_actions_on_one_message_are_done_in_the_order_in_which_they_were_w
 
 
 @on_sqlite
+async def test_an_action_that_is_tried_again_waits_for_a_later_one_that_is_at_work(scene: Scene) -> None:
+    gmail_id, _ = await scene.message("INBOX")
+    fault = scene.fail("messages.get", LOGIN)
+    first = await scene.want(gmail_id, "star")
+    await scene.work()
+    scene.sim.control.clear_faults(fault)
+    fault = scene.fail("messages.modify", BROKEN)
+    second = await scene.want(gmail_id, "archive")
+    await scene.work()
+    await scene.retry(first)
+    await scene.work()
+    assert [(await scene.action(each)).status for each in (first, second)] == [S.QUEUED, S.EXECUTING]
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(60)
+    await scene.work()
+    assert [(await scene.action(each)).status for each in (first, second)] == [S.COMPLETED] * 2
+    assert ((await scene.action(first)).pre_image or {})["labels"] == [], "it saw what the other had done"
+
+
+@on_sqlite
 async def test_sending_is_handed_over_and_holds_up_nobody(scene: Scene) -> None:
     gmail_id, message_id = await scene.message("INBOX")
     forward = await scene.want(gmail_id, "forward", to=["accounts@example.org"])
