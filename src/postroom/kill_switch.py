@@ -58,6 +58,7 @@ def require_on(tx: Tx, settings: BackfillSettings) -> None:
 
 def turn(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
     """Turn the switch in the database. Whatever runs is stopped by whoever runs it."""
+    tx.lock_table(switches)
     before = state(tx, settings)
     values = {"value": on, "changed_at": now, "changed_by": who.name}
     row = insert(tx, switches).values(name=NAME, **values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,7 +15,9 @@ from sqlalchemy import select
 from postroom.audit import SYSTEM
 from postroom.dashboard.entering import first_link, fresh_link
 from postroom.dashboard.pages.entrance import local
+from postroom.dashboard.security import links
 from postroom.dashboard.security.throttle import FROM_AN_ADDRESS
+from postroom.db import Tx
 from postroom.db.tables.dashboard import dashboard_links, dashboard_passphrases, dashboard_sessions
 from postroom.domain.clock import ManualClock
 from tests.support.dashboards import Site, open_site
@@ -48,6 +52,16 @@ async def test_the_link_sets_a_passphrase_logs_in_and_works_once(site: Site) -> 
         assert (await person.get("/welcome", params={"link": link})).status_code == 403
         assert (await set_phrase(person, link)).status_code == 403
     assert (await site.get("/queue")).status_code == 401  # whoever was in with the old one is out
+
+
+@pytest.mark.req("PL-7")
+async def test_of_links_made_at_once_the_last_one_opens(site: Site) -> None:
+    def opening(tx: Tx, made: Sequence[str]) -> list[str]:
+        return [link for link in made if links.is_good(tx, link, site.app.clock.now())]
+
+    for _ in range(10):
+        made = await asyncio.gather(link_of(site), link_of(site))
+        assert len(await site.read(partial(opening, made=made))) == 1
 
 
 @pytest.mark.req("PL-6", "PL-7")

@@ -24,9 +24,10 @@ SENDING = frozenset({ActionType.FORWARD, ActionType.AUTO_REPLY})
 
 
 def first_before(tx: Tx, action: Action) -> str | None:
-    """The action that has to end before this one may begin, if there is one."""
-    earlier = select(actions.c.id).where(_same_message(action), actions.c.id < action.id, _in_line())
-    return tx.execute(earlier.order_by(actions.c.id).limit(1)).scalar()
+    """The action that has to end before this one may begin, if there is one: also a later one that is at work already,
+    where this one was approved, or tried again, only now."""
+    others = select(actions.c.id).where(_same_message(action), actions.c.id != action.id, _comes_before(action))
+    return tx.execute(others.order_by(actions.c.id).limit(1)).scalar()
 
 
 def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
@@ -50,6 +51,6 @@ def _same_message(action: Action) -> ColumnElement[bool]:
     return and_(actions.c.account_id == action.account_id, actions.c.gmail_id == action.gmail_id)
 
 
-def _in_line() -> ColumnElement[bool]:
+def _comes_before(action: Action) -> ColumnElement[bool]:
     at_work = and_(actions.c.status == ActionStatus.EXECUTING, actions.c.type.not_in(SENDING))
-    return or_(actions.c.status == ActionStatus.QUEUED, at_work)
+    return or_(at_work, and_(actions.c.status == ActionStatus.QUEUED, actions.c.id < action.id))

@@ -12,6 +12,7 @@ from sqlalchemy import func, or_, select
 
 from postroom.accounts.store import AccountStatus
 from postroom.actions import instruments, line, snoozes, store
+from postroom.actions.snoozes import SnoozeState
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.actions import actions
@@ -29,7 +30,7 @@ _AT_ONCE = 200
 
 
 async def upkeep(context: JobContext) -> Json:
-    await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": _wake(tx, context.queue)})
+    await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": wake_overdue(tx, context.queue)})
     instruments.set_questions_open(await context.queue.database.read(_questions_open))
     return None
 
@@ -39,7 +40,7 @@ def _questions_open(tx: Tx) -> int:
     return int(tx.execute(waiting).scalar_one())
 
 
-def _wake(tx: Tx, queue: JobQueue) -> int:
+def wake_overdue(tx: Tx, queue: JobQueue) -> int:
     """Wake-ups that failed are tried again each hour: a login may have been renewed, a permission given."""
     now = queue.clock.now()
     dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
@@ -48,11 +49,13 @@ def _wake(tx: Tx, queue: JobQueue) -> int:
         .join(accounts, accounts.c.id == snoozes_table.c.account_id)
         .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
         .where(accounts.c.status != AccountStatus.REMOVED)
-        .where(snoozes_table.c.state == snoozes.SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
+        .where(snoozes_table.c.state == SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
         .where(or_(jobs.c.id.is_(None), dead))
         .limit(_AT_ONCE)
     )
-    overdue = [snooze for each in tx.execute(query).scalars().all() if (snooze := snoozes.find(tx, each))]
+    # Looked at once more under its lock: somebody may have changed its time, or ended it.
+    found = [snoozes.find(tx, action_id, lock=True) for action_id in tx.execute(query).scalars().all()]
+    overdue = [each for each in found if each and each.state is SnoozeState.WAITING and each.until <= now - _GRACE]
     for each in overdue:
         job = snoozes.wake_job(each.account_id, each.message_id, each.action_id, each.label_id, None)
         snoozes.set_until(tx, each.action_id, each.until, queue.add(tx, job)[0].job_id, now)

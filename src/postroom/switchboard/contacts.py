@@ -78,6 +78,7 @@ def import_entries(
     tx: Tx, entries: Sequence[BookEntry], source: ContactSource, now: datetime, *, dry_run: bool = False
 ) -> ImportResult:
     """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin."""
+    tx.lock_table(contacts)
     known = _known(tx, [entry.address for entry in entries])
     fresh = [entry for entry in entries if entry.address not in known]
     changed = [entry for entry in entries if entry.address in known and _differs(known[entry.address], entry)]
@@ -91,6 +92,7 @@ def import_entries(
 
 def add_written_to(tx: Tx, people: Iterable[WrittenTo], now: datetime) -> int:
     """Add the people of sent mail; what was imported keeps its name. Returns how many are new."""
+    tx.lock_table(contacts)
     by_address = {one.address: one for one in people}
     known = _known(tx, list(by_address))
     fresh = [
@@ -117,17 +119,17 @@ def count_contacts(tx: Tx) -> int:
 
 def export(tx: Tx, now: datetime) -> Export:
     """Make the snapshot that connectors fetch. Its version changes only when an address comes or goes."""
+    tx.lock_table(contacts)
     addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
     digest = hashlib.sha256("\n".join(addresses).encode()).hexdigest()
-    newest = select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)
-    last = tx.execute(tx.locking(newest)).first()
+    last = tx.execute(select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)).first()
     if last is not None and last.sha256 == digest:
         here, at = contact_exports.c.version == last.version, _made_at(last.generated_at, now)
         tx.execute(update(contact_exports).where(here).values(generated_at=at))
         return Export(last.version, at, addresses)
     version = 1 if last is None else last.version + 1
     row = {"version": version, "generated_at": now, "addresses": len(addresses), "sha256": digest}
-    tx.execute(insert(tx, contact_exports).values(row).on_conflict_do_nothing())
+    tx.execute(contact_exports.insert().values(row))
     tx.execute(delete(contact_exports).where(contact_exports.c.version <= version - _KEPT_EXPORTS))
     return Export(version, now, addresses)
 

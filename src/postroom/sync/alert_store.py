@@ -50,7 +50,8 @@ def alerts_of(tx: Tx, account_id: str) -> list[AlertRecord]:
 
 
 def settle(tx: Tx, account_id: str, in_force: Sequence[Alert], now: datetime) -> Settled:
-    """Record what is in force and what no longer is. Whoever calls tells what is to be told: it counts as told."""
+    """Record what is in force and what no longer is. Whoever calls tells what is to be told: it counts as told. Comes
+    after `add_outcomes`, whose lock keeps others from raising the same alert."""
     query = tx.locking(select(sync_alerts).where(sync_alerts.c.account_id == account_id))
     known = {record.condition: record for record in map(_record, tx.execute(query).all())}
     to_tell = tuple(alert for alert in in_force if _is_news(known.get(alert.condition), now))
@@ -66,16 +67,12 @@ def settle(tx: Tx, account_id: str, in_force: Sequence[Alert], now: datetime) ->
 def add_outcomes(tx: Tx, account_id: str, size: int, messages: int, bad: int, now: datetime) -> OutcomeWindow:
     """How these went joins the window of the last ones; returns it as it is then."""
     mine = sync_windows.c.account_id == account_id
-    text = tx.execute(tx.locking(select(sync_windows.c.outcomes).where(mine))).scalar()
-    window = OutcomeWindow(size, tuple((each[0], each[1]) for each in json.loads(text or "[]")))
-    if not messages:
-        return window
-    window = window.with_more(messages, bad)
-    values = {"outcomes": json.dumps(window.parts), "updated_at": now}
-    if text is None:
-        tx.execute(sync_windows.insert().values(account_id=account_id, **values))
-    else:
-        tx.execute(update(sync_windows).where(mine).values(**values))
+    tx.insert_missing(sync_windows, {"account_id": account_id, "outcomes": "[]", "updated_at": now})
+    text = tx.execute(tx.locking(select(sync_windows.c.outcomes).where(mine))).scalar_one()
+    window = OutcomeWindow(size, tuple((each[0], each[1]) for each in json.loads(text)))
+    if messages:
+        window = window.with_more(messages, bad)
+        tx.execute(update(sync_windows).where(mine).values(outcomes=json.dumps(window.parts), updated_at=now))
     return window
 
 

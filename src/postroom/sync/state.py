@@ -100,7 +100,6 @@ def begin_walk(
 ) -> SyncState:
     """Plan a walk over the whole mailbox, the first or another. The watermark stays where it is, unless it speaks of
     an archive that is not this one."""
-    known = find_state(tx, account_id, to_change=True)
     values = {
         "walk_started_at": now,
         "walked_at": None,
@@ -109,13 +108,11 @@ def begin_walk(
         "frontier": 0,
         "updated_at": now,
     }
-    if known is None:
-        row = {"account_id": account_id, "walk": 1, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
-        tx.execute(sync_states.insert().values(**row))
-    else:
-        watermark = 0 if is_new_archive else known.watermark
-        _set(tx, account_id, walk=known.walk + 1, watermark=watermark, **values)
-        tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
+    first = {"account_id": account_id, "walk": 0, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
+    tx.insert_missing(sync_states, first)
+    known = get_state(tx, account_id, to_change=True)
+    _set(tx, account_id, walk=known.walk + 1, watermark=0 if is_new_archive else known.watermark, **values)
+    tx.execute(delete(sync_slices).where(sync_slices.c.account_id == account_id))
     _insert(tx, account_id, slices)
     return get_state(tx, account_id)
 

@@ -98,8 +98,14 @@ class WebSources:
         return await self._write(check_and_queue)
 
     async def refuse(self, run_id: str, reason: str) -> Run:
-        """A run that waited for a worker could not be started: it says why, and can be resumed."""
-        return await self._write(lambda tx, now: runs.fail(tx, runs.find(tx, run_id, lock=True), reason, SYSTEM, now))
+        """A run that waits for a worker cannot be started: it says why, and can be resumed. One that somebody else has
+        started meanwhile goes on."""
+
+        def refuse_waiting(tx: Tx, now: datetime) -> Run:
+            run = runs.find(tx, run_id, lock=True)
+            return runs.fail(tx, run, reason, SYSTEM, now) if run.status is Status.PENDING else run
+
+        return await self._write(refuse_waiting)
 
     async def cancel(self, who: Actor, run_id: str) -> Run:
         return await self._write(lambda tx, now: runs.cancel(tx, run_id, who, now))
@@ -167,7 +173,7 @@ class WebSources:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
 
 
-async def _started(web: WebSources, run: Run) -> Run:
+async def started(web: WebSources, run: Run) -> Run:
     """A run that may not be started does not wait for ever: its job is gone after this."""
     try:
         return await web.start(SYSTEM, run.id)
@@ -200,7 +206,7 @@ def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
         if run.status is Status.FAILED:
             begun = await web.resume(SYSTEM, run.id)
         else:
-            begun = await _started(web, run)
+            begun = await started(web, run)
         ended = await web.drive(begun)
         return {"status": ended.status, "reason": ended.status_reason, **asdict(ended.counters)}
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from postroom.accounts.store import remove_account
+from postroom.actions import waking
 from postroom.actions.running import GONE
 from postroom.actions.snoozes import SnoozeState
-from postroom.actions.upkeep import UPKEEP
+from postroom.actions.upkeep import UPKEEP, wake_overdue
+from postroom.db.tables.actions import snoozes
 from postroom.db.tables.queue import jobs
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import Fatal
@@ -19,7 +23,7 @@ from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
 from postroom.gmail.sim.faults import Fault
 from postroom.queue import JobContext, NewJob
-from tests.support.action_scene import Scene, rows_of
+from tests.support.action_scene import ME, Scene, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.jobs import LEASE, claim, count_jobs, record_of
 from tests.support.workers import run_until_idle
@@ -30,6 +34,7 @@ FORBIDDEN = Fault(kind="error", code=403, reason="insufficientPermissions")
 GONE_FAULT = Fault(kind="error", code=404, reason="notFound")
 TOO_MANY = Fault(kind="error", code=429, reason="rateLimitExceeded", domain="usageLimits")
 BROKEN = Fault(kind="error", code=503)
+HOUR = timedelta(hours=1)
 LATER = [RATE, TOO_MANY, BROKEN, Fault(kind="drop"), Fault(kind="malformed")]
 NEVER = {LOGIN: "Log in again", FORBIDDEN: "needs the permission", GONE_FAULT: GONE}
 
@@ -277,6 +282,24 @@ async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: Scene) -> None:
     assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
 
 
+@pytest.mark.req("JB-13")
+async def test_a_wake_up_that_is_tried_again_while_its_time_is_changed_keeps_the_new_time(scene: Scene) -> None:
+    _, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
+    job_id = (await scene.snooze(action.id)).job_id
+    now = scene.clock.now()
+    failed = update(jobs).where(jobs.c.id == job_id).values(state="failed", ready=False, finished_at=now - 2 * HOUR)
+    overdue = update(snoozes).values(until=now - 2 * HOUR)
+    for hours in range(1, 16):
+        until = now + hours * HOUR
+        await scene.database.write(lambda tx: (tx.execute(failed), tx.execute(overdue)))
+        change = partial(waking.reschedule, queue=scene.queue, action_id=action.id, until=until, who=ME)
+        await asyncio.gather(
+            scene.database.write(partial(wake_overdue, queue=scene.queue)), scene.database.write(change)
+        )
+        wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
+        assert ((await scene.snooze(action.id)).until, wake.not_before) == (until, until)
+
+
 @on_sqlite
 async def test_nobody_is_woken_in_a_mailbox_that_was_removed(scene: Scene) -> None:
     _, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
@@ -313,6 +336,26 @@ async def test_actions_on_one_message_are_done_in_the_order_in_which_they_were_w
     await scene.work()
     assert [(await scene.action(each)).status for each in (first, second)] == [S.COMPLETED] * 2
     assert scene.labels(gmail_id) == {"INBOX"}
+
+
+@on_sqlite
+async def test_an_action_that_is_tried_again_waits_for_a_later_one_that_is_at_work(scene: Scene) -> None:
+    gmail_id, _ = await scene.message("INBOX")
+    fault = scene.fail("messages.get", LOGIN)
+    first = await scene.want(gmail_id, "star")
+    await scene.work()
+    scene.sim.control.clear_faults(fault)
+    fault = scene.fail("messages.modify", BROKEN)
+    second = await scene.want(gmail_id, "archive")
+    await scene.work()
+    await scene.retry(first)
+    await scene.work()
+    assert [(await scene.action(each)).status for each in (first, second)] == [S.QUEUED, S.EXECUTING]
+    scene.sim.control.clear_faults(fault)
+    scene.clock.advance(60)
+    await scene.work()
+    assert [(await scene.action(each)).status for each in (first, second)] == [S.COMPLETED] * 2
+    assert ((await scene.action(first)).pre_image or {})["labels"] == [], "it saw what the other had done"
 
 
 @on_sqlite

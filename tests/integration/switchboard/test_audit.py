@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 import pytest
 from sqlalchemy import text
 
@@ -22,6 +25,14 @@ async def test_an_entry_says_who_what_when_before_and_after(rig: Rig) -> None:
     assert (entry.actor, entry.at) == (OLIVIA, rig.now)
     assert (entry.subject_type, entry.subject_id) == ("switch", "backfill_enabled")
     assert (entry.before, entry.after) == ({"value": True}, {"value": False})
+
+
+@pytest.mark.req("BF-22")
+async def test_of_two_who_turn_the_switch_at_once_the_second_finds_what_the_first_left(rig: Rig) -> None:
+    for on in (False, True) * 6:
+        await asyncio.gather(*(rig.service.turn_switch(OPERATOR, on) for _ in range(2)))
+    page = await rig.database.read(lambda tx: audit.list_entries(tx, AuditFilter(action="switch.change")))
+    assert Counter(entry.before == entry.after for entry in page.entries) == {True: 12, False: 12}
 
 
 @pytest.mark.req("BF-22")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from postroom.accounts.store import NewAccount, add_account
 from postroom.archive.files import FilesPlace
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.archive.store import Archive
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import ManualClock
 from postroom.mail.contact_files import BookEntry
@@ -66,6 +68,33 @@ async def test_importing_again_changes_nothing(database: Database, clock: Manual
         ("anna@example.org", "Anna", ContactSource.VCARD),
         ("ben@example.org", "Ben", ContactSource.VCARD),
     ]
+
+
+@pytest.mark.req("PQ-4")
+async def test_what_is_imported_while_sent_mail_is_looked_through_keeps_its_name(
+    database: Database, clock: ManualClock
+) -> None:
+    for number in range(15):
+        book, to = BookEntry(f"anna{number}@example.org", "Anna"), WrittenTo(f"anna{number}@example.org", "", LATELY)
+        load = partial(contacts.import_entries, entries=[book], source=ContactSource.VCARD, now=clock.now())
+        look = partial(contacts.add_written_to, people=[to], now=clock.now())
+        await asyncio.gather(database.write(look), database.write(load))
+    found = await database.read(contacts.list_contacts)
+    assert {(one.name, one.source, one.last_seen_at) for one in found} == {("Anna", ContactSource.VCARD, LATELY)}
+
+
+@pytest.mark.req("PQ-4")
+async def test_the_last_of_two_snapshots_made_at_once_knows_what_both_added(
+    database: Database, clock: ManualClock
+) -> None:
+    def add_and_export(tx: Tx, address: str) -> contacts.Export:
+        contacts.add_written_to(tx, [WrittenTo(address, "", LATELY)], clock.now())
+        return contacts.export(tx, clock.now())
+
+    for number in range(15):
+        both = [partial(add_and_export, address=f"{who}{number}@example.org") for who in ("anna", "ben")]
+        one, other = sorted(await asyncio.gather(*map(database.write, both)), key=lambda made: made.version)
+        assert (other.version, len(other.addresses)) == (one.version + 1, len(one.addresses) + 1)
 
 
 @pytest.mark.req("PQ-4")

@@ -22,6 +22,7 @@ from postroom.accounts.history import (
 from postroom.accounts.store import NewAccount, add_account
 from postroom.db import Database, Tx
 from postroom.domain.errors import Fatal, NotFound
+from postroom.sync.alert_store import add_outcomes
 from postroom.sync.label_following import names_seen, record_names
 from postroom.sync.slices import DAY_S, Granularity, Slice, plan
 from postroom.sync.state import (
@@ -169,6 +170,20 @@ async def test_of_those_who_come_first_at_once_one_becomes_the_reader(database: 
         claims = [database.write(partial(claim_reader, account_id=account.id, holder=who, now=NOW)) for who in rivals]
         answers = await asyncio.gather(*claims, return_exceptions=True)
         assert sorted(type(answer).__name__ for answer in answers) == ["Reader", "ReaderElsewhere", "ReaderElsewhere"]
+
+
+@pytest.mark.req("SY-13")
+async def test_two_who_begin_at_once_beside_each_other_are_no_fault(database: Database) -> None:
+    """As where a connector has come: one sync walks already, and the other has not yet left the changes to it."""
+    for number in range(10):
+        new = NewAccount(f"me{number}@example.org", "http://127.0.0.1")
+        account = await database.write(partial(add_account, new=new, now=NOW))
+        one = partial(begin, account_id=account.id)
+        assert sorted(state.walk for state in await asyncio.gather(database.write(one), database.write(one))) == [1, 2]
+        assert len(await database.read(partial(slices_of, account_id=account.id))) == len(SLICES)
+        add = partial(add_outcomes, account_id=account.id, size=100, messages=10, bad=1, now=NOW)
+        windows = await asyncio.gather(database.write(add), database.write(add))
+        assert sorted((window.messages, window.bad) for window in windows) == [(10, 1), (20, 2)]
 
 
 @pytest.mark.req("SY-13")

@@ -17,7 +17,7 @@ from postroom.websources.config import Mode
 from postroom.websources.extraction.process import Extractor
 from postroom.websources.jobs import backfill_job
 from postroom.websources.run_model import NewRun, Run, Status
-from postroom.websources.service import WebSources, handlers
+from postroom.websources.service import WebSources, handlers, started
 from tests.support.databases import on_sqlite
 from tests.support.tiny_site import Page, TinySite
 from tests.support.web_sources import ME, backfilled, count, make_web, sources_file, turn, with_sitemap, write_sources
@@ -63,6 +63,16 @@ async def test_a_run_that_waits_for_a_worker_fails_where_backfill_is_off_by_then
     await turn(web, on=True)
     ended = await web.drive(await web.resume(ME, run.id))
     assert (ended.status, ended.queued_count) == (Status.COMPLETED, 3)
+
+
+@pytest.mark.req("WB-8")
+@on_sqlite
+async def test_a_worker_that_comes_too_late_to_start_a_run_leaves_it_to_whoever_drives_it(web: WebSources) -> None:
+    run = await web.hand_over(ME, NEW)
+    begun = await web.start(ME, run.id)
+    with pytest.raises(BadInput, match="is RUNNING; it cannot start now"):
+        await started(web, run)
+    assert await web.show(run.id) == begun
 
 
 @pytest.mark.req("WB-8")

@@ -24,6 +24,7 @@ class LinkSpent(NotAllowed):
 
 def make_link(tx: Tx, who: Actor, now: datetime) -> str:
     """The secret of a fresh link; those that were made before and not used end with it."""
+    tx.lock_table(table)
     tx.execute(delete(table).where(table.c.used_at.is_(None)))
     secret, link_id = secrets.fresh(secrets.LINK), new_id()
     tx.execute(table.insert().values(id=link_id, sha256=secrets.digest(secret), created_at=now, expires_at=now + LIFE))

@@ -21,6 +21,7 @@ class Direction(StrEnum):
 def move_rule(tx: Tx, rule: StoredRule, direction: Direction, who: Actor, now: datetime) -> StoredRule:
     """One place up or down; where it is the first or the last already, it stays there."""
     store.lock(tx)
+    rule = store.rule_with_id(tx, rule.id)  # others may have removed it while this waited
     order = store.list_rules(tx)
     here = [each.id for each in order].index(rule.id)
     there = here + (1 if direction is Direction.DOWN else -1)

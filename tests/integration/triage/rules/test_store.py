@@ -16,6 +16,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.triage.rules import store
 from postroom.triage.rules.difference import make_equal
 from postroom.triage.rules.model import MOST_RULES, parse_draft
+from postroom.triage.rules.ordering import Direction, move_rule
 from postroom.triage.rules.rows import StoredRule
 
 ME = Actor("dashboard", "a test")
@@ -71,6 +72,9 @@ async def test_who_comes_second_with_an_old_copy_changes_nothing(database: Datab
             await database.write(late)
     [stored] = await database.read(store.list_rules)
     assert (stored.priority, stored.enabled) == (1, True)
+    await database.write(lambda tx: store.remove_rule(tx, stored, ME, clock.now()))
+    with pytest.raises(NotFound, match="somebody may have removed it"):
+        await database.write(lambda tx: move_rule(tx, rule, Direction.UP, ME, clock.now()))
 
 
 async def test_two_at_once_cannot_take_the_same_name(database: Database, clock: ManualClock) -> None:
