@@ -295,7 +295,9 @@ async def test_where_the_environment_forbids_backfill_the_page_says_what_to_do(t
         said = text_of((await site.get("/backfill")).text)
         assert "BACKFILL_ENABLED=true" in said
         assert "Switch backfill on" not in said
-        assert "postroom account add gmail" in text_of((await site.get("/backfill/new")).text)
+        nobody = (await site.get("/backfill/new")).text
+        assert "postroom account add gmail" in text_of(nobody)
+        assert 'href="/settings/accounts/new"' in nobody
         turned = await site.post("/backfill/switch", turn="on")
         assert turned.status_code == 303
         assert "Backfill is off." in text_of((await site.get("/backfill")).text)
