@@ -164,7 +164,9 @@ async def test_an_approval_stands_with_the_action_it_was_for(site: Site) -> None
 
 
 async def test_sleeping_mail_is_listed_sleeps_on_and_is_woken(site: Site) -> None:
-    assert "No mail sleeps." in (await site.get("/actions/snoozed")).text
+    nothing = (await site.get("/actions/snoozed")).text
+    assert "No mail sleeps." in nothing
+    assert "<code>postroom actions do snooze</code>" in nothing
     async with acting(site) as scene:
         gmail_id, action = await scene.do("snooze", "INBOX", amount=2, units="days")
         assert "INBOX" not in (scene.labels(gmail_id) or ())

@@ -210,6 +210,29 @@ async def test_the_list_says_how_far_each_job_is_and_why_it_stands_so(site: Site
     assert "Pending → Active" in detail
 
 
+async def test_time_left_is_said_of_a_job_at_work_and_a_capped_one_says_when_it_goes_on(
+    site: Site, time: ManualClock
+) -> None:
+    job_id = await make_job(site)
+    work = await take_job(site)
+    await report(site, work, rows_processed=50)
+    path = f"/backfill/{job_id}"
+    assert "1 h 30 min of work left, about" in text_of((await site.get(path)).text)
+
+    def spend(tx: Any) -> None:
+        ledger.settle(tx, site.app.settings.backfill, job_id, "m0", Micros(5_000_000), time.now())
+
+    await site.write(spend)
+    detail, listed = text_of((await site.get(path)).text), text_of((await site.get("/backfill")).text)
+    assert "in 12 hours goes on by itself 2026-05-05 00:00:00 UTC" in detail
+    assert "goes on in 12 hours" in listed
+    assert "1 h 30 min" not in detail + listed
+    await site.post(f"{path}/pause")
+    paused = text_of((await site.get(path)).text)
+    assert "of work left" not in paused
+    assert "goes on by itself" not in paused
+
+
 @pytest.mark.req("BF-19")
 async def test_after_a_job_has_ended_estimate_and_actual_stand_side_by_side(site: Site, time: ManualClock) -> None:
     job_id = await make_job(site)
@@ -272,7 +295,9 @@ async def test_where_the_environment_forbids_backfill_the_page_says_what_to_do(t
         said = text_of((await site.get("/backfill")).text)
         assert "BACKFILL_ENABLED=true" in said
         assert "Switch backfill on" not in said
-        assert "postroom account add gmail" in text_of((await site.get("/backfill/new")).text)
+        nobody = (await site.get("/backfill/new")).text
+        assert "postroom account add gmail" in text_of(nobody)
+        assert 'href="/settings/accounts/new"' in nobody
         turned = await site.post("/backfill/switch", turn="on")
         assert turned.status_code == 303
         assert "Backfill is off." in text_of((await site.get("/backfill")).text)

@@ -71,4 +71,6 @@ async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) ->
     said = text_of(page)
     assert "1 No &lt;i&gt;adverts&lt;/i&gt; Skip Subject: &lt;b&gt;sale&lt;/b&gt;" in said
     assert "2 Lists Off Metadata" in said
+    assert "Headers: List-Id" in said
+    assert "<code><bdi>.</bdi></code>" not in page, "all that is asked of this header is that it is there"
     assert "<i>adverts" not in page

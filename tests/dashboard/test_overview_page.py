@@ -93,5 +93,5 @@ async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
         (job,) = spending["jobs"]
         assert (job["settled"], job["reserved"], job["cap"]) == (2_000_000, 500_000, 4_000_000)
         said = text_of((await site.get("/")).text)
-        assert "$2.00 + $0.50 reserved" in said
+        assert "Finance me@example.org Active $2.00 of $4.00 + $0.50 set aside" in said
         assert "62 %" in said

@@ -82,6 +82,7 @@ async def test_the_kill_switch_is_turned_by_the_owner_through_the_switchboards_t
     async with open_site(tmp_path / "home", backfill=BackfillSettings(enabled=True)) as site:
         job = await scene.backfill_job(site)
         assert "Backfill jobs may run" in text_of((await site.get("/settings")).text)
+        assert "Stop all backfill" in (await site.get("/settings")).text
         assert (await site.post("/settings/backfill-switch", enabled="off")).status_code == 303
         assert "switched off by owner" in text_of((await site.get("/settings")).text)
         assert (await site.app.backfill.show(job)).job.status == "pending"
@@ -92,7 +93,14 @@ async def test_the_kill_switch_is_turned_by_the_owner_through_the_switchboards_t
 
 
 async def test_where_the_environment_forbids_backfill_the_page_says_that_the_switch_has_no_effect(site: Site) -> None:
-    assert "has no effect until it is" in text_of((await site.get("/settings")).text)
+    page = (await site.get("/settings")).text
+    assert "There is nothing to stop" in text_of(page)
+    assert "has no effect until it is" in text_of(page)
+    assert "/settings/backfill-switch" not in page
+    await site.post("/settings/backfill-switch", enabled="off")
+    page = (await site.get("/settings")).text
+    assert "owner has turned it off" in text_of(page)
+    assert "/settings/backfill-switch" not in page
 
 
 @pytest.mark.req("PL-6")

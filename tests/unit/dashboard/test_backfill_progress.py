@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from postroom.dashboard.reading.backfill_progress import came_to, possible, saying, seconds_left
+from postroom.dashboard.reading.backfill_progress import came_to, goes_on_at, possible, saying, seconds_left
 from postroom.domain.money import Micros
 from postroom.kill_switch import SwitchState
+from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.model import BackfillJob, Mode
 from postroom.switchboard.backfill.transitions import Event, Status
 
@@ -47,11 +48,32 @@ def test_the_time_left_is_never_more_hopeful_than_the_estimate_or_the_last_hour(
         {"estimate": {"messages": "many", "seconds": 1}},
         {"estimate": {"messages": 0, "seconds": 0}},
         {"rows_processed": 400},
-        {"status": Status.COMPLETED},
+        *({"status": status} for status in Status if status is not Status.ACTIVE),
     ],
 )
 def test_where_nobody_can_say_nothing_is_said(changes: dict[str, Any]) -> None:
     assert seconds_left(job(**changes), 10, NOW) is None
+
+
+def test_a_job_at_its_cap_goes_on_when_the_day_ends_in_the_zone_of_the_caps() -> None:
+    capped, vienna = job(status=Status.COST_CAPPED, capped_day=NOW.date()), BackfillSettings(day_zone="Europe/Vienna")
+    assert goes_on_at(capped, ON, BackfillSettings(), NOW) == datetime(2026, 5, 5, tzinfo=UTC)
+    assert goes_on_at(capped, ON, vienna, NOW) == datetime(2026, 5, 4, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("changes", "switch"),
+    [
+        ({"auto_resume": False}, ON),
+        ({"capped_day": None}, ON),
+        ({"capped_day": date(2026, 5, 3)}, ON),
+        ({"status": Status.PAUSED}, ON),
+        ({}, OFF),
+    ],
+)
+def test_no_time_is_promised_to_a_job_that_does_not_go_on_by_itself(changes: dict[str, Any], switch: Any) -> None:
+    capped = job(**{"status": Status.COST_CAPPED, "capped_day": NOW.date(), **changes})
+    assert goes_on_at(capped, switch, BackfillSettings(), NOW) is None
 
 
 @pytest.mark.parametrize("status", list(Status))
@@ -61,6 +83,8 @@ def test_every_status_is_said_in_words_also_while_backfill_is_off(status: Status
         assert said[0].isupper()
         assert said.endswith(".")
     assert "off: switched off by owner" in saying(job(status=Status.PENDING), OFF)
+    assert "goes on by itself then" in saying(job(status=Status.COST_CAPPED), ON)
+    assert "once backfill is on again" in saying(job(status=Status.COST_CAPPED), OFF)
 
 
 def test_what_can_be_done_follows_the_table_of_transitions() -> None:

@@ -18,6 +18,7 @@ from postroom.dashboard.reading.backfill_progress import (
     came_to,
     comparison,
     expected_messages,
+    goes_on_at,
     possible,
     saying,
     seconds_left,
@@ -64,7 +65,9 @@ class Standing:
     last_hour: int
     """Messages let in during the last hour."""
     seconds_left: int | None
-    """Time at work that is still to come, about; null where nobody can say."""
+    """Time at work that is still to come, about; null where nobody can say, as for a job that is not at work."""
+    goes_on_at: datetime | None
+    """When a job that stopped at its cap goes on by itself."""
     today: Spend
     can: list[Event]
 
@@ -150,9 +153,10 @@ def list_backfills(tx: Tx, settings: BackfillSettings, wanted: BackfillsWanted, 
 
 def backfill_detail(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> Detail:
     view = backfill_jobs.show(tx, settings, job_id, now)
+    state = kill_switch.state(tx, settings)
     about = list_entries(tx, AuditFilter(subject_type=SUBJECT, subject_id=view.job.id, limit=_AUDIT))
     return Detail(
-        standing=_standing(view.job, kill_switch.state(tx, settings), view.today, view.admitted_last_hour, now),
+        standing=_standing(view.job, state, settings, view.today, view.admitted_last_hour, now),
         room_in_s=view.retry_after,
         days=view.days,
         comparison=comparison(view.job),
@@ -172,10 +176,12 @@ def _standings(tx: Tx, settings: BackfillSettings, found: Sequence[BackfillJob],
     )
     admitted = {str(row.job_id): int(row.admitted) for row in tx.execute(recent.group_by(rates.c.job_id))}
     nothing = Spend(day, Micros(0), Micros(0))
-    return [_standing(job, state, spent.get(job.id, nothing), admitted.get(job.id, 0), now) for job in found]
+    return [_standing(job, state, settings, spent.get(job.id, nothing), admitted.get(job.id, 0), now) for job in found]
 
 
-def _standing(job: BackfillJob, state: SwitchState, today: Spend, last_hour: int, now: datetime) -> Standing:
+def _standing(
+    job: BackfillJob, state: SwitchState, settings: BackfillSettings, today: Spend, last_hour: int, now: datetime
+) -> Standing:
     return Standing(
         job=job,
         saying=saying(job, state),
@@ -183,6 +189,7 @@ def _standing(job: BackfillJob, state: SwitchState, today: Spend, last_hour: int
         came_to=came_to(job),
         last_hour=last_hour,
         seconds_left=seconds_left(job, last_hour, now),
+        goes_on_at=goes_on_at(job, state, settings, now),
         today=today,
         can=possible(job),
     )

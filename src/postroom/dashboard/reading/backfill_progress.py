@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, assert_never
 
+from postroom.dashboard.reading.days import end_of_day
 from postroom.kill_switch import SwitchState
+from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.model import BackfillJob
 from postroom.switchboard.backfill.rate import HOUR
-from postroom.switchboard.backfill.transitions import FINISHED, Event, Status, is_legal
+from postroom.switchboard.backfill.transitions import Event, Status, is_legal
 from postroom.switchboard.estimate import side_by_side
 
 STEERING = (Event.PAUSE, Event.RESUME, Event.CANCEL)
@@ -40,17 +42,26 @@ def expected_messages(job: BackfillJob) -> int | None:
 def seconds_left(job: BackfillJob, admitted_last_hour: int, now: datetime) -> int | None:
     """About how long it is at work still; never more hopeful than its estimate, nor than its last hour.
 
-    None where nobody can say: it was not estimated, or has brought more than that already.
+    None where nobody can say: it is not at work, was not estimated, or has brought more than that already.
     """
     expected, planned = expected_messages(job), _whole(job.estimate, "seconds")
-    if job.status in FINISHED or not expected or planned is None or job.rows_processed >= expected:
+    if job.status is not Status.ACTIVE or not expected or planned is None or job.rows_processed >= expected:
         return None
     left = expected - job.rows_processed
     seconds = planned * left // expected
-    has_gone_an_hour = job.status is Status.ACTIVE and job.started_at is not None and now - job.started_at >= HOUR
+    has_gone_an_hour = job.started_at is not None and now - job.started_at >= HOUR
     if has_gone_an_hour and admitted_last_hour:
         seconds = max(seconds, left * 3_600 // admitted_last_hour)
     return seconds
+
+
+def goes_on_at(job: BackfillJob, switch: SwitchState, settings: BackfillSettings, now: datetime) -> datetime | None:
+    """When a job that stopped at its cap goes on by itself; None for any other, and where a person has to act first."""
+    waits_for_a_day = job.status is Status.COST_CAPPED and job.auto_resume and switch.in_force
+    if not waits_for_a_day or job.capped_day is None:
+        return None
+    turn = end_of_day(job.capped_day, settings)
+    return turn if turn > now else None
 
 
 def came_to(job: BackfillJob) -> date | None:
@@ -87,7 +98,7 @@ def saying(job: BackfillJob, switch: SwitchState) -> str:
         case Status.PAUSED:
             return f"{why} It keeps its place until it is resumed.".strip()
         case Status.COST_CAPPED:
-            return f"{why} {'It goes on by itself then.' if job.auto_resume else 'It waits to be resumed by hand.'}"
+            return f"{why} {_after_the_cap(job, switch)}"
         case Status.ERROR:
             return f"{why or 'It failed.'} Mend that, then resume it: it goes on from its place."
         case Status.COMPLETED:
@@ -95,6 +106,12 @@ def saying(job: BackfillJob, switch: SwitchState) -> str:
         case Status.CANCELLED:
             return f"{why} What it brought stays.".strip()
     assert_never(job.status)
+
+
+def _after_the_cap(job: BackfillJob, switch: SwitchState) -> str:
+    if not job.auto_resume:
+        return "It waits to be resumed by hand."
+    return "It goes on by itself then." if switch.in_force else "It goes on by itself once backfill is on again."
 
 
 def _sentence(text: str | None) -> str:

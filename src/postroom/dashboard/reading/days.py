@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 
 from postroom.settings import BackfillSettings
 
 
 def start_of_day(now: datetime, settings: BackfillSettings) -> datetime:
-    return datetime.combine(now.astimezone(settings.zone).date(), time(), settings.zone).astimezone(UTC)
+    return _midnight(now.astimezone(settings.zone).date(), settings)
+
+
+def end_of_day(day: date, settings: BackfillSettings) -> datetime:
+    return _midnight(day + timedelta(days=1), settings)
+
+
+def _midnight(day: date, settings: BackfillSettings) -> datetime:
+    return datetime.combine(day, time(), settings.zone).astimezone(UTC)

@@ -66,7 +66,7 @@ def _answers(tx: Tx) -> Iterator[Need]:
 def _worker(lines: list[Line], now: datetime) -> Iterator[Need]:
     since = min((line.first_since for line in lines if line.first_since is not None), default=None)
     if since is not None and not any(line.running for line in lines) and now - since > _NO_WORKER_AFTER:
-        text = f"Jobs have waited for {duration(now - since)} and none runs; start a worker: postroom worker"
+        text = f"Jobs have waited for {duration(now - since)} and none runs; start a worker: `postroom worker`"
         yield Need(Level.BAD, text, "/queue?state=waiting")
 
 

@@ -57,6 +57,8 @@ class JobSpend:
 
     id: str
     endpoint_identity: str
+    target_categories: list[str]
+    """None: all mail."""
     status: str
     settled: int
     reserved: int
@@ -159,6 +161,7 @@ def _job_spend(row: Any) -> JobSpend:
     return JobSpend(
         row.id,
         row.endpoint_identity,
+        row.target_categories,
         row.status,
         row.settled_microdollars or 0,
         row.reserved_microdollars or 0,

@@ -21,6 +21,13 @@ function reachable(root) {
   }
 }
 
+// On a phone the rooms stand in a strip that is wider than the screen: the one that is open is scrolled into sight.
+function showRoom() {
+  const room = document.querySelector(".rooms [aria-current]");
+  const strip = room?.closest(".rooms");
+  if (strip) strip.scrollLeft = room.offsetLeft - (strip.clientWidth - room.offsetWidth) / 2;
+}
+
 // A region is left alone while somebody is at work in it.
 const isInUse = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
 
@@ -74,6 +81,7 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
+showRoom();
 localTimes(document);
 reachable(document);
 listen();

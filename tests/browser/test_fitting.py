@@ -1,0 +1,94 @@
+"""Nothing is cut off: tables show their last column, amounts stand on one line, the room that is open is in sight."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser
+
+from postroom.dashboard.navigation import sections
+from postroom.domain.tiers import Tier
+from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.store import add_rule
+from tests.support import dashboard_scene as scene
+from tests.support import web_scene as web
+from tests.support.dashboards import Site, open_site
+from tests.support.envelopes import ME
+from tests.support.good_day import OWNER, RULES, clock
+from tests.support.histories import ON
+from tests.support.switchboards import in_a_task
+from tests.support.windows import open_window
+
+PHONE, TABLET, DESK = 390, 1100, 1280
+ESTIMATE = {"messages": 200, "messages_left_out": 20, "cost_microdollars": 400_000, "seconds": 7_200}
+CAPPED = {"status": "cost_capped", "capped_day": date(2026, 3, 2), "status_reason": "the cap of $5.00 a day is reached"}
+
+_CUT = """() => [...document.querySelectorAll(".scroll")]
+  .filter((box) => box.scrollWidth > box.clientWidth)
+  .map((box) => box.querySelector("caption").textContent.trim())"""
+_BROKEN = """() => [
+  ...[...document.querySelectorAll(".amount")].filter((amount) => amount.getClientRects().length > 1),
+  ...[...document.querySelectorAll(".figure .value")].filter(
+    (value) => value.clientHeight > 1.5 * parseFloat(getComputedStyle(value).lineHeight)),
+].map((element) => element.textContent)"""
+_HEIGHTS = (
+    """() => [...document.querySelectorAll(".filter :is(input, select, button)")].map((each) => each.offsetHeight)"""
+)
+_IN_SIGHT = """() => {
+  const box = document.querySelector(".rooms [aria-current]").getBoundingClientRect();
+  return box.left >= 0 && box.right <= innerWidth;
+}"""
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """A little of everything, in words of a usual length."""
+    async with in_a_task(open_site(tmp_path / "home", clock=clock(), **ON)) as opened:
+        await scene.account(opened)
+        await scene.mail(opened, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5})
+        await scene.heartbeat(opened)
+        await scene.failed_jobs(opened, 1)
+        await scene.backfill_job(opened, spent=29_334, reserved=1_200, estimate=ESTIMATE, **CAPPED)
+        await _rules(opened)
+        web.follow(opened)
+        await web.items(opened, {"FETCHED": 214})
+        yield opened
+
+
+async def _rules(site: Site) -> None:
+    drafts, now = [parse_draft(rule) for rule in RULES], site.app.clock.now()
+    await site.write(lambda tx: [add_rule(tx, draft, OWNER, now) for draft in drafts])
+
+
+async def test_no_table_is_cut_off_and_no_amount_is_broken(browser: Browser, site: Site) -> None:
+    pages = ("/", "/queue", "/backfill", "/rules", "/filters", "/web", "/settings", f"/connectors/gmail/{ME}")
+    faults: list[tuple[str, int, str]] = []
+    async with open_window(browser, site) as window:
+        for path in pages:
+            page = await window.open(path)
+            for width in (PHONE, TABLET, DESK):
+                await page.set_viewport_size({"width": width, "height": 760})
+                found = await page.evaluate(_CUT) + await page.evaluate(_BROKEN)
+                faults += [(path, width, what) for what in found]
+    assert faults == []
+    assert window.complaints == []
+
+
+async def test_the_fields_of_a_filter_stand_in_one_line(browser: Browser, site: Site) -> None:
+    async with open_window(browser, site) as window:
+        page = await window.open("/actions")
+        assert len(set(await page.evaluate(_HEIGHTS))) == 1
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
+async def test_on_a_phone_the_room_that_is_open_is_in_sight(browser: Browser, site: Site, script: bool) -> None:
+    view: dict[str, Any] = {"viewport": {"width": PHONE, "height": 760}}
+    async with open_window(browser, site, script=script, **view) as window:
+        for room in sections():
+            page = await window.open(room.path)
+            assert await page.evaluate(_IN_SIGHT), room.title
+    assert window.complaints == []
