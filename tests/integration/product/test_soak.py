@@ -20,7 +20,7 @@ _MOST_GROWTH = 1.25
     "mails",
     [
         pytest.param(5_000, marks=[pytest.mark.chaos, pytest.mark.timeout(600)]),
-        pytest.param(100_000, marks=[pytest.mark.chaos, pytest.mark.timeout(3_600)]),
+        pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)]),
     ],
 )
 async def test_a_large_mailbox_goes_through_everything_in_flat_memory(tmp_path: Path, mails: int) -> None:
