@@ -102,9 +102,12 @@ class PostgresServer:
         os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
         process.wait(timeout=30)
 
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
     def restart(self) -> None:
         self.crash()
-        self._server.ensure_postgres_running()
+        self.start()
 
     def end(self) -> None:
         """Without writing everything out once more, which takes longer than the tests of a small change."""

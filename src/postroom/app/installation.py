@@ -14,6 +14,7 @@ from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import Account
 from postroom.actions.source import SourceWatch
 from postroom.app.jobs import CATALOGUE, first_jobs, schedules
+from postroom.app.patience import patiently
 from postroom.archive.opening import open_place
 from postroom.archive.sharing import SharedArchive
 from postroom.audit import Actor
@@ -47,9 +48,11 @@ class App:
     archiver: ArchiverService
     backfill: Backfill
     clock: Clock
+    patience_s: float = 0.0
 
     async def declare_schedules(self) -> None:
-        await self.queue.declare_schedules(*schedules(self.settings))
+        declared = schedules(self.settings)
+        await patiently(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
 
     async def take_in(
         self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
@@ -89,13 +92,15 @@ def open_vault(settings: Settings) -> Vault:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncIterator[App]:
+async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s: float = 0.0) -> AsyncIterator[App]:
     """Open the database and build what stands on it; everything is closed when the block ends."""
+    clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        database = await connect(settings.database_url, settings.database)
+        database = await patiently(lambda: connect(settings.database_url, settings.database), patience_s, clock)
         stack.push_async_callback(database.close)
-        place = stack.enter_context(await asyncio.to_thread(open_place, settings))  # a database may be far away
-        clock = clock or SystemClock()
+        # In a thread: the archive may be in a database, and that far away.
+        place = await patiently(lambda: asyncio.to_thread(open_place, settings), patience_s, clock)
+        stack.enter_context(place)
         vault = open_vault(settings)
         grants = GrantStore(vault)
         gmail = GmailAccess(database, grants, clock, settings.sync)
@@ -113,4 +118,5 @@ async def open_app(settings: Settings, clock: Clock | None = None) -> AsyncItera
             archiver=ArchiverService(database, gmail, archive, settings, clock),
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
             clock=clock,
+            patience_s=patience_s,
         )

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from postroom import eventloop, settings
 from postroom.app import App, open_app
+from postroom.app.patience import OF_A_SERVICE_S
 from postroom.domain.roles import Caller, Role
 from postroom.telemetry import logs
 
@@ -15,14 +16,15 @@ T = TypeVar("T")
 
 
 def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False) -> T:
-    """Run `action` on an open installation. A service logs as configured; a command logs only what is wrong."""
+    """Run `action` on an open installation. A service logs as configured, and waits for a database that is away; a
+    command logs only what is wrong, and ends."""
     loaded = settings.load()
     telemetry = loaded.telemetry
     level, form = (telemetry.log_level, telemetry.log_format) if is_service else ("warning", "console")
     logs.configure(level=level, format=form, secrets=loaded.secrets())
 
     async def run() -> T:
-        async with open_app(loaded) as app:
+        async with open_app(loaded, patience_s=OF_A_SERVICE_S if is_service else 0.0) as app:
             return await action(app)
 
     return eventloop.run(run())
