@@ -245,9 +245,9 @@ class WholeProduct:
             await asyncio.sleep(0.5)
 
     async def end(self) -> list[str]:
-        """Told to end, each ends well; the names of those that did not."""
-        codes = {name: (await process.end())[0] for name, process in reversed(self.processes.items())}
-        return [name for name, code in codes.items() if code]
+        """Told to end, each ends well; of those that did not, how, and what they said last."""
+        ends = {name: await process.end() for name, process in reversed(self.processes.items())}
+        return [f"{name} ended with {code}: {log[-2_000:]}" for name, (code, log) in ends.items() if code]
 
     async def kill(self) -> None:
         for process in self.processes.values():
