@@ -37,10 +37,12 @@ class PostroomProcess:
         self.variables = dict(variables or {})
         self.process: asyncio.subprocess.Process | None = None
         self._log = home / f"{'-'.join(arguments[:2])}.{id(self):x}.log"
+        self._lives_since = 0
 
     async def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
+            self._lives_since = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -61,6 +63,11 @@ class PostroomProcess:
             raise AssertionError(self.log)
         ready: dict[str, Any] = json.loads(line)
         return ready
+
+    async def logged(self, event: str) -> None:
+        """For one that says nothing but in its log: until this life of it has said so, or is over."""
+        while event.encode() not in self._log.read_bytes()[self._lives_since :] and self.is_running:
+            await asyncio.sleep(0.05)
 
     @property
     def log(self) -> str:

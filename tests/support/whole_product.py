@@ -245,7 +245,11 @@ class WholeProduct:
             await asyncio.sleep(0.5)
 
     async def end(self) -> list[str]:
-        """Told to end, each ends well; of those that did not, how, and what they said last."""
+        """Told to end, each ends well; of those that did not, how, and what they said last. One that was started just
+        now is told once it listens."""
+        for process in self.processes.values():
+            if process.arguments[0] == "worker":
+                await process.logged("worker.started")
         ends = {name: await process.end() for name, process in reversed(self.processes.items())}
         return [f"{name} ended with {code}: {log[-2_000:]}" for name, (code, log) in ends.items() if code]
 
