@@ -7,9 +7,10 @@ further reservations of its own, so that every dollar is counted once.
 
 from __future__ import annotations
 
+from itertools import chain, count, islice
 from typing import Any
 
-from sqlalchemy import Row, or_, select
+from sqlalchemy import Row, select
 
 from postroom.db import Tx
 from postroom.db.tables.backfill import backfill_reservations as reservations
@@ -20,6 +21,7 @@ from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.model import find
 
 _MORE = "#"
+_AT_ONCE = 8
 
 
 class JobSpending:
@@ -60,10 +62,17 @@ def message_of(reservation: str) -> str:
 
 
 def _rows(tx: Tx, job_id: str, message_ref: str) -> list[Row[Any]]:
-    """The message's reservations, the first one first."""
-    ref = reservations.c.message_ref
-    mine = or_(ref == message_ref, ref.startswith(f"{message_ref}{_MORE}", autoescape=True))
-    return list(tx.execute(select(reservations).where(reservations.c.job_id == job_id, mine).order_by(ref)))
+    """The message's reservations, the first one first. By their names, which are counted through: a search for how they
+    begin would look at all of the job's."""
+    names = chain([message_ref], (f"{message_ref}{_MORE}{number}" for number in count()))
+    rows: list[Row[Any]] = []
+    while True:
+        some = list(islice(names, _AT_ONCE))
+        mine = reservations.c.job_id == job_id, reservations.c.message_ref.in_(some)
+        found = {row.message_ref: row for row in tx.execute(select(reservations).where(*mine))}
+        rows += [found[name] for name in some if name in found]
+        if some[-1] not in found:
+            return rows
 
 
 def _worth(row: Row[Any]) -> int:

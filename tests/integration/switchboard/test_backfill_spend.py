@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from postroom.domain.money import Micros
 from postroom.switchboard.backfill.admission import Verdict
 from postroom.switchboard.backfill.ledger import Spend
 from postroom.switchboard.backfill.transitions import IllegalTransition, Status
+from postroom.switchboard.spending import JobSpending
 from tests.support.backfills import CENT, OPERATOR, Rig
 
 DAY_S = 86_400
@@ -182,3 +184,18 @@ async def test_a_negative_amount_is_refused(rig: Rig) -> None:
         await rig.settle(work.job_id, "m1", Micros(-1))
     with pytest.raises(BadInput, match="amount: -1 is negative"):
         await rig.admit(work.job_id, "m1", Micros(-1))
+
+
+@pytest.mark.req("BF-9")
+async def test_a_message_that_is_judged_again_and_again_is_paid_for_each_time_and_counted_once(rig: Rig) -> None:
+    spending = JobSpending(rig.settings, rig.clock)
+    work = await rig.started(daily_cost_cap_cents=100)
+    await rig.admit(work.job_id, "m", cents(1))
+    await rig.admit(work.job_id, "m1", cents(1))
+    for times in range(1, 21):
+        so_far = {"job_id": work.job_id, "message_ref": "m", "total": cents(times)}
+        assert await rig.database.write(partial(spending.afford, **so_far))
+        for _ in range(2):
+            await rig.database.write(partial(spending.settle, **so_far))
+    today = (await rig.service.show(work.job_id)).today
+    assert (today.settled, today.reserved) == (cents(20), cents(1)), "what is set aside for another stays so"
