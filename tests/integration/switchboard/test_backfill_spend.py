@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -193,7 +194,7 @@ async def test_a_message_that_is_judged_again_and_again_is_paid_for_each_time_an
     await rig.admit(work.job_id, "m", cents(1))
     await rig.admit(work.job_id, "m1", cents(1))
     for times in range(1, 21):
-        so_far = {"job_id": work.job_id, "message_ref": "m", "total": cents(times)}
+        so_far: dict[str, Any] = {"job_id": work.job_id, "message_ref": "m", "total": cents(times)}
         assert await rig.database.write(partial(spending.afford, **so_far))
         for _ in range(2):
             await rig.database.write(partial(spending.settle, **so_far))
