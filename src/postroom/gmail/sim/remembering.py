@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from postroom.gmail.sim.model import MailSource, MailSummary
 
-SUMMARIES = 10_000
+SUMMARIES = 100_000
 RAW_BYTES = 64 * 1024 * 1024
 
 

@@ -17,7 +17,7 @@ from postroom.mail.query import QueryError, parse
 from postroom.mail.query.nodes import EVERYTHING
 
 _HIDDEN = frozenset({"SPAM", "TRASH"})
-_MOST_EFFORT = 25_000
+_MOST_EFFORT = 10_000
 """How many messages one call looks at. A rare word in a large mailbox gives short pages, even empty ones, with a token
 for the rest, so that no search stops the server for long."""
 _EFFORT_OF_A_BODY = 10
