@@ -17,13 +17,20 @@ from postroom.actions.snoozing import Snoozing
 from postroom.actions.store import Action, save_pre_image
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.actions import ActionType, LabelParameters, Parameters, SnoozeParameters
+from postroom.domain.actions import ActionType, LabelParameters, Origin, Parameters, SnoozeParameters
 from postroom.domain.errors import Fatal
 from postroom.gmail.client import GmailClient
 from postroom.gmail.errors import Gone
+from postroom.gmail.ports import Lane
 from postroom.queue import JobContext
 from postroom.queue.model import Json
 from postroom.settings import GmailSettings
+
+
+def _lane_of(origin: Origin) -> Lane:
+    """Somebody waits for what a person wanted. What rules and the model want, for a whole history perhaps, takes turns
+    with new mail."""
+    return Lane.LIVE if origin in (Origin.RULE, Origin.MODEL) else Lane.USER_ACTION
 
 
 class ActionHandler:
@@ -48,7 +55,7 @@ class ActionHandler:
         if action.type in line.SENDING:
             await self._hand_over(context, action)
             return
-        client = await self._mailboxes.of(await account_of(context))
+        client = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action.origin))
         is_resumed = action.pre_image is not None
         if action.pre_image is None:
             async with context.step("pre_image"):

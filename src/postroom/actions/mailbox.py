@@ -22,7 +22,7 @@ _CONFLICT = 409
 
 class Mailboxes(Protocol):
     async def of(self, account: Account) -> GmailClient:
-        """A client for the account, in the lane of what a person waits for."""
+        """A client for the account, in the lane of what a person waits for; `at` gives another."""
 
 
 class LabelGone(Fatal):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from postroom.accounts.labels import labels_of
-from postroom.db.tables.actions import action_links
+from postroom.db import Tx
+from postroom.db.tables.actions import action_links, actions
 from postroom.db.tables.queue import job_steps
 from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import Origin
 from postroom.domain.errors import BadInput
+from postroom.gmail.limiter import Limiter
+from postroom.gmail.ports import Lane
 from postroom.gmail.sim import scopes
 from tests.support.action_scene import Scene, rows_of
 from tests.support.databases import on_sqlite
@@ -209,3 +216,24 @@ async def test_a_label_is_no_way_into_the_trash(scene: Scene) -> None:
 
 async def known_labels(scene: Scene) -> set[str]:
     return {label.label_id for label in await scene.database.read(lambda tx: labels_of(tx, scene.account.id))}
+
+
+async def test_what_rules_and_the_model_want_takes_turns_with_new_mail_and_a_person_goes_before(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: set[Lane] = set()
+    admit = Limiter.admit
+
+    def noted(limiter: Limiter, lane: Lane, units: int) -> AbstractAsyncContextManager[None]:
+        lanes.add(lane)
+        return admit(limiter, lane, units)
+
+    monkeypatch.setattr(Limiter, "admit", noted)
+    gmail_id, _ = await scene.message("INBOX")
+    for origin, lane in ((Origin.RULE, Lane.LIVE), (Origin.MODEL, Lane.LIVE), (Origin.PERSON, Lane.USER_ACTION)):
+        lanes.clear()
+        action_id = await scene.want(gmail_id, "star")
+        wanted = update(actions).where(actions.c.id == action_id).values(origin=origin)
+        await scene.database.write(partial(Tx.execute, statement=wanted))
+        await scene.work()
+        assert lanes == {lane}
