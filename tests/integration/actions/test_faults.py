@@ -21,6 +21,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import Fatal
 from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
+from postroom.gmail.ports import Lane
 from postroom.gmail.sim.faults import Fault
 from postroom.queue import JobContext, NewJob
 from tests.support.action_scene import ME, Scene, rows_of
@@ -157,6 +158,9 @@ class _CutOff:
     def __init__(self, client: GmailClient, method: str) -> None:
         self._client = client
         self._method = method
+
+    def at(self, lane: Lane) -> _CutOff:
+        return _CutOff(self._client.at(lane), self._method)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
