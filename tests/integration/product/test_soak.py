@@ -28,17 +28,19 @@ async def test_a_large_mailbox_goes_through_everything_in_flat_memory(tmp_path: 
         await product.begin(cap_cents=1_000_000)
         watch = Watch(product)
         sizes: list[int] = []
+        began = asyncio.get_running_loop().time()
         while await product.unfinished():
             await watch.look()
             for _ in range(_LIVE_EACH_LOOK if len(sizes) < 20 else 0):
                 await product.deliver(Mail.RECEIPT)
             sizes.append(resident_bytes(product))
             await asyncio.sleep(_BETWEEN_LOOKS_S)
+        took_s = asyncio.get_running_loop().time() - began
         assert await broken(product) == []
         assert await product.end() == []
         assert (await product.types("verify", "--against-source"))["sound"]
     half = max(sizes[: len(sizes) // 2])
-    print(f"{mails:,} messages: {len(sizes) * _BETWEEN_LOOKS_S:.0f} s, {max(sizes) / 1e6:.0f} MB at most")
+    print(f"{mails:,} messages: {took_s:.0f} s, {max(sizes) / 1e6:.0f} MB at most")
     assert max(sizes) <= half * _MOST_GROWTH, [f"{size / 1e6:.0f}" for size in sizes]
 
 
