@@ -57,7 +57,7 @@ def rows_of(count: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for index in range(count):
         raw, mail = box.raw(index), box.summary(index)
-        headers = parse_headers(raw).headers
+        headers = parse_headers(raw)
         rows.append(
             {
                 "account_id": "0199a1c2-7e5b-7abc-8def-0123456789ab",

@@ -59,7 +59,7 @@ def expected_of(count: int, seed: int) -> Expected:
         mail = source.summary(index)
         day = datetime.fromtimestamp(mail.internal_date / 1_000, UTC).date()
         if FIRST <= day <= LAST and mail.label_ids.isdisjoint(LEFT_OUT):
-            decided = SEED.decide(parse_headers(source.raw(index)).headers, mail.label_ids)
+            decided = SEED.decide(parse_headers(source.raw(index)), mail.label_ids)
             by_treatment[decided.treatment].add(mail.id)
     full, metadata = frozenset(by_treatment[Treatment.FULL]), frozenset(by_treatment[Treatment.METADATA])
     return Expected(full, metadata, len(by_treatment[Treatment.SKIP]))

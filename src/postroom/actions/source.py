@@ -46,11 +46,11 @@ class SourceWatch:
             snoozes.end(tx, action_id, SnoozeState.CANCELED, self._queue.clock.now())
 
     def _perhaps_back(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> None:
-        """History may tell of a time before the snooze, so somebody has to look."""
+        """History may tell of a time before the snooze, so somebody has to look; also where somebody looks just now,
+        who may have seen how it was before."""
         for action_id, _ in self._asleep(tx, account_id, gmail_ids):
             payload = {"account_id": account_id, "action_id": action_id}
-            key = f"{jobs.SNOOZE_CHECK}:{account_id}:{action_id}"
-            self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK, payload, key=key))
+            self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK, payload))
 
     def _asleep(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> list[tuple[str, str]]:
         """The snoozes of these messages that wait, with the jobs that would wake them."""

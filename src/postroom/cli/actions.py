@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -102,6 +103,7 @@ def do_(
     to: Annotated[list[str] | None, typer.Option(help="For forward: an address; may be given several times.")] = None,
     note: Annotated[str | None, typer.Option(help="For forward: words above the message.")] = None,
     body: Annotated[str | None, typer.Option(help="For auto_reply: the text.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask.")] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -111,11 +113,16 @@ def do_(
     wanted = parse_action(type, {name: value for name, value in given.items() if value is not None})
 
     async def run(app: App) -> str | None:
-        def write(tx: Tx) -> str | None:
-            found = desk.message_named(tx, message)
-            return None if dry_run else desk.want(tx, app.queue, found, wanted, Actor.of(me()))
-
-        return await (app.database.read if dry_run else app.database.write)(write)
+        found = await app.database.read(lambda tx: desk.message_named(tx, message))
+        if dry_run:
+            return None
+        if type is ActionType.DELETE and not yes:
+            which = printable(f"{found.subject or '(no subject)'} from {found.sender_identity}")
+            question = f"{which}: delete it in the mailbox for ever?"
+            await asyncio.to_thread(typer.confirm, question, abort=True, err=True)
+        return await app.database.write(
+            lambda tx: desk.want(tx, app.queue, desk.message_named(tx, message), wanted, Actor.of(me()))
+        )
 
     action_id = with_app(run)
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -87,6 +88,7 @@ def main(
 
 
 def run() -> None:
+    os.umask(0o077)  # whatever a command writes holds mail, or the way to it
     try:
         tree(sys.argv[1:])()
     except BadInput as error:

@@ -101,8 +101,7 @@ class ParsedMail:
 def parse_mail(raw: bytes) -> ParsedMail:
     """Read a whole message. Anything at all may come in; the caller keeps the raw bytes."""
     problems: list[str] = []
-    if b"\n" not in raw and b"\r" in raw:
-        raw = raw.replace(b"\r", b"\n")
+    raw = _with_line_ends(raw)
     headers, body_start = split_headers(raw, problems)
     content = _Content()
     for part in parts_of(headers, raw, body_start, problems):
@@ -110,11 +109,14 @@ def parse_mail(raw: bytes) -> ParsedMail:
     return _assemble(headers, content, problems)
 
 
-def parse_headers(raw: bytes) -> ParsedMail:
-    """The same for a message whose body is not wanted, or was never fetched (`format=metadata`)."""
-    problems: list[str] = []
-    headers, _ = split_headers(raw, problems)
-    return _assemble(headers, _Content(), problems)
+def parse_headers(raw: bytes) -> Headers:
+    """Of a message of which nothing else is wanted."""
+    return split_headers(_with_line_ends(raw), [])[0]
+
+
+def _with_line_ends(raw: bytes) -> bytes:
+    """Old systems ended their lines with a carriage return alone."""
+    return raw.replace(b"\r", b"\n") if b"\n" not in raw else raw
 
 
 @dataclass(slots=True)

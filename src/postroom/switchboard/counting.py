@@ -101,7 +101,7 @@ def count_archive(place: ArchivePlace, tally: Tally) -> Counts:
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = parse_headers(archive.raw_of(message)).headers
+            headers = parse_headers(archive.raw_of(message))
             if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
                 sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None

@@ -123,7 +123,7 @@ def _judge(
     raw = envelope.payload.raw
     if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
         return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-    headers = parse_headers(reader.raw_of(message)).headers
+    headers = parse_headers(reader.raw_of(message))
     if raw is None:
         return Evidence(message, triage_headers(headers), "")
     return Evidence(

@@ -173,7 +173,7 @@ def _mailbox(identity: str) -> str:
 
 
 def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dict[str, Any]:
-    parsed = parse_headers(raw).headers
+    parsed = parse_headers(raw)
     wanted = {name.lower() for name in headers}
     return {
         "gmail_id": message.gmail_id,

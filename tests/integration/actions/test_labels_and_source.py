@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom.accounts.labels import describe_label, for_classifier, labels_of
-from postroom.actions.jobs import LABELS_SYNC
+from postroom.actions.jobs import LABELS_SYNC, SNOOZE_CHECK
 from postroom.actions.snoozes import SnoozeState
 from postroom.actions.source import SourceWatch
 from postroom.audit import SYSTEM, AuditFilter, list_entries
@@ -20,7 +20,7 @@ from postroom.triage import guidance_store
 from postroom.triage.rules.model import Scope
 from tests.support.action_scene import ME, Scene
 from tests.support.databases import on_sqlite
-from tests.support.jobs import count_jobs, record_of
+from tests.support.jobs import claim, count_jobs, record_of
 from tests.support.sim_client import api_client
 
 
@@ -182,8 +182,16 @@ async def test_a_snoozed_message_that_its_owner_brought_back_no_longer_waits(sce
 async def test_old_news_of_a_snoozed_message_wake_nobody(scene: Scene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="days")
     await tell(scene, {gmail_id: {"INBOX", "UNREAD"}}, [])
-    await tell(scene, {gmail_id: {"INBOX", "UNREAD"}}, [])
-    assert await count_jobs(scene.database, type="snooze.check.gmail") == 1
     await scene.work()
     assert (await scene.snooze(action.id)).state is SnoozeState.WAITING
     assert "INBOX" not in (scene.labels(gmail_id) or ())
+
+
+@pytest.mark.req("JB-18", "JB-13")
+async def test_somebody_looks_again_where_news_come_while_somebody_looks(scene: Scene) -> None:
+    gmail_id, _ = await scene.do("snooze", "INBOX", amount=1, units="days")
+    await tell(scene, {gmail_id: {"INBOX"}}, [])
+    [looking] = await claim(scene.queue, 1)
+    await tell(scene, {gmail_id: {"INBOX"}}, [])
+    assert looking.type == SNOOZE_CHECK.name
+    assert await count_jobs(scene.database, type=SNOOZE_CHECK.name, state="queued") == 1

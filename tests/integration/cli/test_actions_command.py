@@ -171,6 +171,15 @@ async def test_a_person_does_retries_and_calls_off(history: list[str], home: Pat
     assert {row.id: row.status for row in found}[history[2]] == "queued"
 
 
+@pytest.mark.req("JB-12")
+async def test_what_cannot_be_undone_is_asked_for_twice(history: list[str], home: Path) -> None:
+    unsure = await postroom("actions", "do", "delete", "18cf")
+    assert (unsure.code, "delete it in the mailbox for ever?" in unsure.stderr) == (1, True)
+    assert len(await within(home, lambda database: rows_of(database, actions))) == len(history)
+    await succeeded("do", "delete", "18cf", "--yes")
+    assert len(await within(home, lambda database: rows_of(database, actions))) == len(history) + 1
+
+
 @pytest.mark.req("JB-13")
 async def test_snoozed_mail_is_listed_moved_and_woken(history: list[str], home: Path) -> None:
     action_id = (await succeeded("do", "snooze", "18cf", "--for", "3d", "--json")).json["action_id"]

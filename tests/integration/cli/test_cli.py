@@ -8,6 +8,7 @@ import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -129,6 +130,18 @@ def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[
 def test_a_mistake_in_the_settings_stops_every_command_with_the_keys_name(home: Path) -> None:
     done = process("jobs", "stats", POSTROOM_WORKER__CONCURENCY="5")
     assert (done.returncode, "POSTROOM_WORKER__CONCURENCY: no such setting" in done.stderr) == (2, True)
+
+
+@pytest.mark.req("PL-6")
+def test_what_a_command_writes_is_for_its_owner_alone(home: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        assert process("jobs", "stats").returncode == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.rglob("*") if path.is_file()}
+    assert "postroom.db" in modes
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
 
 
 @pytest.mark.req("PL-6")

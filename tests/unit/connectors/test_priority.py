@@ -203,7 +203,7 @@ def test_no_forged_friend_of_a_whole_mailbox_is_served_first() -> None:
     for index in range(box.count()):
         mail = box.summary(index)
         if mail.category in ranks and "SENT" not in mail.label_ids:
-            ranks[mail.category].add(rules.assign(parse_headers(box.raw(index)).headers, contacts, frozenset()).rule)
+            ranks[mail.category].add(rules.assign(parse_headers(box.raw(index)), contacts, frozenset()).rule)
     assert AssignmentRule.KNOWN_CONTACT not in ranks["spam"]
     assert AssignmentRule.KNOWN_CONTACT in ranks["relationship"]
 

@@ -294,9 +294,11 @@ def test_an_endless_reference_chain_keeps_its_first_and_latest_ids() -> None:
     assert (len(references), references[0], references[-1]) == (100, "<0@x>", "<999@x>")
 
 
-def test_only_the_headers_are_read_when_only_they_are_there() -> None:
-    parsed = parse_headers(mail(b"Subject: x\r\n"))
-    assert (parsed.subject, parsed.text, parsed.problems) == ("x", None, ())
+@pytest.mark.parametrize("line_end", [b"\r\n", b"\n", b"\r"])
+def test_headers_alone_are_those_of_the_whole(line_end: bytes) -> None:
+    raw = mail(b"Subject: x\r\nTo: a@x.test\r\n", b"body").replace(b"\r\n", line_end)
+    assert parse_headers(raw) == parse_mail(raw).headers
+    assert parse_headers(raw).get("Subject") == "x"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_seed_keeps_what_matters_in_a_whole_mailbox_and_demotes_most_of_the_
     treated: dict[str, list[Treatment]] = {}
     for index in range(box.count()):
         mail = box.summary(index)
-        verdict = SEED.decide(parse_headers(box.raw(index)).headers, mail.label_ids)
+        verdict = SEED.decide(parse_headers(box.raw(index)), mail.label_ids)
         treated.setdefault(mail.category, []).append(verdict.treatment)
     for category in ("finance", "health", "travel", "relationship", "personal"):
         assert set(treated[category]) == {Treatment.FULL}, category

@@ -45,7 +45,7 @@ class SourceMail:
 
 def from_gmail(message: Message) -> SourceMail:
     """A message fetched whole, or by its headers."""
-    headers = parse_headers(message.raw).headers if message.raw is not None else _metadata_headers(message)
+    headers = parse_headers(message.raw) if message.raw is not None else _metadata_headers(message)
     return SourceMail(
         message.id, message.thread_id, message.label_ids, message.internal_date_ms or 0, headers, message.raw
     )

@@ -85,7 +85,7 @@ def try_rules(
 
 def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]) -> MailFacts:
     return archived_facts(
-        parse_headers(raw).headers,
+        parse_headers(raw),
         account_id=account_id,
         subject=message.subject,
         labels=message.labels,
