@@ -30,6 +30,12 @@ def _compressor() -> zstandard.ZstdCompressor:
     return cast(zstandard.ZstdCompressor, _of_thread.compressor)
 
 
+def _decompressor() -> zstandard.ZstdDecompressor:
+    if not hasattr(_of_thread, "decompressor"):
+        _of_thread.decompressor = zstandard.ZstdDecompressor()
+    return cast(zstandard.ZstdDecompressor, _of_thread.decompressor)
+
+
 class Packed(NamedTuple):
     codec: str
     data: bytes
@@ -58,7 +64,7 @@ def unpack(packed: Packed) -> bytes:
     if packed.codec != ZSTD:
         raise Fatal(f"stored bytes are packed as {packed.codec!r}, which this Postroom does not know; upgrade it")
     try:
-        return zstandard.ZstdDecompressor().decompress(packed.data, max_output_size=_LARGEST_UNPACKED)
+        return _decompressor().decompress(packed.data, max_output_size=_LARGEST_UNPACKED)
     except zstandard.ZstdError as error:
         raise Fatal(f"stored bytes cannot be unpacked: {error}") from error
 

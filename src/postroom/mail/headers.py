@@ -7,7 +7,7 @@ reading them before splitting addresses would let a display name smuggle in a se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,6 +41,11 @@ class Headers:
             found.setdefault(name.lower(), []).append(value)
         return found
 
+    @property
+    def names(self) -> KeysView[str]:
+        """In lowercase, each once, in the order in which they first stand."""
+        return self._by_name.keys()
+
     def get(self, name: str) -> str | None:
         """The first value of this header, or None."""
         values = self._by_name.get(name.lower())
@@ -67,7 +72,7 @@ class Headers:
 
 def one_line(text: str) -> str:
     """Without control characters and extra space."""
-    return " ".join(_CONTROL.sub(" ", text).split())
+    return " ".join((text if text.isprintable() else _CONTROL.sub(" ", text)).split())
 
 
 def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:

@@ -7,6 +7,7 @@ and is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.encoded_words import decode_words
@@ -57,6 +58,7 @@ _NOISE = frozenset(
         "x-face",
     }
 )
+_NOT_LATER = _NOISE.union(_FIRST)
 _NOISY_STARTS = ("arc-", "x-ms-exchange-", "x-microsoft-", "x-forefront-", "x-proofpoint-")
 
 
@@ -74,22 +76,26 @@ def triage_headers(headers: Headers) -> dict[str, str]:
 
 
 def _in_order(headers: Headers) -> Iterator[str]:
-    yield from (name for name in _FIRST if name in headers)
-    seen = {*_FIRST, *_NOISE}
-    for name, _ in headers:
-        lowered = name.lower()
-        if lowered not in seen and not lowered.startswith(_NOISY_STARTS):
-            seen.add(lowered)
-            yield lowered
+    names = headers.names
+    yield from (name for name in _FIRST if name in names)
+    yield from (name for name in names if name not in _NOT_LATER and not name.startswith(_NOISY_STARTS))
 
 
 def _text(headers: Headers, name: str) -> str:
     values = headers.get_all(name)
-    if name in _OF_ADDRESSES and (addresses := parse_addresses(*values)):
-        return _addresses_text(addresses)
+    if name in _OF_ADDRESSES:
+        is_short = sum(map(len, values)) <= LONGEST_HEADER
+        if text := _short_addresses_text(values) if is_short else _addresses_text(parse_addresses(*values)):
+            return text
     values = values[: 1 if name in _TOPMOST_ONLY else _VALUES_READ]
-    text = ", ".join(shown for value in values if (shown := one_line(decode_words(value[: 4 * LONGEST_HEADER]))))
-    return text[:LONGEST_HEADER]
+    lines = [one_line(decode_words(value[: 4 * LONGEST_HEADER])) for value in values]
+    return ", ".join(filter(None, lines))[:LONGEST_HEADER]
+
+
+@lru_cache(4_096)
+def _short_addresses_text(values: tuple[str, ...]) -> str:
+    """Most mail comes from few people, and goes to one."""
+    return _addresses_text(parse_addresses(*values))
 
 
 def _addresses_text(addresses: tuple[Address, ...]) -> str:

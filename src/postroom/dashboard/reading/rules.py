@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import dropwhile
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from postroom.actions.wording import wish
 from postroom.dashboard.paging import Paged, paged
@@ -176,6 +176,6 @@ def _row(tx: Tx, number: int, rule: StoredRule, safety: SafetySettings) -> RuleR
 def _uses(tx: Tx, rule_id: str) -> Uses:
     """How many messages it decided about, counted by the first thing that it wanted done with each."""
     mine = (actions.c.rule_id == rule_id, actions.c.origin == Origin.RULE, actions.c.position == 0)
-    query = select(actions.c.created_at).where(*mine).order_by(actions.c.id.desc()).limit(_COUNTED + 1)
-    found = tx.execute(query).scalars().all()
-    return Uses(Bounded(min(len(found), _COUNTED), len(found) > _COUNTED), found[0] if found else None)
+    newest = select(actions.c.created_at).where(*mine).order_by(actions.c.id.desc()).limit(_COUNTED + 1).subquery()
+    count, last = tx.execute(select(func.count(), func.max(newest.c.created_at)).select_from(newest)).one()
+    return Uses(Bounded(min(count, _COUNTED), count > _COUNTED), last)
