@@ -105,7 +105,7 @@ def _provenance(figures: dict[str, Any], parts: Sequence[Part]) -> Iterator[str]
         machine = figures[part.name]["machine"]
         load = machine.get("load_average_before", [0])[0]
         said = [f"{part.name}: {dated[part.name]:%d %B %Y}", f"{machine['cores']} cores, {machine['platform']}"]
-        said += [f"beside other work (load {load:g})"] if load > machine["cores"] / 2 else []
+        said += [f"began at a load of {load:g}"] if load > machine["cores"] / 2 else []
         said += ["**stale**"] if dated[newest] - dated[part.name] > STALE_AFTER else []
         said += ["**another machine**"] if not _same(machine, figures[newest]["machine"]) else []
         yield f"- {'; '.join(said)}"

@@ -29,6 +29,7 @@ from benchmarks.gmail import LEAST_OVER_GOOGLE, LEAST_QUOTA_USED, MOST_THROTTLED
 from benchmarks.results import Verdict
 from benchmarks.sync_quota import SyncQuotaUse, sync_quota_use
 from postroom.gmail.quota import ProfileName
+from postroom.telemetry import logs
 
 RESULTS = Path(__file__).parent / "results" / "sync.json"
 MOST_MEMORY_MB = 300.0
@@ -134,6 +135,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="where to keep the figures as JSON")
     options = parser.parse_args()
+    logs.configure(level="error")
     messages, rounds, minutes = (1_500, 1, 2) if options.quick else (6_000, 3, 10)
     delays_ms = (0, 50)
     facts = table.machine_facts("-")

@@ -46,7 +46,7 @@ def test_what_is_missing_stale_or_from_elsewhere_is_said() -> None:
     text = "\n".join(goals.table(found, PARTS))
     assert "queue: 01 October 2026; 2 cores, Linux; **stale**" in text
     assert "| search: b |  |  |  | at least 2x | not measured |" in text
-    assert "search: 16 November 2026; 2 cores, Linux; beside other work (load 5)" in text
+    assert "search: 16 November 2026; 2 cores, Linux; began at a load of 5" in text
     assert "**another machine**" in text
     assert "| queue | | | | | not measured: `python -m benchmarks.queue` |" in goals.table({}, PARTS)
     assert "Nothing was measured." in goals.table({}, PARTS)

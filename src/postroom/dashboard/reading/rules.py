@@ -8,15 +8,14 @@ from datetime import datetime
 from itertools import dropwhile
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 
 from postroom.actions.wording import wish
 from postroom.dashboard.paging import Paged, paged
 from postroom.dashboard.reading.counting import Bounded
 from postroom.db import Tx
-from postroom.db.tables.actions import actions
+from postroom.db.tables.actions import FIRST_OF_A_RULE, actions
 from postroom.db.tables.triage import labels, rules
-from postroom.domain.actions import Origin
 from postroom.domain.errors import NotFound
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Source
@@ -99,13 +98,14 @@ def rules_page(tx: Tx, safety: SafetySettings, after: str | None = None, limit: 
     left = numbered if after is None else _beyond(numbered, after)
     page: Paged[tuple[int, StoredRule]] = paged(left[: limit + 1], limit, lambda pair: pair[1].id)
     addresses = account_addresses(tx)
-    items = [_row(tx, number, rule_named(rule, addresses), safety) for number, rule in page.items]
+    uses = _uses(tx, [rule.id for _, rule in page.items])
+    items = [_row(number, rule_named(rule, addresses), safety, uses[rule.id]) for number, rule in page.items]
     return RulePage(items, page.next, len(numbered))
 
 
 def rule_row(tx: Tx, rule_id: str, safety: SafetySettings) -> RuleRow:
     number, rule = _find(tx, rule_id)
-    return _row(tx, number, rule, safety)
+    return _row(number, rule, safety, _uses(tx, [rule.id])[rule.id])
 
 
 def stored_rule(tx: Tx, rule_id: str) -> StoredRule:
@@ -149,7 +149,7 @@ def _beyond(numbered: list[tuple[int, StoredRule]], after: str) -> list[tuple[in
     return found[1:]
 
 
-def _row(tx: Tx, number: int, rule: StoredRule, safety: SafetySettings) -> RuleRow:
+def _row(number: int, rule: StoredRule, safety: SafetySettings, uses: Uses) -> RuleRow:
     draft = rule.draft
     return RuleRow(
         id=rule.id,
@@ -166,16 +166,18 @@ def _row(tx: Tx, number: int, rule: StoredRule, safety: SafetySettings) -> RuleR
         enabled=rule.enabled,
         disabled_reason=rule.disabled_reason,
         problem=rule.problem,
-        uses=_uses(tx, rule.id),
+        uses=uses,
         created_at=rule.created_at,
         updated_at=rule.updated_at,
         stamp=rule.stamp,
     )
 
 
-def _uses(tx: Tx, rule_id: str) -> Uses:
-    """How many messages it decided about, counted by the first thing that it wanted done with each."""
-    mine = (actions.c.rule_id == rule_id, actions.c.origin == Origin.RULE, actions.c.position == 0)
-    newest = select(actions.c.created_at).where(*mine).order_by(actions.c.id.desc()).limit(_COUNTED + 1).subquery()
-    count, last = tx.execute(select(func.count(), func.max(newest.c.created_at)).select_from(newest)).one()
-    return Uses(Bounded(min(count, _COUNTED), count > _COUNTED), last)
+def _uses(tx: Tx, rule_ids: Sequence[str]) -> dict[str, Uses]:
+    """How many messages each decided about, counted by the first thing that it wanted done with each."""
+    mine = actions.c.rule_id == rules.c.id, FIRST_OF_A_RULE
+    some = select(literal(1)).select_from(actions).where(*mine).limit(_COUNTED + 1).correlate(rules).subquery()
+    count = select(func.count()).select_from(some).scalar_subquery()
+    last = select(func.max(actions.c.created_at)).where(*mine).scalar_subquery()
+    rows = tx.execute(select(rules.c.id, count, last).where(rules.c.id.in_(rule_ids)))
+    return {rule_id: Uses(Bounded(min(times, _COUNTED), times > _COUNTED), when) for rule_id, times, when in rows}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
 
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
+
+FIRST_OF_A_RULE = text("position = 0 AND origin = 'rule'")
+"""The actions by which a rule's uses are counted, word for word as their index has it."""
 
 # Outlives its message, its decision and its rule: what was done to a mailbox can be looked up and undone.
 actions = Table(
@@ -45,6 +48,9 @@ actions = Table(
     Index("actions_decision_idx", "decision_id", "position", unique=True),
     Index("actions_status_idx", "status", "id"),
     Index("actions_rule_idx", "rule_id", "id"),
+    Index(
+        "actions_rule_use_idx", "rule_id", "created_at", postgresql_where=FIRST_OF_A_RULE, sqlite_where=FIRST_OF_A_RULE
+    ),
     Index("actions_message_idx", "message_id"),
     Index("actions_finished_at_idx", "finished_at"),
     Index("actions_gmail_id_idx", "account_id", "gmail_id"),
