@@ -204,8 +204,12 @@ async def test_a_rule_says_how_often_it_was_used(site: Site) -> None:
     async with acting(site) as scene:
         for _ in range(2):
             await decide(scene, await mail(scene, "INBOX"), "archive", "star", by=made)
-    [row] = await stored(site)
-    assert row["uses"]["times"] == {"number": 2, "is_more": False}
+    await rule(site, "Unused")
+    uses = {row["name"]: row["uses"] for row in await stored(site)}
+    assert uses.pop("Unused") == {"times": {"number": 0, "is_more": False}, "last": None}
+    [used] = uses.values()
+    assert used["times"] == {"number": 2, "is_more": False}
+    assert used["last"] is not None
     page = (await site.get(f"/rules/{made.id}")).text
     assert f'href="/actions?rule={made.id}"' in page
 

@@ -180,4 +180,6 @@ def _uses(tx: Tx, rule_ids: Sequence[str]) -> dict[str, Uses]:
     count = select(func.count()).select_from(some).scalar_subquery()
     last = select(func.max(actions.c.created_at)).where(*mine).scalar_subquery()
     rows = tx.execute(select(rules.c.id, count, last).where(rules.c.id.in_(rule_ids)))
-    return {rule_id: Uses(Bounded(min(times, _COUNTED), times > _COUNTED), when) for rule_id, times, when in rows}
+    found = {rule_id: Uses(Bounded(min(times, _COUNTED), times > _COUNTED), when) for rule_id, times, when in rows}
+    removed_meanwhile = Uses(Bounded(0, is_more=False), None)
+    return {rule_id: found.get(rule_id, removed_meanwhile) for rule_id in rule_ids}
