@@ -10,7 +10,6 @@ database, the archive and the template are in it, the browser is not. Pages are 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import tempfile
 import time
@@ -34,6 +33,7 @@ from benchmarks.dashboard_data import DataSet, Size
 from benchmarks.dashboard_walk import MOST, Plan, by_kind, links_of, pages_of
 from benchmarks.results import Verdict
 from benchmarks.table import machine_facts, verdict_table
+from postroom import eventloop
 from postroom.app import open_app
 from postroom.app.serving import House, open_switchboard
 from postroom.dashboard.navigation import sections
@@ -204,7 +204,7 @@ def run(folder: Path, size: Size, databases: Sequence[Dialect], effort: Effort, 
     for dialect in databases:
         with data.database(dialect) as url:
             console.print(f"visiting every page on {dialect}")
-            found, missed = asyncio.run(measure(data.home, url, str(dialect), effort))
+            found, missed = eventloop.run(measure(data.home, url, str(dialect), effort))
         times += found
         unreached |= set(missed)
     verdicts = judge(times, sorted(unreached))

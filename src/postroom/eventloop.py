@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_YOUNG_OBJECTS = 10_000
+"""Python looks for dead cycles after so many new objects. Its own default, 700, comes several times in every batch of
+work: a third of what a job costs went there, for nothing, because what a job leaves behind frees itself."""
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
+    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop

@@ -1,0 +1,24 @@
+"""What all processes have in common: their loop, and how seldom Python interrupts their work."""
+
+from __future__ import annotations
+
+import gc
+
+from postroom import eventloop
+
+
+async def collections_in_a_batch() -> int:
+    """So many jobs at once as a large worker has make a few thousand objects, which are all gone soon after."""
+    gc.collect()
+    before = sum(generation["collections"] for generation in gc.get_stats())
+    batch = [[number] for number in range(5_000)]
+    del batch
+    return sum(generation["collections"] for generation in gc.get_stats()) - before
+
+
+def test_a_batch_of_work_is_over_before_python_looks_for_dead_cycles() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        assert eventloop.run(collections_in_a_batch()) == 0
+    finally:
+        gc.set_threshold(*thresholds)
