@@ -10,10 +10,14 @@ from postroom import eventloop
 async def collections_in_a_batch() -> int:
     """So many jobs at once as a large worker has make a few thousand objects, which are all gone soon after."""
     gc.collect()
-    before = sum(generation["collections"] for generation in gc.get_stats())
+    before = collections()
     batch = [[number] for number in range(5_000)]
     del batch
-    return sum(generation["collections"] for generation in gc.get_stats()) - before
+    return collections() - before
+
+
+def collections() -> int:
+    return sum(int(generation["collections"]) for generation in gc.get_stats())
 
 
 def test_a_batch_of_work_is_over_before_python_looks_for_dead_cycles() -> None:
