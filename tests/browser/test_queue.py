@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Page, expect
+import asyncio
+
+from playwright.async_api import Page, Route, expect
 
 from postroom.queue import NewJob
 from tests.support.dashboards import Site
@@ -16,6 +18,27 @@ async def test_the_page_renews_itself_when_a_job_arrives(window: Window) -> None
     await window.site.app.queue.enqueue(NewJob("classify"))
     await expect(page.locator("#queue-jobs")).to_contain_text("classify")
     await expect(page.locator("#queue-now")).to_contain_text("1 Waiting")
+
+
+async def test_whoever_comes_to_a_list_while_it_is_renewed_keeps_their_place(window: Window) -> None:
+    await window.site.app.queue.enqueue(NewJob("classify"))
+    page = await window.open("/queue")
+    await window.watched()
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await may_answer.wait()
+        await route.continue_()
+
+    await page.route("**/queue", hold)
+    await window.site.app.queue.enqueue(NewJob("queue.prune"))
+    await asked.wait()
+    link = page.locator("#queue-jobs a", has_text="classify")
+    await link.focus()
+    may_answer.set()
+    await expect(page.locator("#queue-now")).to_contain_text("2 Waiting")
+    await expect(link).to_be_focused()
 
 
 async def test_a_job_is_cancelled_and_retried_by_keyboard_alone(window: Window) -> None:

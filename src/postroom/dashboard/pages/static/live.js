@@ -45,7 +45,8 @@ async function renew(topics) {
     const answer = await fetch(location.href, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error" });
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const region of stale) replace(region, page.getElementById(region.id));
+    // Somebody may have come to one of them meanwhile.
+    for (const region of stale.filter((each) => !isInUse(each))) replace(region, page.getElementById(region.id));
   } catch {
     // The server is away, or the login is over: the next page that is opened says so.
   } finally {
