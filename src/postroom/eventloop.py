@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 _YOUNG_OBJECTS = 10_000
 """Python looks for dead cycles after so many new objects. Its own default, 700, comes several times in every batch of
-work: a third of what a job costs went there, for nothing, because what a job leaves behind frees itself."""
+work: up to a third of what a job costs went there, for nothing, because what a job leaves behind frees itself."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
