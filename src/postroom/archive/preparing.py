@@ -66,7 +66,7 @@ class PreparedMail:
 def prepare(mail: IncomingMail) -> PreparedMail:
     parsed = parse_mail(mail.raw)
     digest = hashlib.sha256(mail.raw)
-    rest, cuts = cut(mail.raw, (attachment.encoded for attachment in parsed.attachments))
+    rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
     message_id = parsed.message_id or f"sha256:{digest.hexdigest()}"
     return PreparedMail(
         mail=mail,
@@ -93,11 +93,6 @@ def _thread_of(parsed: ParsedMail, message_id: str) -> str:
 
 
 def _texts(parsed: ParsedMail) -> Texts:
-    enclosed = [
-        parse_mail(attachment.content()).best_text
-        for attachment in parsed.attachments
-        if attachment.content_type == "message/rfc822"
-    ]
     calendars = [calendar.text for calendar in parsed.calendars]
     return Texts(
         subject=_clean(parsed.subject)[:_LONGEST_FIELD],
@@ -105,7 +100,7 @@ def _texts(parsed: ParsedMail) -> Texts:
         recipients=_names(parsed.to),
         cc=_names(parsed.cc),
         bcc=_names(parsed.bcc),
-        body=_clean("\n".join([parsed.best_text, *enclosed, *calendars]))[:_LONGEST_BODY],
+        body=_clean("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY],
         filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
         list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
     )
