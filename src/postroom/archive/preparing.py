@@ -13,7 +13,8 @@ from typing import NamedTuple
 from postroom.archive.model import IncomingMail
 from postroom.archive.packing import Cut, Packed, cut, pack
 from postroom.mail.addresses import Address
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail, troubled
 
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999  # of the year 9999: what is rounded up from there could never be read again
@@ -51,6 +52,8 @@ class PreparedMail:
     recipients: list[tuple[str, str, str]]
     attachments: list[tuple[str, str, int, str]]
     problems: tuple[str, ...]
+    trouble: str | None = None
+    """Why it could not be read; its bytes are kept all the same."""
 
     @property
     def date_ms(self) -> int:
@@ -64,10 +67,17 @@ class PreparedMail:
 
 
 def prepare(mail: IncomingMail) -> PreparedMail:
-    parsed = parse_mail(mail.raw)
+    """Blocks for as long as reading takes."""
+    try:
+        return _prepared(mail, read_mail(mail.raw))
+    except Exception as error:  # whatever it holds, its bytes are kept
+        return _prepared(mail, troubled(mail.raw, f"it cannot be indexed ({type(error).__name__})"))
+
+
+def _prepared(mail: IncomingMail, parsed: ParsedMail) -> PreparedMail:
     digest = hashlib.sha256(mail.raw)
     rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
-    message_id = parsed.message_id or f"sha256:{digest.hexdigest()}"
+    message_id = _clean(parsed.message_id or f"sha256:{digest.hexdigest()}")
     return PreparedMail(
         mail=mail,
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
@@ -82,7 +92,8 @@ def prepare(mail: IncomingMail) -> PreparedMail:
         texts=_texts(parsed),
         recipients=_recipients(parsed),
         attachments=[(_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments],
-        problems=parsed.problems,
+        problems=tuple(map(_clean, parsed.problems)),
+        trouble=parsed.trouble,
     )
 
 

@@ -16,6 +16,8 @@ from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, split_headers
 from postroom.mail.html_text import html_to_text
 from postroom.mail.mime import Part, parts_of
 
+UNREADABLE = "it could not be read: "
+"""How the first problem begins of a message of which little more than its bytes is known."""
 MAX_REFERENCES = 100
 MAX_PROBLEMS = 50
 MAX_TEXT_BYTES = 2 << 20

@@ -13,7 +13,15 @@ from typing import Any
 from postroom.mail.addresses import Address
 from postroom.mail.bodies import Attachment
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import CalendarPart, ParsedMail, parse_date, parse_headers, parse_mail, with_line_ends
+from postroom.mail.parsing import (
+    UNREADABLE,
+    CalendarPart,
+    ParsedMail,
+    parse_date,
+    parse_headers,
+    parse_mail,
+    with_line_ends,
+)
 from postroom.reading.limited import Failure, Limits, ReadingFailed, shared_reader
 from postroom.telemetry import logs
 
@@ -84,7 +92,7 @@ def troubled(raw: bytes, reason: str) -> ParsedMail:
         html=None,
         attachments=(),
         calendars=(),
-        problems=(f"it could not be read: {reason}",),
+        problems=(f"{UNREADABLE}{reason}",),
         trouble=reason,
     )
 
@@ -135,13 +143,18 @@ def from_wire(header: Mapping[str, Any], data: bytes, raw: bytes) -> ParsedMail:
         date=None if header["date"] is None else datetime.fromisoformat(header["date"]),
         text=text,
         html=html,
-        attachments=tuple(Attachment(*each, source=source) for each in header["attachments"]),
+        attachments=tuple(_attachment(source, *each) for each in header["attachments"]),
         calendars=tuple(CalendarPart(*each) for each in zip(header["methods"], calendars, strict=True)),
         enclosed=enclosed or "",
         problems=tuple(header["problems"]),
     )
     mail.__dict__["html_as_text"] = html_text  # it is a cached property, and was made in the child
     return mail
+
+
+def _attachment(source: bytes, *facts: Any) -> Attachment:
+    names = ("filename", "content_type", "size", "sha256", "content_id", "inline", "transfer_encoding", "start", "end")
+    return Attachment(**dict(zip(names, facts, strict=True)), source=source)
 
 
 def _read(raw: bytes) -> ParsedMail:
