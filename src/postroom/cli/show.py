@@ -15,7 +15,8 @@ from postroom.archive.new_files import output_folder, write_under_free_name
 from postroom.archive.opening import open_place
 from postroom.cli.output import JsonOption, console, print_json, print_table, shown
 from postroom.domain.errors import BadInput
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
 
 
 def show(
@@ -41,13 +42,13 @@ def show(
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     elif extract is not None:
-        _extract(parse_mail(content), extract, out, json=json)
+        _extract(read_mail(content), extract, out, json=json)
     elif attachments:
         _list(listed, json=json)
     elif json:
-        print_json({"message": message, "text": parse_mail(content).best_text, "attachments": listed})
+        print_json({"message": message, "text": read_mail(content).best_text, "attachments": listed})
     else:
-        _print(message, parse_mail(content), listed)
+        _print(message, read_mail(content), listed)
 
 
 def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:

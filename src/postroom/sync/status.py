@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from postroom.accounts.history import Duty
 from postroom.accounts.store import Account
+from postroom.accounts.troubled import troubled_number
 from postroom.db import Tx
-from postroom.db.tables.sync import bad_messages, history_cursors
+from postroom.db.tables.sync import history_cursors
 from postroom.sync.alert_store import AlertRecord, alerts_of
 from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
 
@@ -45,7 +46,6 @@ def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
             history_cursors.c.account_id == account.id, history_cursors.c.duty == Duty.CHANGES
         )
     ).one_or_none()
-    bad = tx.execute(select(func.count()).where(bad_messages.c.account_id == account.id)).scalar_one()
     is_read = cursor is not None and cursor.lease_expires_at is not None and cursor.lease_expires_at > now
     return SyncStatus(
         account=account.email,
@@ -54,7 +54,7 @@ def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
         slices_open=sum(not row.is_done for row in slices),
         slices_done=sum(row.is_done for row in slices),
         counters={} if state is None else state.counters,
-        bad=int(bad),
+        bad=troubled_number(tx, account.id),
         alerts=tuple(alert for alert in alerts_of(tx, account.id) if alert.is_in_force),
         history_id=None if cursor is None else cursor.history_id,
         history_read_at=None if cursor is None else cursor.updated_at,

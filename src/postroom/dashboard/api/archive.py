@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from postroom.accounts.troubled import TroubledMessage
 from postroom.archive.certificates import Certificate, Result
 from postroom.dashboard.api import api_router
 from postroom.dashboard.paging import PAGE, After, Limit, Paged
@@ -20,7 +21,6 @@ from postroom.dashboard.reading.archive import (
 from postroom.dashboard.reading.archive_holdings import all_holdings
 from postroom.dashboard.reading.process_figures import ProcessFigures, figures_of
 from postroom.dashboard.visit import Here
-from postroom.sync.state import BadMessage
 from postroom.telemetry import metrics
 
 router = api_router("archive")
@@ -41,7 +41,7 @@ async def process(here: Here) -> ProcessFigures:
 
 
 @router.get("/bad")
-async def bad(here: Here, account: Mailbox, after: After = None, limit: Limit = PAGE) -> Paged[BadMessage]:
+async def bad(here: Here, account: Mailbox, after: After = None, limit: Limit = PAGE) -> Paged[TroubledMessage]:
     """Messages that could not be had or stored, with the reason."""
     return await here.read(lambda tx: bad_page(tx, account, after, limit))
 

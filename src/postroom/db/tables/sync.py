@@ -51,18 +51,6 @@ sync_slices = Table(
     CheckConstraint("state IN ('open', 'done')", name="state"),
 )
 
-bad_messages = Table(
-    "sync_bad_messages",
-    metadata,
-    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
-    Column("gmail_id", Text, primary_key=True),
-    Column("reason", Text, nullable=False),
-    Column("first_seen", Instant, nullable=False),
-    Column("last_tried", Instant, nullable=False),
-    Column("tries", Integer, nullable=False),
-    Column("reader_version", Integer, nullable=False, comment="of the code that could not read it"),
-)
-
 sync_alerts = Table(
     "sync_alerts",
     metadata,

@@ -19,8 +19,8 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Role
-from postroom.mail.parsing import parse_mail
 from postroom.queue import JobState
+from postroom.reading.mail import read_mail
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
 from postroom.switchboard.tools.taken import Cursor, Short
 
@@ -148,7 +148,7 @@ def _read(archive: MailReader, wanted: str) -> dict[str, Any]:
         message = archive.find(wanted)
     except BadInput as error:
         raise type(error)("id", error.problem) from None
-    parsed = parse_mail(archive.raw_of(message))
+    parsed = read_mail(archive.raw_of(message))
     text = parsed.best_text
     return {
         **_summary(message),
