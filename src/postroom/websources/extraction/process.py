@@ -35,9 +35,9 @@ class RobotsVerdict:
 
 
 class WebReader:
-    def __init__(self, limits: Limits = PAGE_LIMITS, reader: LimitedReader | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, reader: LimitedReader | None = None) -> None:
         """`limits` are those of one page. Without a reader of its own it uses the one that this process shares."""
-        self._limits = limits
+        self._limits = limits or PAGE_LIMITS
         self._own = reader
 
     async def extract(self, document: Document) -> Extracted:
@@ -73,7 +73,9 @@ class WebReader:
         """Raises Disallowed where the file cannot be read within its limits: it may forbid anything."""
         header = {"url": url, "agent": agent}
         try:
-            verdict, _ = await self._reader.run_async(f"{_TASKS}:robots", header, text.encode(), ROBOTS_LIMITS)
+            verdict, _ = await self._reader.run_async(
+                f"{_TASKS}:robots", header, text.encode("utf-8", "replace"), ROBOTS_LIMITS
+            )
             return RobotsVerdict(verdict["allowed"] is True, float(verdict["delay"]))
         except ReadingFailed as error:
             if error.kind is Failure.START:

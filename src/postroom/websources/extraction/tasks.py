@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -25,6 +25,7 @@ from postroom.websources.routes import Place, Route, described_route
 LONGEST_DELAY_S = 86_400.0
 """What a robots.txt may ask for between two requests: as long as a `Retry-After` may."""
 
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
 Answer = tuple[dict[str, Any], bytes]
 
 _SAMPLE = b"""<html lang="en"><head><title>A law</title><meta name="date" content="2020-01-02"></head><body><article>
@@ -40,7 +41,7 @@ def document(header: dict[str, Any], body: bytes) -> Answer:
 
 def list_page(header: dict[str, Any], body: bytes) -> Answer:
     """The items of a page of a list; large, so they are the body of the answer."""
-    page = Fetched(header["url"], header["final_url"], 200, body, "", header["charset"], Validators(), datetime.max)
+    page = Fetched(header["url"], header["final_url"], 200, body, "", header["charset"], Validators(), _NO_TIME)
     try:
         reading = _route(json.dumps(header["route"])).read(Place(page=header["page"]), page)
     except (BadAnswer, TooLarge, Unavailable) as error:
