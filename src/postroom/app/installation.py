@@ -24,6 +24,7 @@ from postroom.gmail.grants import GrantStore, StoredGrant
 from postroom.gmail.quota import ProfileName
 from postroom.mail.categories import shipped
 from postroom.queue import JobQueue
+from postroom.reading.limited import shared_readers
 from postroom.settings import Settings
 from postroom.switchboard.backfill.service import Backfill
 from postroom.sync.archiver.service import ArchiverService
@@ -96,6 +97,7 @@ async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s
     """Open the database and build what stands on it; everything is closed when the block ends."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
+        stack.enter_context(shared_readers())
         database = await patiently(lambda: connect(settings.database_url, settings.database), patience_s, clock)
         stack.push_async_callback(database.close)
         # In a thread: the archive may be in a database, and that far away.

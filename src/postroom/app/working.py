@@ -55,7 +55,7 @@ from postroom.triage.model import open_model
 from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
 from postroom.websources import service as web
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.process import WebReader
 
 _PATIENCE_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
@@ -66,8 +66,6 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
     """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
-        extractor = Extractor()
-        stack.push_async_callback(extractor.close)
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
@@ -94,7 +92,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
             **_action_handlers(app, mailboxes),
             **sync_jobs.handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
-            **web.handlers(app.web, extractor),
+            **web.handlers(app.web, WebReader()),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
         await app.declare_schedules()

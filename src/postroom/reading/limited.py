@@ -12,8 +12,9 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -222,26 +223,42 @@ class LimitedReader:
             self._children.discard(child)
 
 
-_shared: LimitedReader | None = None
+_shared: dict[str, LimitedReader] = {}
 _sharing = threading.Lock()
+_holders = 0
 
 
-def shared_reader() -> LimitedReader:
-    """The reader that all of this process uses; made when it is first asked for."""
-    global _shared
+def shared_reader(purpose: str = "mail") -> LimitedReader:
+    """The reader that all of this process uses for a purpose, so that hostile web sites do not hold up mail."""
     with _sharing:
-        if _shared is None:
-            _shared = LimitedReader(size=2)
-        return _shared
+        if purpose not in _shared:
+            _shared[purpose] = LimitedReader(size=2)
+        return _shared[purpose]
 
 
-def close_shared_reader() -> None:
-    """Ends the shared reader's children now; a later call of `shared_reader` makes another."""
-    global _shared
+def close_shared_readers() -> None:
+    """Ends the children of all shared readers now; a later call of `shared_reader` makes another."""
     with _sharing:
-        reader, _shared = _shared, None
-    if reader is not None:
+        readers = list(_shared.values())
+        _shared.clear()
+    for reader in readers:
         reader.close()
+
+
+@contextmanager
+def shared_readers() -> Iterator[None]:
+    """While the block runs, or another such block does, shared readers stay open; after the last they are closed."""
+    global _holders
+    with _sharing:
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _sharing:
+            _holders -= 1
+            is_last = _holders == 0
+        if is_last:
+            close_shared_readers()
 
 
 @dataclass(eq=False, slots=True)

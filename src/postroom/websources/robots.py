@@ -6,12 +6,10 @@ unless an older one is still known: that one stays in force.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from protego import Protego
 from sqlalchemy import select
 
 from postroom.db import Database, Tx
@@ -21,6 +19,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.mail.charsets import decode_text
 from postroom.telemetry import logs
+from postroom.websources.extraction.process import RobotsVerdict, WebReader
 from postroom.websources.fetching.errors import Disallowed, Unavailable
 from postroom.websources.fetching.fetcher import Fetcher
 from postroom.websources.fetching.targets import Target, read_target, redirected
@@ -33,7 +32,7 @@ LARGEST = 512 * 1024
 ASK_AGAIN = timedelta(minutes=10)
 """After an attempt that brought nothing."""
 _MOST_REDIRECTS = 5
-_MOST_PARSED = 64
+_MOST_REMEMBERED = 64
 _NO_ANSWER = 0
 
 
@@ -58,12 +57,15 @@ class _Known:
 class Robots:
     """Implements what `Fetcher` asks of it. `agent` is the product token that rules may name."""
 
-    def __init__(self, database: Database, clock: Clock, agent: str, keep: timedelta) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, agent: str, keep: timedelta, reader: WebReader | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
         self._agent = agent
         self._keep = keep
-        self._parsed: OrderedDict[tuple[str, datetime], Protego] = OrderedDict()
+        self._reader = reader or WebReader()
+        self._unreadable: OrderedDict[tuple[str, datetime], str] = OrderedDict()
 
     async def crawl_delay(self, target: Target, fetch: Fetcher, patience: timedelta | None) -> float:
         known = await self._current(target, fetch, patience)
@@ -74,10 +76,10 @@ class Robots:
                 f"{target.origin}/robots.txt cannot be had now, so nothing is fetched from there",
                 retry_after=max(known.expires_at - self._clock.now(), timedelta(seconds=1)),
             )
-        rules = await self._rules(target.origin, known)
-        if not rules.can_fetch(target.url, self._agent):
+        verdict = await self._verdict(target, known)
+        if not verdict.allowed:
             raise Disallowed(f"robots.txt of {target.origin} does not allow {target.shown}")
-        return _delay(rules, self._agent)
+        return verdict.delay_s
 
     async def _current(self, target: Target, fetch: Fetcher, patience: timedelta | None) -> _Known:
         while True:
@@ -133,13 +135,18 @@ class Robots:
             return _NO_ANSWER, ""
         return 404, ""  # redirects without end: as if there was none, says the standard
 
-    async def _rules(self, origin: str, known: _Known) -> Protego:
-        key = (origin, known.fetched_at)
-        if key not in self._parsed:
-            self._parsed[key] = await asyncio.to_thread(Protego.parse, known.body)
-            if len(self._parsed) > _MOST_PARSED:
-                self._parsed.popitem(last=False)
-        return self._parsed[key]
+    async def _verdict(self, target: Target, known: _Known) -> RobotsVerdict:
+        """A file that could not be read once is not read again: each attempt may cost seconds."""
+        key = (target.origin, known.fetched_at)
+        if (problem := self._unreadable.get(key)) is not None:
+            raise Disallowed(problem)
+        try:
+            return await self._reader.robots(target.origin, known.body, target.url, self._agent)
+        except Disallowed as error:
+            self._unreadable[key] = error.message
+            if len(self._unreadable) > _MOST_REMEMBERED:
+                self._unreadable.popitem(last=False)
+            raise
 
 
 def _in_force(answer: Answer) -> tuple[int, str]:
@@ -148,12 +155,6 @@ def _in_force(answer: Answer) -> tuple[int, str]:
     if 200 <= answer.status < 300:
         return answer.status, decode_text(answer.body, "utf-8")[0]
     return answer.status, ""
-
-
-def _delay(rules: Protego, agent: str) -> float:
-    rate = rules.request_rate(agent)
-    by_rate = rate.seconds / rate.requests if rate is not None and rate.requests > 0 else 0.0
-    return max(rules.crawl_delay(agent) or 0.0, by_rate, 0.0)
 
 
 def _read(tx: Tx, origin: str) -> _Known | None:

@@ -1,28 +1,35 @@
 """How a walk goes from page to page, for each mode: what to read, what is found there, and where to go on. Pure.
 
+`Route.read` meets foreign bytes, so it runs in the limited child; `described` takes a route there.
+
 A `Place` is all that a walk has to remember; it is stored with every batch of what was found, so that a walk that died
 goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, timedelta
-from typing import assert_never
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, assert_never
+from urllib.parse import urlsplit
 
 from postroom.domain.errors import BadInput
 from postroom.websources.archives import pages_between
 from postroom.websources.config import Endpoint, ItemFilter, Mode, Source
+from postroom.websources.fetching.errors import BadAnswer
 from postroom.websources.fetching.ports import Fetched
 from postroom.websources.pagination import read_links, with_page
 from postroom.websources.sitemap import Modified, Window, read_sitemap
-from postroom.websources.urls import canonicalize_url, host_of, tidy, url_hash
+from postroom.websources.urls import LONGEST_URL, canonicalize_url, host_of, tidy, url_hash
 
 _BARREN_PAGES = 3
 """So many pages of a list without anything new, one after the other, are its end: some lists have no other."""
 _SHORT_HASH = 12
+_QUERY = re.compile("[?#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,26 @@ class Reading:
     found: tuple[Found, ...] = ()
     following: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    def encoded(self) -> bytes:
+        found = [
+            (item.url, item.fetch_url, *(item.modified.encoded() if item.modified else (None, None)))
+            for item in self.found
+        ]
+        return json.dumps({"found": found, "following": self.following, "problems": self.problems}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Reading:
+        """Raises BadAnswer for anything that `encoded` does not make."""
+        try:
+            fields = json.loads(data)
+            found = tuple(
+                Found(str(url), str(fetch_url), None if earliest is None else Modified.decode(earliest, latest))
+                for url, fetch_url, earliest, latest in fields["found"]
+            )
+            return cls(found, tuple(map(str, fields["following"])), tuple(map(str, fields["problems"])))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise BadAnswer("What was read of the list makes no sense.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +99,21 @@ class Route(ABC):
 
     @abstractmethod
     def read(self, place: Place, page: Fetched) -> Reading: ...
+
+    def described(self) -> dict[str, Any]:
+        """As JSON, all that `read` needs to know."""
+        source = self.source.model_copy(update={"endpoint": [self.endpoint]})
+        return {"source": source.model_dump(mode="json")}
+
+    def trusted(self, reading: Reading) -> Reading:
+        """The same, once it is known to lead nowhere else than its source may: it comes from a process that met
+        foreign bytes."""
+        urls = [*(item.url for item in reading.found), *(item.fetch_url for item in reading.found), *reading.following]
+        if any(len(url) > 4 * LONGEST_URL for url in urls):
+            raise BadAnswer("What was read of the list is no address.")
+        if not all(self.source.has_host(_host(site)) for site in {_site(url) for url in urls}):
+            raise BadAnswer("What was read of the list lies outside of the source's domains.")
+        return reading
 
     @abstractmethod
     def hangs_on(self, place: Place) -> bool:
@@ -114,6 +156,10 @@ class SitemapRoute(Route):
         super().__init__(source, endpoint)
         self._window = window
         self._largest = largest
+
+    def described(self) -> dict[str, Any]:
+        window = [None if end is None else end.isoformat() for end in (self._window.first, self._window.end)]
+        return {**super().described(), "window": window, "largest": self._largest}
 
     def start(self) -> Place:
         return Place(pending=(self.endpoint.url,))
@@ -220,6 +266,16 @@ def route_of(source: Source, endpoint: Endpoint, window: Window, today: date, la
             assert_never(endpoint.mode)
 
 
+def described_route(fields: dict[str, Any]) -> Route:
+    """The route that was described, for reading only: it does not know where an archive begins and ends."""
+    source = Source(**fields["source"])
+    [endpoint] = source.endpoint
+    if endpoint.mode is Mode.ARCHIVE:
+        return ArchiveRoute(source, endpoint, date.max, date.min)
+    ends = [None if end is None else datetime.fromisoformat(end) for end in fields.get("window", (None, None))]
+    return route_of(source, endpoint, Window(*ends), date.min, fields.get("largest", 0))
+
+
 def _days(endpoint: Endpoint, window: Window, today: date) -> tuple[date, date]:
     begins = endpoint.first_day or today
     first = begins if window.first is None else max(begins, window.first.astimezone(UTC).date())
@@ -234,6 +290,15 @@ def _host(url: str) -> str:
         return host_of(canonicalize_url(url))
     except BadInput:
         return ""
+
+
+def _site(url: str) -> str:
+    """An address without its path, which may be long: cheap for thousands of addresses."""
+    try:
+        parts = urlsplit(_QUERY.split(url, 1)[0].replace("\\", "/"))
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}/"
 
 
 def _short(url: str) -> str:

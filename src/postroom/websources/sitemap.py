@@ -48,6 +48,17 @@ class Modified:
     earliest: datetime
     latest: datetime
 
+    def encoded(self) -> tuple[str, str]:
+        return self.earliest.isoformat(), self.latest.isoformat()
+
+    @classmethod
+    def decode(cls, earliest: str, latest: str) -> Modified:
+        """Raises ValueError or TypeError for anything that `encoded` does not make."""
+        moments = datetime.fromisoformat(earliest), datetime.fromisoformat(latest)
+        if any(moment.tzinfo is None for moment in moments):
+            raise ValueError("a moment without a time zone")
+        return cls(*moments)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

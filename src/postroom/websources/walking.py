@@ -5,14 +5,14 @@ Both lanes walk this way; what becomes of the items is the business of the `Log`
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.telemetry import logs
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.fetching.errors import Missing
 from postroom.websources.fetching.ports import Fetched, Fetching, Purpose
 from postroom.websources.routes import Found, Place, Reading, Route
@@ -71,6 +71,7 @@ class Walker:
     max_pages: int
     pages_are_trouble: bool = True
     """Whether more pages than that are worth an error: the sentinel means to read the first few only."""
+    reader: WebReader = field(default_factory=WebReader)
 
     async def walk(self, route: Route, place: Place, log_: Log) -> Ended:
         """From the place to the end of the way, a cap, or the limit of pages."""
@@ -98,7 +99,7 @@ class Walker:
         """None for a page that cannot be had now, but may be later."""
         try:
             page = await self._get(url)
-            return await asyncio.to_thread(route.read, place, page)
+            return await self.reader.read_list(route, place, page)
         except PostroomError as error:
             if isinstance(error, Missing) and route.may_end_at(place):
                 return Reading()

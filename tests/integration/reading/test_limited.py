@@ -23,7 +23,7 @@ from postroom.reading.limited import (
     LimitedReader,
     Limits,
     ReadingFailed,
-    close_shared_reader,
+    close_shared_readers,
     shared_reader,
 )
 from tests.support import reading_tasks as tasks
@@ -297,7 +297,7 @@ def test_a_reading_does_not_keep_its_process_from_exiting() -> None:
 def test_all_of_a_process_shares_one_reader_until_it_is_closed() -> None:
     first = shared_reader()
     assert shared_reader() is first
-    close_shared_reader()
+    close_shared_readers()
     second = shared_reader()
     assert second is not first
-    close_shared_reader()
+    close_shared_readers()

@@ -4,108 +4,111 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import struct
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 
+from postroom.domain.errors import Retryable
+from postroom.reading.limited import LimitedReader, Limits
 from postroom.websources.extraction.model import Document
-from postroom.websources.extraction.process import ExtractionLimits, Extractor
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.sim import hostile
 from postroom.websources.sim.documents import Gazette
 
 GAZETTE = Gazette(10, seed=3)
 GOOD = Document(GAZETTE.page(GAZETTE.documents[0], {}).body, "text/html", "utf-8", "https://gazette.test/documents/1")
 HUNGRY = Document(hostile.HOSTILE["/bombs/hungry.pdf"]().body, "application/pdf", None, "https://gazette.test/x.pdf")
-pytestmark = pytest.mark.req("WB-13")
+pytestmark = pytest.mark.req("WB-13", "HW-2")
 
 
 @pytest.fixture
-async def extractor() -> AsyncIterator[Extractor]:
-    opened = Extractor(ExtractionLimits(seconds=1.5, memory_bytes=400 * 1024 * 1024))
+def limited() -> Iterator[LimitedReader]:
+    opened = LimitedReader()
     yield opened
-    await opened.close()
+    opened.close()
 
 
-def _child(extractor: Extractor) -> int:
-    assert extractor._child is not None
-    return extractor._child.pid
+def _child(limited: LimitedReader) -> int:
+    [child] = limited._children
+    return child.pid
 
 
-async def _still_reads(extractor: Extractor) -> None:
-    # On a busy machine the first document after a start may need longer than a document should.
-    extractor._limits = ExtractionLimits(seconds=30)
-    assert (await extractor.extract(GOOD)).title == GAZETTE.documents[0].title
+async def _reads(limited: LimitedReader, document: Document = GOOD, limits: Limits | None = None) -> str | None:
+    """What is wrong with the document."""
+    return (await WebReader(limits or Limits(), limited).extract(document)).problem
 
 
-async def test_documents_are_read_by_one_child_after_the_other(extractor: Extractor) -> None:
-    await _still_reads(extractor)
-    child = _child(extractor)
+async def _still_reads(limited: LimitedReader) -> None:
+    assert (await WebReader(reader=limited).extract(GOOD)).title == GAZETTE.documents[0].title
+
+
+async def _begun(limited: LimitedReader) -> None:
+    while limited._idle or not limited._busy:
+        await asyncio.sleep(0)
+
+
+async def test_documents_are_read_by_one_child_after_the_other(limited: LimitedReader) -> None:
+    await _still_reads(limited)
+    child = _child(limited)
     assert child != os.getpid()
-    await _still_reads(extractor)
-    assert _child(extractor) == child
+    await _still_reads(limited)
+    assert _child(limited) == child
 
 
-async def test_a_document_that_takes_too_long_is_given_up(extractor: Extractor) -> None:
-    extracted = await extractor.extract(HUNGRY)
-    assert extracted.text == ""
-    assert extracted.problem is not None
-    assert extracted.problem.startswith("given up: it takes longer than 1.5 s")
-    await _still_reads(extractor)
+async def test_a_document_that_takes_too_long_is_given_up(limited: LimitedReader) -> None:
+    slow = Limits(wall_seconds=0.5)
+    assert await _reads(limited, HUNGRY, slow) == "given up: it takes longer than 0.5 s to read"
+    busy = Limits(cpu_seconds=0.3)
+    assert await _reads(limited, HUNGRY, busy) == "given up: it takes more than 0.3 s of processor time to read"
+    await _still_reads(limited)
 
 
-async def test_a_document_that_takes_too_much_memory_is_given_up() -> None:
-    extractor = Extractor(ExtractionLimits(seconds=60, memory_bytes=150 * 1024 * 1024))
-    extracted = await extractor.extract(HUNGRY)
-    assert extracted.problem is not None
-    assert extracted.problem.startswith("given up")
-    await _still_reads(extractor)
-    await extractor.close()
+async def test_a_document_that_takes_too_much_memory_is_given_up(limited: LimitedReader) -> None:
+    """And the next, innocent one is read, by another child."""
+    await _still_reads(limited)
+    child = _child(limited)
+    problem = await _reads(limited, HUNGRY, Limits(memory_bytes=50 * 1024 * 1024))
+    assert problem == "given up: it needs more memory than one reading may use"
+    await _still_reads(limited)
+    assert _child(limited) != child
 
 
-async def test_a_child_whose_parent_is_gone_does_not_run_on() -> None:
-    """Nobody reads its answer or kills it: the system ends it."""
-    arguments = ("-I", "-m", "postroom.websources.extraction.child", str(1 << 30), "1")
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe)
-    header = HUNGRY.header()
-    await child.communicate(struct.pack(">II", len(header), len(HUNGRY.body)) + header + HUNGRY.body)
-    assert child.returncode == -signal.SIGXCPU
+async def test_a_child_that_dies_at_once_is_replaced(limited: LimitedReader) -> None:
+    reading = asyncio.create_task(_reads(limited, HUNGRY))
+    while not limited._children:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(_kill_while_reading, limited)
+    assert await reading == "given up: it breaks whatever reads it"
+    await _still_reads(limited)
 
 
-async def test_a_child_that_dies_is_replaced(extractor: Extractor) -> None:
-    await _still_reads(extractor)
-    reading = asyncio.create_task(extractor.extract(HUNGRY))
-    await asyncio.sleep(0.05)
-    os.kill(_child(extractor), 9)
-    assert (await reading).problem == "given up: it breaks whatever reads it"
-    await _still_reads(extractor)
+def _kill_while_reading(limited: LimitedReader) -> None:
+    [child] = limited._children
+    while not child._has_read:
+        pass
+    os.kill(child.pid, 9)
 
 
-async def test_a_caller_that_goes_away_leaves_no_half_answer_behind(extractor: Extractor) -> None:
-    await _still_reads(extractor)
-    reading = asyncio.create_task(extractor.extract(HUNGRY))
-    await asyncio.sleep(0.05)
+async def test_a_caller_that_goes_away_leaves_no_half_answer_behind(limited: LimitedReader) -> None:
+    await _still_reads(limited)
+    reading = asyncio.create_task(_reads(limited, HUNGRY))
+    await _begun(limited)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await _still_reads(extractor)
+    await _still_reads(limited)
+
+
+async def test_a_broken_installation_is_told_with_what_the_child_said() -> None:
+    broken = LimitedReader(program=(*LimitedReader()._program[:2], "-c", "import lxml_html_clean_is_missing"))
+    with pytest.raises(Retryable, match="No module named 'lxml_html_clean_is_missing'"):
+        await WebReader(reader=broken).extract(GOOD)
+    broken.close()
 
 
 @pytest.mark.parametrize("path", ["/bombs/deep", "/bombs/long-line", "/bombs/entities.xml", "/odd/picture"])
-async def test_odd_documents_get_an_answer(extractor: Extractor, path: str) -> None:
+async def test_odd_documents_get_an_answer(path: str) -> None:
     reply = hostile.HOSTILE[path]()
-    extractor._limits = ExtractionLimits(seconds=30)
-    extracted = await extractor.extract(Document(reply.body, reply.content_type.split(";")[0], None, "https://x/"))
+    document = Document(reply.body, reply.content_type.split(";")[0], None, "https://x/")
+    extracted = await WebReader().extract(document)
     assert extracted.text or extracted.problem
-
-
-async def test_the_child_is_replaced_after_its_share_of_documents() -> None:
-    extractor = Extractor(ExtractionLimits(documents=1))
-    await extractor.extract(GOOD)
-    first = _child(extractor)
-    await extractor.extract(GOOD)
-    assert _child(extractor) != first
-    await extractor.close()

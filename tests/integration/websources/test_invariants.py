@@ -22,7 +22,7 @@ from postroom.kill_switch import SwitchedOff
 from postroom.queue import JobType, NewJob
 from postroom.queue.retention import prune_surplus
 from postroom.websources.config import Mode
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.fetching.ports import Purpose
 from postroom.websources.run_model import NewRun, Status
 from postroom.websources.service import handlers
@@ -74,9 +74,8 @@ async def test_inv_1_backfill_and_sentinel_write_the_same_items_and_one_pipeline
 
     for url in every:
         site.pages[url.removeprefix(site.url)] = Page(f"<html><body><p>{url}</p></body></html>".encode())
-    extractor = Extractor()
-    await run_until_idle(web.queue, handlers(web, extractor))
-    await extractor.close()
+    reader = WebReader()
+    await run_until_idle(web.queue, handlers(web, reader))
     assert await count(database, discovered_items, status="FETCHED") == 5
     assert await count(database, evidence) == 5
 

@@ -19,8 +19,9 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Fatal
 from postroom.queue import JobContext, JobState
 from postroom.queue.retention import Retention, prune
+from postroom.reading.limited import Limits
 from postroom.settings import BackfillSettings, WebSettings
-from postroom.websources.extraction.process import ExtractionLimits, Extractor
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.fetching.ports import DomainLimits
 from postroom.websources.items import Method
 from postroom.websources.jobs import FETCH, VERIFY, fetch_job, verify_job
@@ -319,12 +320,11 @@ async def test_the_kill_switch_stops_backfill_within_a_job_and_loses_nothing(
 async def test_a_page_that_breaks_its_reader_is_kept_with_a_note(
     sim: SiteSim, database: Database, clock: ManualClock
 ) -> None:
-    extractor = Extractor(ExtractionLimits(seconds=60, memory_bytes=150 * 1024 * 1024))
-    async with pages_on(database, clock, reader=extractor) as pages:
+    reader = WebReader(Limits(memory_bytes=100 * 1024 * 1024))
+    async with pages_on(database, clock, reader=reader) as pages:
         hostile = await pages.discover(f"{sim.url}/bombs/hungry.pdf", Method.SENTINEL)
         good = await pages.discover(f"{sim.url}/documents/1", Method.SENTINEL)
         await _work(pages)
-        await extractor.close()
     notes = {row.evidence_id: row.problem for row in await database.read(_texts)}
     assert notes[(await _item(database, hostile)).evidence_id].startswith("given up")
     assert notes[(await _item(database, good)).evidence_id] is None

@@ -14,7 +14,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.kill_switch import SwitchedOff
 from postroom.websources.config import Mode
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.jobs import backfill_job
 from postroom.websources.run_model import NewRun, Run, Status
 from postroom.websources.service import WebSources, handlers, started
@@ -56,7 +56,7 @@ async def test_a_run_that_waits_for_a_worker_fails_where_backfill_is_off_by_then
     with_sitemap(site, 3)
     run = await web.hand_over(ME, NEW)
     await turn(web, on=False)
-    await run_until_idle(web.queue, handlers(web, Extractor()))
+    await run_until_idle(web.queue, handlers(web, WebReader()))
     refused = await web.show(run.id)
     assert refused.status is Status.FAILED
     assert "switched off" in (refused.status_reason or "")

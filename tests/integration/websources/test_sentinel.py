@@ -16,7 +16,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
 from postroom.queue import cadence
 from postroom.settings import RecurringSettings, Settings
-from postroom.websources.extraction.process import Extractor
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.service import handlers
 from tests.support.databases import on_sqlite
 from tests.support.tiny_site import Page, TinySite
@@ -108,14 +108,13 @@ async def test_a_page_that_the_site_says_has_changed_is_looked_at_again(
     site.sitemap("/tiny.xml", ["/law"])
     site.pages["/law"] = Page(b"<html><body><p>first</p></body></html>")
     await web.look()
-    extractor = Extractor()
-    await run_until_idle(web.queue, handlers(web, extractor))
+    reader = WebReader()
+    await run_until_idle(web.queue, handlers(web, reader))
     site.pages["/law"] = Page(b"<html><body><p>second</p></body></html>")
     site.sitemap("/tiny.xml", ["/law"], {"/law": "2999-01-01"})
     [look] = await web.look()
     assert (look.new, look.changed) == (0, 1)
-    await run_until_idle(web.queue, handlers(web, extractor))
-    await extractor.close()
+    await run_until_idle(web.queue, handlers(web, reader))
     kept = select(evidence.c.raw_content).order_by(evidence.c.fetched_at)
     assert list(await database.read(lambda tx: tx.execute(kept).scalars().all())) == [
         b"<html><body><p>first</p></body></html>",

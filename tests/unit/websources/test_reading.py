@@ -92,7 +92,7 @@ def test_a_page_nested_without_end_is_read_all_the_same() -> None:
 
 def test_an_answer_survives_the_pipe() -> None:
     extracted = Extracted("x", "Naslov č", "tekst\n\U0001f600", date(2025, 1, 2), "hr", "note")
-    assert Extracted.decode(extracted.encoded()) == extracted
+    assert Extracted.decode(*extracted.encoded()) == extracted
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,1 +1,1 @@
-"""The text of pages and PDF files, read in a child process: a hostile file harms nobody but its own reader."""
+"""Pages, PDF files, lists and robots.txt, read in a limited child process: a hostile one harms its own reading only."""

@@ -1,11 +1,10 @@
-"""What goes to the reader of pages, and what comes back; both as bytes on a pipe."""
+"""What goes to the reader of pages, and what comes back."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Protocol
+from typing import Any, Protocol
 
 LONGEST_TEXT = 2_000_000
 """Characters that are kept of a document."""
@@ -18,14 +17,6 @@ class Document:
     charset: str | None
     url: str
 
-    def header(self) -> bytes:
-        return json.dumps({"content_type": self.content_type, "charset": self.charset, "url": self.url}).encode()
-
-    @classmethod
-    def read(cls, header: bytes, body: bytes) -> Document:
-        fields = json.loads(header)
-        return cls(body, fields["content_type"], fields["charset"], fields["url"])
-
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
@@ -37,16 +28,19 @@ class Extracted:
     problem: str | None = None
     """Why there is no text, or not all of it; for people."""
 
-    def encoded(self) -> bytes:
+    def encoded(self) -> tuple[dict[str, Any], bytes]:
         fields = asdict(self)
         fields["published_on"] = None if self.published_on is None else self.published_on.isoformat()
-        return json.dumps(fields).encode()
+        return fields, fields.pop("text").encode("utf-8", "surrogatepass")
 
     @classmethod
-    def decode(cls, data: bytes) -> Extracted:
-        fields = json.loads(data)
+    def decode(cls, fields: dict[str, Any], text: bytes) -> Extracted:
         published = fields.pop("published_on")
-        return cls(**fields, published_on=None if published is None else date.fromisoformat(published))
+        return cls(
+            **fields,
+            text=text.decode("utf-8", "surrogatepass"),
+            published_on=None if published is None else date.fromisoformat(published),
+        )
 
 
 class Reader(Protocol):

@@ -1,118 +1,105 @@
-"""Has documents read by a child process that is killed when one takes too long, and replaced when one breaks it.
+"""Has everything that comes from web sites read by a limited child: documents, lists of pages, robots.txt.
 
-Every document gets an answer: what it says, or a note on why that could not be found out.
+A document always gets an answer, if only a note on why it cannot be read; a list that cannot be read is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-import struct
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 from postroom.domain.errors import Retryable
+from postroom.reading.limited import Failure, LimitedReader, Limits, ReadingFailed, shared_reader
 from postroom.telemetry import logs
 from postroom.websources.extraction.model import Document, Extracted
+from postroom.websources.fetching.errors import BadAnswer, Disallowed, TooLarge, Unavailable
+from postroom.websources.routes import Reading
+
+if TYPE_CHECKING:
+    from postroom.websources.fetching.ports import Fetched
+    from postroom.websources.routes import Place, Route
 
 log = logs.get(__name__)
 
-_MODULE = "postroom.websources.extraction.child"
-_START_S = 60.0
-_LARGEST_ANSWER = 64 * 1024 * 1024
-_SIZES = struct.Struct(">II")
-_SIZE = struct.Struct(">I")
+PAGE_LIMITS = Limits(cpu_seconds=20.0, wall_seconds=60.0, memory_bytes=1024 * 1024 * 1024)
+ROBOTS_LIMITS = Limits(cpu_seconds=2.0, wall_seconds=30.0, memory_bytes=256 * 1024 * 1024)
+_TASKS = "postroom.websources.extraction.tasks"
+_ERRORS = {"BadAnswer": BadAnswer, "TooLarge": TooLarge, "Unavailable": Unavailable}
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractionLimits:
-    """What one document may cost."""
-
-    seconds: float = 20.0
-    memory_bytes: int = 1024 * 1024 * 1024
-    documents: int = 500
-    """After so many the child is replaced: libraries leak."""
+class RobotsVerdict:
+    allowed: bool
+    delay_s: float
 
 
-class Extractor:
-    def __init__(self, limits: ExtractionLimits = ExtractionLimits()) -> None:  # noqa: B008 - frozen
-        self._limits = limits
-        self._child: Process | None = None
-        self._left = 0
-        self._lock = asyncio.Lock()
+class WebReader:
+    def __init__(self, limits: Limits | None = None, reader: LimitedReader | None = None) -> None:
+        """`limits` are those of one page. Without a reader of its own it uses the one that this process shares."""
+        self._limits = limits or PAGE_LIMITS
+        self._own = reader
 
     async def extract(self, document: Document) -> Extracted:
-        async with self._lock:
-            child = await self._ready_child()
-            try:
-                async with asyncio.timeout(self._limits.seconds):
-                    answer = await _converse(child, document)
-                self._left -= 1
-                return Extracted.decode(answer)
-            except TimeoutError:
-                await self._end()
-                return _given_up(document, f"it takes longer than {self._limits.seconds:g} s to read")
-            except (asyncio.IncompleteReadError, ConnectionError):
-                await self._end()
-                return _given_up(document, "it breaks whatever reads it")
-            except asyncio.CancelledError:
-                await self._end()  # in the middle of an answer: nothing more can be asked of this child
-                raise
-
-    async def close(self) -> None:
-        async with self._lock:
-            await self._end()
-
-    async def _ready_child(self) -> Process:
-        if self._child is not None and self._child.returncode is None and self._left > 0:
-            return self._child
-        await self._end()
-        limits = (str(self._limits.memory_bytes), str(math.ceil(self._limits.seconds)))
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-m", _MODULE, *limits),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            env={},
-        )
-        self._child, self._left = child, self._limits.documents
+        header = {"content_type": document.content_type, "charset": document.charset, "url": document.url}
         try:
-            async with asyncio.timeout(_START_S):
-                await _answer(child)
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
-            await self._end()
-            raise Retryable("The process that reads pages does not start; is there enough memory?") from error
-        return child
+            answer = await self._reader.run_async(f"{_TASKS}:document", header, document.body, self._limits)
+            return Extracted.decode(*answer)
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Retryable(f"The page cannot be read now: {error.reason}") from error
+            return _given_up(document, error)
 
-    async def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        if child.returncode is None:
-            child.kill()
-        await child.communicate()
+    async def read_list(self, route: Route, place: Place, page: Fetched) -> Reading:
+        """What a page of a list has. Raises BadAnswer where that cannot be found out within the limits."""
+        header = {
+            "route": route.described(),
+            "page": place.page,
+            "url": page.url,
+            "final_url": page.final_url,
+            "charset": page.charset,
+        }
+        try:
+            problem, found = await self._reader.run_async(f"{_TASKS}:list_page", header, page.body, self._limits)
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Retryable(f"The list cannot be read now: {error.reason}") from error
+            raise BadAnswer(f"The list cannot be read: {error.reason}.") from error
+        if problem:
+            _raise(problem)
+        return await asyncio.to_thread(lambda: route.trusted(Reading.decode(found)))
+
+    async def robots(self, origin: str, text: str, url: str, agent: str) -> RobotsVerdict:
+        """Raises Disallowed where the file cannot be read within its limits: it may forbid anything."""
+        header = {"url": url, "agent": agent}
+        try:
+            verdict, _ = await self._reader.run_async(
+                f"{_TASKS}:robots", header, text.encode("utf-8", "replace"), ROBOTS_LIMITS
+            )
+            return RobotsVerdict(verdict["allowed"] is True, float(verdict["delay"]))
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Unavailable(f"robots.txt of {origin} cannot be read now: {error.reason}") from error
+            raise Disallowed(f"robots.txt of {origin} cannot be read ({error.reason}), so it is not fetched") from error
+
+    @property
+    def _reader(self) -> LimitedReader:
+        return self._own or shared_reader("web")
 
 
-async def _converse(child: Process, document: Document) -> bytes:
-    if child.stdin is None:
-        raise ConnectionError("the child has no standard input")
-    header = document.header()
-    child.stdin.write(_SIZES.pack(len(header), len(document.body)) + header)
-    child.stdin.write(document.body)
-    await child.stdin.drain()
-    return await _answer(child)
+def _raise(problem: dict[str, object]) -> NoReturn:
+    raise _ERRORS.get(str(problem.get("error")), BadAnswer)(str(problem.get("message"))[:1_000])
 
 
-async def _answer(child: Process) -> bytes:
-    if child.stdout is None:
-        raise ConnectionError("the child has no standard output")
-    (size,) = _SIZE.unpack(await child.stdout.readexactly(_SIZE.size))
-    if size > _LARGEST_ANSWER:
-        raise ConnectionError("the child's answer makes no sense")
-    return await child.stdout.readexactly(size)
-
-
-def _given_up(document: Document, why: str) -> Extracted:
-    log.warning("web.extraction_given_up", content_type=document.content_type, bytes=len(document.body), reason=why)
+def _given_up(document: Document, error: ReadingFailed) -> Extracted:
+    log.warning(
+        "web.extraction_given_up",
+        content_type=document.content_type,
+        bytes=len(document.body),
+        kind=error.kind,
+        reason=error.reason,
+    )
+    if error.kind is Failure.ERROR:
+        return Extracted("none", problem=f"cannot be read: {error.reason}")
+    why = "it breaks whatever reads it" if error.kind is Failure.CRASH else error.reason
     return Extracted("none", problem=f"given up: {why}")
