@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from starlette.types import Message, Receive
@@ -36,7 +37,7 @@ class BodyTooLarge(BadInput):
 
 
 class TooManyRequests(Retryable):
-    """Too many requests of this token are waiting already. Wait for the answers to some of them."""
+    """Too many requests of this sender are waiting already. Wait for the answers to some of them."""
 
 
 @dataclass(frozen=True)
@@ -154,42 +155,49 @@ class GuardedBody:
         return any(self._is_bulky(name.decode("ascii", "replace")) for name in names)
 
 
-class Intake:
-    """Turns for the requests of each token, and for large bodies of all tokens together."""
+class Turns:
+    """A few requests of one sender at once; some more wait."""
 
-    def __init__(self, limits: Mapping[Role, RoleLimits], is_bulky: Callable[[str], bool]) -> None:
-        self.limits = limits
-        self._is_bulky = is_bulky
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+    def __init__(self) -> None:
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._waiting: Counter[str] = Counter()
 
     @asynccontextmanager
+    async def taken(self, sender: str, at_once: int) -> AsyncIterator[None]:
+        turn = self._turns.get(sender)
+        if turn is None:
+            turn = self._turns[sender] = asyncio.Semaphore(at_once)
+        if self._waiting[sender] >= _WAITING:
+            raise TooManyRequests(retry_after=timedelta(seconds=1))
+        self._waiting[sender] += 1
+        try:
+            await turn.acquire()
+        finally:
+            self._waiting[sender] -= 1
+            if not self._waiting[sender]:
+                del self._waiting[sender]
+        try:
+            yield
+        finally:
+            turn.release()
+
+
+class Intake:
+    """The bodies of all requests: turns for each token, and for large bodies of all tokens together."""
+
+    def __init__(self, limits: Mapping[Role, RoleLimits], is_bulky: Callable[[str], bool]) -> None:
+        self._limits = limits
+        self._is_bulky = is_bulky
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._turns = Turns()
+
+    @asynccontextmanager
     async def body(self, token_id: str, role: Role, receive: Receive) -> AsyncIterator[Receive]:
         """When it is this request's turn: its body, to be received within its limits."""
-        limits = self.limits[role]
-        async with self._turn(token_id, limits.at_once):
+        limits = self._limits[role]
+        async with self._turns.taken(token_id, limits.at_once):
             guarded = GuardedBody(receive, limits, self._is_bulky, self._large)
             try:
                 yield guarded
             finally:
                 guarded.release()
-
-    @asynccontextmanager
-    async def _turn(self, token_id: str, at_once: int) -> AsyncIterator[None]:
-        turn = self._turns.get(token_id)
-        if turn is None:
-            turn = self._turns[token_id] = asyncio.Semaphore(at_once)
-        if self._waiting[token_id] >= _WAITING:
-            raise TooManyRequests()
-        self._waiting[token_id] += 1
-        try:
-            await turn.acquire()
-        finally:
-            self._waiting[token_id] -= 1
-            if not self._waiting[token_id]:
-                del self._waiting[token_id]
-        try:
-            yield
-        finally:
-            turn.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from http import HTTPStatus
 from typing import Any
@@ -20,8 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from postroom.webserver.limits import Limits, address_block, client_address, to_close
 
 CONNECTION = "postroom.connection"
-KNOWN = "postroom.known"
-"""In the scope of a request: the connection that it came on, and that its sender has proved who it is."""
+"""In the scope of a request: the connection that it came on."""
 
 _SLICE = 64 * 1024
 _REPORT_S = 60.0
@@ -300,15 +299,14 @@ class GuardedConnection(HttpToolsProtocol):
         self._is_stream = self.is_known
 
 
-def mark_known(scope: MutableMapping[str, Any]) -> None:
+def mark_known(scope: Mapping[str, Any]) -> None:
     """The sender of this request has proved who it is: its connection is kept when strangers crowd the server."""
-    scope[KNOWN] = True
     connection = scope.get(CONNECTION)
     if isinstance(connection, GuardedConnection):
         connection.is_known = True
 
 
-def mark_stream(scope: MutableMapping[str, Any]) -> None:
+def mark_stream(scope: Mapping[str, Any]) -> None:
     """The answer to this request goes on until one side ends it. Only for those who are known."""
     connection = scope.get(CONNECTION)
     if isinstance(connection, GuardedConnection):
