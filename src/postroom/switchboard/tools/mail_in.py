@@ -179,6 +179,7 @@ class MailTools:
             "`reason` and `retry_after`; `rejected` means that the envelope is wrong, see `error.field`.",
             IngestArguments,
             self.ingest,
+            is_bulky=True,
         )
         yield Tool(
             "archive.store",
@@ -188,6 +189,7 @@ class MailTools:
             "takes. Storing again changes nothing. What cannot be read is stored all the same, with `trouble` saying why.",
             StoreArguments,
             self.store,
+            is_bulky=True,
         )
         yield Tool(
             "trouble.report",
