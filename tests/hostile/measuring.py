@@ -1,9 +1,9 @@
 """Reads hostile items in forked children and measures what each costs.
 
-The process that forks has imported every reader, so a child starts at once. A child reads item after item, and tells what
-each cost; one that takes far too long or too much memory is ended by its limits, is a fault of that item, and the next
-child goes on behind it. Processor time counts, never the clock on the wall. `python -m tests.hostile.measuring` takes a
-line of JSON (names of kinds) on standard input and answers with a line of JSON (the faults of each).
+The process that forks has imported every reader, so a child starts at once. A child reads item after item, and tells
+what each cost; one that takes far too long or too much memory is ended by its limits, is a fault of that item, and the
+next child goes on behind it. Processor time counts, never the clock on the wall. `python -m tests.hostile.measuring`
+takes a line of JSON (names of kinds) on standard input and answers with a line of JSON (the faults of each).
 
 Of each kind the item at 2n is read; where that took long enough to be worth comparing, the one at n as well.
 """
@@ -111,7 +111,7 @@ def _read_all(items: Iterable[Item], size: int | None, sending: int) -> None:
         reader = READERS[name]
         small = size or SIZES.get(name, SIZE)
         large = _cost(reader, kind.doubled(small))
-        is_slow = reader.grows_linearly and large.seconds > WORTH_COMPARING and large.problem is None
+        is_slow = not reader.is_apart and large.seconds > WORTH_COMPARING and large.problem is None
         single = _cost(reader, kind.sized(small)) if is_slow else None
         os.write(sending, json.dumps([asdict(large), single and asdict(single)]).encode() + b"\n")
     os._exit(0)
@@ -120,7 +120,8 @@ def _read_all(items: Iterable[Item], size: int | None, sending: int) -> None:
 def _cost(reader: Reader, data: bytes) -> Cost:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
     before = _status("VmHWM")
-    _limit(reader, len(data))
+    if not reader.is_apart:  # what it starts would inherit the limits
+        _limit(reader, len(data))
     started = time.process_time()
     problem = _problem_of(reader, data)
     return Cost(len(data), time.process_time() - started, _status("VmHWM") - before, problem)
@@ -160,7 +161,11 @@ def main() -> None:
     gc.freeze()
     for line in sys.stdin:
         asked = json.loads(line)
-        items = [(kind, reader) for kind in map(kinds.__getitem__, asked["kinds"]) for reader in kind.readers]
+        items = [
+            (kind, reader)
+            for kind in map(kinds.__getitem__, asked["kinds"])
+            for reader in asked.get("readers") or kind.readers
+        ]
         print(json.dumps(faults_of(items, asked.get("size"))), flush=True)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import io
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from protego import Protego  # type: ignore[import-untyped]
 
 from postroom.actions.discord.interactions import DiscordInteractions
 from postroom.archive.importing.files import eml_files
@@ -53,6 +52,7 @@ from postroom.mail.query import parse
 from postroom.mail.query.formatting import format_query
 from postroom.mail.triage_headers import triage_headers
 from postroom.mail.vcards import read_vcards
+from postroom.reading.limited import Limits
 from postroom.settings.groups import DiscordSettings
 from postroom.switchboard.toolbox import Tool
 from postroom.switchboard.tools.reading import SearchArguments
@@ -63,12 +63,14 @@ from postroom.triage.reading import UnusableAnswer, read_answer
 from postroom.triage.rules.files import FileFormat, parse_text
 from postroom.triage.suspicion import suspicion_of
 from postroom.websources.config import parse_sources
+from postroom.websources.extraction import tasks
 from postroom.websources.extraction.model import Document
-from postroom.websources.extraction.reading import read_document
+from postroom.websources.extraction.process import WebReader
 from postroom.websources.fetching.decoding import decode_body
+from postroom.websources.fetching.ports import Fetched, Validators
 from postroom.websources.fetching.targets import read_target
-from postroom.websources.pagination import read_links
-from postroom.websources.sitemap import read_sitemap
+from postroom.websources.routes import Place, Route, route_of
+from postroom.websources.sitemap import Window, read_sitemap
 from postroom.websources.urls import canonicalize_url
 
 MB = 1 << 20
@@ -87,14 +89,20 @@ class Reader:
     memory_mb: float = 50
     memory_times: float = 4
     """The most it may grow by: so much, and so many times the item's size."""
-    grows_linearly: bool = True
-    """False for what is read in the limited child alone, where only the limits are promised."""
+    is_apart: bool = False
+    """Done by the limited child, whose limits stand for it: only the process that asks is measured."""
 
     def seconds_for(self, size: int) -> float:
         return self.seconds + self.seconds_per_mb * size / MB
 
     def memory_for(self, size: int) -> float:
         return self.memory_mb * MB + self.memory_times * size
+
+
+def _parsed(raw: bytes) -> None:
+    """What HW-2 bounds at any size: parsing and text, without storing."""
+    parsed = parse_mail(raw)
+    _ = (parsed.best_text, parsed.html_as_text)
 
 
 def _mail(raw: bytes) -> None:
@@ -123,24 +131,65 @@ LONGEST_SHOWN = 512 << 10
 LONGEST_ASKED = 64 << 10
 
 
-def _page(raw: bytes) -> None:
-    read_links(raw.partition(b"\r\n\r\n")[2].decode("utf-8", "replace"), "http://a.example/list")
-
-
-def _document(body: bytes) -> None:
-    read_document(Document(body, "text/html", None, "http://a.example/"))
-
-
 def _decoded(data: bytes) -> None:
     encoding, _, body = data.partition(b"|")
     decode_body(body, encoding.decode("latin-1"), _LARGEST_PAGE)
 
 
-def _robots(data: bytes) -> None:
-    rules = Protego.parse(data.decode("utf-8", "replace"))
-    rules.can_fetch("http://a.example/" + "a" * 2_000, "postroom")
-    rules.crawl_delay("postroom")
-    rules.request_rate("postroom")
+_LIMITS = Limits(cpu_seconds=5.0, wall_seconds=60.0, memory_bytes=512 * MB)
+_SITE = "http://a.example"
+_INNOCENT = Document(b"<html><body><p>Innocent</p></body></html>", "text/html", None, _SITE)
+
+
+def _apart(ask: Callable[[WebReader, bytes], Awaitable[object]]) -> Callable[[bytes], None]:
+    """Has the limited child read it. Whatever becomes of that, the next page, which is innocent, is read."""
+
+    def read(data: bytes) -> None:
+        reader = WebReader(_LIMITS)
+        try:
+            asyncio.run(ask(reader, data))  # type: ignore[arg-type]
+        finally:
+            if "Innocent" not in asyncio.run(reader.extract(_INNOCENT)).text:
+                raise AssertionError("the next page is not read")
+
+    return read
+
+
+async def _document(reader: WebReader, body: bytes) -> None:
+    await reader.extract(Document(body, "text/html", None, _SITE))
+
+
+async def _robots(reader: WebReader, data: bytes) -> None:
+    await reader.robots(_SITE, data.decode("utf-8", "replace"), f"{_SITE}/{'a' * 2_000}", "postroom")
+
+
+def _listed(mode: str) -> Callable[[WebReader, bytes], Awaitable[object]]:
+    route = _route(mode)
+
+    async def read(reader: WebReader, body: bytes) -> None:
+        page = Fetched(f"{_SITE}/list", f"{_SITE}/list", 200, body, "", None, Validators(), _NOW)
+        await reader.read_list(route, Place(), page)
+
+    return read
+
+
+def _route(mode: str) -> Route:
+    described = f"""
+    [[source]]
+    slug = "a"
+    domains = ["a.example"]
+    [[source.endpoint]]
+    name = "main"
+    mode = "{mode}"
+    url = "{_SITE}/list"
+    """
+    [source] = parse_sources(described).by_slug.values()
+    return route_of(source, source.endpoint[0], Window(), _NOW.date(), _LARGEST_PAGE)
+
+
+def _body_of(ask: Callable[[WebReader, bytes], Awaitable[object]]) -> Callable[[WebReader, bytes], Awaitable[object]]:
+    """Of a kind that wraps its markup in a message."""
+    return lambda reader, data: ask(reader, data.partition(b"\r\n\r\n")[2])
 
 
 def _url(data: bytes) -> None:
@@ -270,17 +319,16 @@ def _as_rules(form: FileFormat) -> Callable[[bytes], object]:
     return lambda data: parse_text(data, form)
 
 
-_LIMITED = {"seconds": 20.0, "memory_mb": 1_024, "grows_linearly": False}
-
 READERS: dict[str, Reader] = {
     "mail": Reader(_mail),
+    "parsed": Reader(_parsed),
     "shown": Reader(_shown),
-    "page": Reader(_page, **_LIMITED),  # type: ignore[arg-type]
-    "document": Reader(_document, **_LIMITED),  # type: ignore[arg-type]
-    "sitemap": Reader(lambda data: read_sitemap(data, _LARGEST_PAGE), **_LIMITED),  # type: ignore[arg-type]
+    "page": Reader(_apart(_body_of(_listed("pagination"))), is_apart=True),
+    "document": Reader(_apart(_document), is_apart=True),
+    "sitemap": Reader(_apart(_listed("sitemap")), is_apart=True),
+    "robots": Reader(_apart(_robots), is_apart=True),
     "shown_page": Reader(lambda data: shown_page(data, "text/html")),
     "decoded": Reader(_decoded),
-    "robots": Reader(_robots),
     "url": Reader(_url),
     "mbox": Reader(_mbox),
     "takeout": Reader(_takeout),
@@ -304,3 +352,9 @@ READERS: dict[str, Reader] = {
     "model": Reader(_model),
     "retry_after": Reader(_retry_after),
 }
+
+APART_HERE: dict[str, Callable[[bytes], object]] = {
+    "sitemap": lambda data: read_sitemap(data, _LARGEST_PAGE),
+    "robots": lambda data: tasks.robots({"url": f"{_SITE}/a", "agent": "postroom"}, data),
+}
+"""What the limited child does, done in this process: for the fuzzer, which looks for its mistakes."""
