@@ -2,8 +2,7 @@
 
 A kind makes its bytes from a number `n` alone, so every run sees the same bytes, and a larger `n` makes the same
 trouble larger. The harness chooses `n` so that an item has about the size it wants (`sized`). A kind whose bytes do not
-grow
-with `n`, or that grows into something else once unpacked, names its own `n`.
+grow with `n`, or grow into something else once unpacked, names its own `n`.
 
 To add a kind, add a line to a table of `tests/hostile/kinds_*.py`.
 """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import resource
 import signal
@@ -120,11 +119,12 @@ def _read_all(items: Iterable[Item], size: int | None, sending: int) -> None:
 def _cost(reader: Reader, data: bytes) -> Cost:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
     before = _status("VmHWM")
-    if not reader.is_apart:  # what it starts would inherit the limits
-        _limit(reader, len(data))
+    _limit(reader, len(data))
     started = time.process_time()
     problem = _problem_of(reader, data)
-    return Cost(len(data), time.process_time() - started, _status("VmHWM") - before, problem)
+    seconds = time.process_time() - started
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return Cost(len(data), seconds, _status("VmHWM") - before, problem)
 
 
 def _problem_of(reader: Reader, data: bytes) -> str | None:
@@ -141,9 +141,12 @@ def _problem_of(reader: Reader, data: bytes) -> str | None:
 
 def _limit(reader: Reader, size: int) -> None:
     """From now on: the bound and a little more, so that a fault is seen and not only suffered."""
-    seconds = math.ceil(time.process_time() + SLACK * reader.seconds_for(size)) + 1
-    room = _status("VmSize") + int(reader.memory_for(size)) + 100 * MB
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+    seconds, room = 0.0, resource.RLIM_INFINITY
+    if not reader.is_apart:  # else what it starts would inherit the limits
+        seconds = SLACK * reader.seconds_for(size) + 1
+        room = _status("VmSize") + int(reader.memory_for(size)) + 100 * MB
+    # Counts from now on, where RLIMIT_CPU would count from the start, and in ticks that drift from the true time.
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

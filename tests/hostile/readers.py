@@ -262,7 +262,7 @@ def _discord(body: bytes) -> None:
     signature = _DISCORD_KEY.sign(stamp + body).hex().encode()
     key = _DISCORD_KEY.public_key().public_bytes_raw().hex()
     queue: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: _NOW))
-    answers = DiscordInteractions(DiscordSettings(public_key=key, users=frozenset({"1"})), queue)
+    answers = DiscordInteractions(DiscordSettings(public_key=key, allowed_users="1"), queue)
     headers = [(b"x-signature-ed25519", signature), (b"x-signature-timestamp", stamp)]
 
     async def receive() -> dict[str, Any]:

@@ -5,7 +5,6 @@ A mistake is refused before anything runs, and named by its place in the file.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -16,6 +15,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.toml import parse_toml
 from postroom.mail.patterns import Pattern, in_any_case
 from postroom.websources.archives import placeholders_in
 from postroom.websources.urls import canonicalize_url, host_of
@@ -175,12 +175,12 @@ def load_sources(home: Path) -> Sources:
 
 def parse_sources(text: str) -> Sources:
     try:
-        content = tomllib.loads(text)
+        content = parse_toml(text)
         sources = _File(**content).source
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(FILE_NAME, f"is not valid TOML: {error}") from None
     except ValidationError as error:
         raise _first_problem(error, content) from None
+    except ValueError as error:
+        raise BadInput(FILE_NAME, f"is not valid TOML: {error}") from None
     by_slug = {source.slug: source for source in sources}
     if len(by_slug) < len(sources):
         raise BadInput(FILE_NAME, "two sources have the same slug")

@@ -17,7 +17,6 @@ text = "Offers may go."
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,6 +27,7 @@ import tomli_w
 import yaml
 
 from postroom.domain.errors import BadInput
+from postroom.domain.toml import parse_toml
 from postroom.triage.guidance_files import (
     DirectionDraft,
     GuidanceDraft,
@@ -232,7 +232,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _LOADERS: Mapping[FileFormat, Callable[[str], object]] = {
-    FileFormat.TOML: tomllib.loads,
+    FileFormat.TOML: parse_toml,
     FileFormat.YAML: lambda text: yaml.load(text, _StrictLoader),  # noqa: S506 (a safe loader, made stricter)
     FileFormat.JSON: lambda text: json.loads(text, object_pairs_hook=_each_once),
 }
