@@ -166,7 +166,7 @@ meter.create_observable_gauge(
     "postroom.mail.troubled",
     [_observe],
     unit="{message}",
-    description="messages that gave trouble, by account and lane",
+    description="messages that gave trouble",
 )
 
 
