@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from opentelemetry.metrics import CallbackOptions, Observation
 from sqlalchemy import ColumnElement, delete, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import troubled_messages as table
 from postroom.reading.mail import READER_VERSION
+from postroom.telemetry.metrics import meter
 
 LONGEST_REASON = 300
 _AT_ONCE = 500
@@ -141,6 +143,31 @@ def troubled_number(tx: Tx, account_id: str | None = None) -> int:
     counts = count_troubled(tx)
     chosen = counts.values() if account_id is None else [counts.get(account_id, {})]
     return sum(sum(lanes.values()) for lanes in chosen)
+
+
+def show_troubled(counts: Mapping[str, Mapping[Lane, int]]) -> None:
+    """In the metrics, from now on: by the account's opaque id and lane."""
+    global _shown
+    _shown = counts
+
+
+_shown: Mapping[str, Mapping[Lane, int]] = {}
+
+
+def _observe(options: CallbackOptions) -> Iterable[Observation]:
+    return [
+        Observation(number, {"account": account_id, "lane": lane.value})
+        for account_id, lanes in _shown.items()
+        for lane, number in lanes.items()
+    ]
+
+
+meter.create_observable_gauge(
+    "postroom.mail.troubled",
+    [_observe],
+    unit="{message}",
+    description="messages that gave trouble",
+)
 
 
 def _are(account_id: str, keys: Sequence[str]) -> ColumnElement[bool]:

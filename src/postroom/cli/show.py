@@ -46,7 +46,9 @@ def show(
     elif attachments:
         _list(listed, json=json)
     elif json:
-        print_json({"message": message, "text": read_mail(content).best_text, "attachments": listed})
+        parsed = read_mail(content)
+        told = {"text": parsed.best_text, "attachments": listed, "problems": parsed.problems, "trouble": parsed.trouble}
+        print_json({"message": message, **told})
     else:
         _print(message, read_mail(content), listed)
 
@@ -88,12 +90,18 @@ def _print(message: ArchivedMessage, parsed: ParsedMail, attachments: list[Archi
         "source": message.provenance,
         "deleted": shown(message.deleted_at_source) if message.deleted_at_source else "",
         "attachments": ", ".join(f"{a.number}: {a.filename or a.content_type}" for a in attachments),
-        "problems": "; ".join(parsed.problems),
+        "problems": "" if parsed.trouble else "; ".join(parsed.problems),
     }
     for name, value in facts.items():
         if value:
             console.print(f"{name:<12} {_harmless(value)}", markup=False, soft_wrap=True)
-    console.print(f"\n{_harmless(parsed.best_text)}", markup=False, soft_wrap=True)
+    text = parsed.best_text
+    if parsed.trouble:
+        text = (
+            f"This message could not be read: {parsed.trouble}.\n"
+            f"Its exact bytes are in the archive; `postroom show {message.key} --raw` writes them."
+        )
+    console.print(f"\n{_harmless(text)}", markup=False, soft_wrap=True)
 
 
 def _harmless(text: str) -> str:

@@ -269,6 +269,8 @@ def _print_status(status: SyncStatus, read_ago: str) -> None:
         "read by": status.reader or "",
     }
     _print_facts(status.account, facts)
+    if status.live_trouble:
+        console.print(f"  error: {printable(status.live_trouble)}", markup=False, soft_wrap=True)
     for alert in status.alerts:
         console.print(f"  {alert.level}: {alert.message}", markup=False, soft_wrap=True)
 

@@ -23,6 +23,7 @@ class Check(StrEnum):
     AUTH = "auth"
     SCOPE = "scope"
     QUOTA = "quota"
+    MAIL = "mail"
 
 
 class Verdict(StrEnum):

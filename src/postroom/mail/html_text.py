@@ -46,7 +46,9 @@ def unescape(text: str) -> str:
 def _character(found: re.Match[str]) -> str:
     written = found[0]
     if len(written) > _LONGEST_REFERENCE:
-        written = "&#" + written[2:].lstrip("0")  # many zeros are legal; more digits than this name no character
+        beginning = 3 if written[2] in "xX" else 2
+        # Many zeros are legal; more digits than this name no character.
+        written = written[:beginning] + written[beginning:].lstrip("0")
         if len(written) > _LONGEST_REFERENCE:
             return "\N{REPLACEMENT CHARACTER}"
     return _known(written)

@@ -52,6 +52,9 @@ class Refused:
 
 
 def compose(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
+    if original.mail.trouble:
+        # Without its headers nobody can tell whether an answer would go round in circles.
+        return Refused(f"not sent: the message could not be read ({original.mail.trouble}); answer it yourself")
     try:
         match request.message_type:
             case MessageType.REPLY:

@@ -78,6 +78,8 @@ class Letter:
     are_headers_cut: bool
     problems: tuple[str, ...]
     """What of it could not be read."""
+    trouble: str | None
+    """Why nothing of it could be read but a few headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,8 @@ def _letter(message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[Arc
         attachments=attachments,
         headers=tuple(_header(name, value) for name, value in parsed.headers.pairs[:_MOST_HEADERS]),
         are_headers_cut=len(parsed.headers) > _MOST_HEADERS,
-        problems=tuple(whole(problem) for problem in parsed.problems),
+        problems=() if parsed.trouble else tuple(whole(problem) for problem in parsed.problems),
+        trouble=parsed.trouble,
     )
 
 

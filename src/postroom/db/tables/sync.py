@@ -19,6 +19,10 @@ history_cursors = Table(
     Column("fence", Integer, nullable=False, comment="raised with each change of holder"),
     Column("lease_expires_at", Instant),
     Column("updated_at", Instant, nullable=False),
+    Column("moved_at", Instant, comment="when everything up to the cursor was last known to be in"),
+    Column(
+        "unfinished", Integer, nullable=False, server_default="0", comment="how often it was claimed since it moved"
+    ),
     CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
 )
 

@@ -110,9 +110,7 @@ class TroubleArguments(Arguments):
     endpoint_identity: EndpointIdentity
     lane: MailLane = "live"
     troubled: list[TroubledMail] = Field(default_factory=list, max_length=MOST_IDS)
-    settled: GmailIds = Field(
-        default_factory=list, description="messages reported before that are in order now, or gone"
-    )
+    settled: GmailIds = Field(default_factory=list, description="reported before, and in order now or gone")
 
 
 class LookupArguments(Arguments):
@@ -186,7 +184,7 @@ class MailTools:
             Role.CONNECTOR,
             f"Store up to {MOST_STORED} raw messages (at most {LARGEST_STORE:,} bytes together) in the archive. When "
             "it answers they are on disk; each `{key, sha256}` is the reference that an envelope's `payload.raw` "
-            "takes. Storing again changes nothing. What cannot be read is stored all the same, with `trouble` saying why.",
+            "takes. Storing again changes nothing. What cannot be read is stored all the same; `trouble` says why.",
             StoreArguments,
             self.store,
             is_bulky=True,

@@ -1,4 +1,4 @@
-"""Bad messages of the sync become troubled messages of every lane."""
+"""Bad messages of the sync become troubled messages of every lane; a cursor knows whether it moves."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -37,3 +37,17 @@ def upgrade() -> None:
         "tries, reader_version FROM sync_bad_messages"
     )
     op.drop_table("sync_bad_messages")
+    op.add_column(
+        "history_cursors",
+        sa.Column("moved_at", Instant, comment="when everything up to the cursor was last known to be in"),
+    )
+    op.add_column(
+        "history_cursors",
+        sa.Column(
+            "unfinished",
+            sa.Integer,
+            nullable=False,
+            server_default="0",
+            comment="how often it was claimed since it moved",
+        ),
+    )
