@@ -5,7 +5,6 @@ A mistake is refused before anything runs, and named by its place in the file.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -17,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.patterns import Pattern, in_any_case
+from postroom.reading.structured import load_toml
 from postroom.websources.archives import placeholders_in
 from postroom.websources.urls import canonicalize_url, host_of
 
 FILE_NAME = "sources.toml"
+LARGEST_FILE = 4_000_000
 
 
 class Mode(StrEnum):
@@ -164,7 +165,8 @@ def load_sources(home: Path) -> Sources:
     """The sources of this home folder; none where there is no file."""
     path = home / FILE_NAME
     try:
-        return parse_sources(path.read_text("utf-8"))
+        with path.open(encoding="utf-8") as file:
+            return parse_sources(file.read(LARGEST_FILE + 1))
     except FileNotFoundError:
         return Sources({})
     except UnicodeDecodeError as error:
@@ -174,11 +176,14 @@ def load_sources(home: Path) -> Sources:
 
 
 def parse_sources(text: str) -> Sources:
+    if len(text) > LARGEST_FILE:
+        raise BadInput(FILE_NAME, f"has {len(text):,} characters; the most is {LARGEST_FILE:,}")
     try:
-        content = tomllib.loads(text)
-        sources = _File(**content).source
-    except tomllib.TOMLDecodeError as error:
+        content = load_toml(text)
+    except ValueError as error:
         raise BadInput(FILE_NAME, f"is not valid TOML: {error}") from None
+    try:
+        sources = _File(**content).source
     except ValidationError as error:
         raise _first_problem(error, content) from None
     by_slug = {source.slug: source for source in sources}
