@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from postroom.domain.errors import BadInput
-from postroom.domain.toml import parse_toml
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,39}$")]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -63,10 +63,10 @@ class CategoryFile(_Strict):
 
 def read_file(text: str) -> CategoryFile:
     try:
-        return CategoryFile.model_validate(parse_toml(text))
+        return CategoryFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput("categories", f"is not valid TOML: {error}") from None
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in problem["loc"]) or "categories"
         raise BadInput(place, problem["msg"]) from None
-    except ValueError as error:
-        raise BadInput("categories", f"is not valid TOML: {error}") from None

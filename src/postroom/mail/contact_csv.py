@@ -12,6 +12,7 @@ from postroom.domain.errors import BadInput
 from postroom.mail.contact_files import AddressBook, Card, Kind, address_book, decoded
 
 MOST_ROWS = 500_000
+MOST_COLUMNS = 1_000
 _LONGEST_CELL = 100_000
 _ADDRESS = re.compile(r"(primary |home |work |other |business )?e-?mail( ?address)?( ?[0-9]+)?( ?(address|- value))?")
 _NAME = ("name", "full name", "display name", "file as")
@@ -49,6 +50,8 @@ def _delimiter(text: str) -> str:
 
 
 def _columns(names: Sequence[str]) -> _Columns:
+    if len(names) > MOST_COLUMNS:
+        raise BadInput("file", f"has {len(names):,} columns; the most is {MOST_COLUMNS:,}")
     addresses = tuple(place for place, name in enumerate(names) if _ADDRESS.fullmatch(name))
     if not addresses:
         raise BadInput(
@@ -69,7 +72,8 @@ def _cards(rows: Iterator[list[str]], columns: _Columns) -> Iterator[Card]:
             raise BadInput("file", f"has more than {MOST_ROWS:,} lines")
         if not any(cell.strip() for cell in row):
             continue
-        cells = [cell for place in columns.addresses for cell in _cell(row, place).split(_SEVERAL)]
+        places = [place for place in columns.addresses if place < len(row)]
+        cells = [cell for place in places for cell in _cell(row, place).split(_SEVERAL)]
         person = _cell(row, columns.name) or f"{_cell(row, columns.first)} {_cell(row, columns.last)}".strip()
         company = _cell(row, columns.company)
         kind = Kind.PERSON if person or not company else Kind.ORGANISATION

@@ -68,17 +68,16 @@ def _properties(text: str) -> Iterator[tuple[str, str, str]]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines, those of quoted-printable values joined with what follows their soft break."""
-    pending = ""
+    pending: list[str] = []
     for line in text.splitlines():
-        whole = pending + line
-        head = whole.partition(":")[0].upper()
-        if "QUOTED-PRINTABLE" in head and whole.endswith("="):
-            pending = whole + "\n"
+        is_quoted = bool(pending) or "QUOTED-PRINTABLE" in line.partition(":")[0].upper()
+        pending.append(line)
+        if is_quoted and line.endswith("="):
             continue
-        pending = ""
-        yield whole
+        yield "\n".join(pending)
+        pending.clear()
     if pending:
-        yield pending.rstrip("=\n")
+        yield "\n".join(pending).rstrip("=\n")
 
 
 def _plain(value: str, parameters: str) -> str:

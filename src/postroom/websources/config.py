@@ -15,12 +15,13 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from postroom.domain.errors import BadInput, NotFound
-from postroom.domain.toml import parse_toml
 from postroom.mail.patterns import Pattern, in_any_case
+from postroom.reading.structured import load_toml
 from postroom.websources.archives import placeholders_in
 from postroom.websources.urls import canonicalize_url, host_of
 
 FILE_NAME = "sources.toml"
+LARGEST_FILE = 4_000_000
 
 
 class Mode(StrEnum):
@@ -164,7 +165,8 @@ def load_sources(home: Path) -> Sources:
     """The sources of this home folder; none where there is no file."""
     path = home / FILE_NAME
     try:
-        return parse_sources(path.read_text("utf-8"))
+        with path.open(encoding="utf-8") as file:
+            return parse_sources(file.read(LARGEST_FILE + 1))
     except FileNotFoundError:
         return Sources({})
     except UnicodeDecodeError as error:
@@ -174,13 +176,16 @@ def load_sources(home: Path) -> Sources:
 
 
 def parse_sources(text: str) -> Sources:
+    if len(text) > LARGEST_FILE:
+        raise BadInput(FILE_NAME, f"has {len(text):,} characters; the most is {LARGEST_FILE:,}")
     try:
-        content = parse_toml(text)
+        content = load_toml(text)
+    except ValueError as error:
+        raise BadInput(FILE_NAME, f"is not valid TOML: {error}") from None
+    try:
         sources = _File(**content).source
     except ValidationError as error:
         raise _first_problem(error, content) from None
-    except ValueError as error:
-        raise BadInput(FILE_NAME, f"is not valid TOML: {error}") from None
     by_slug = {source.slug: source for source in sources}
     if len(by_slug) < len(sources):
         raise BadInput(FILE_NAME, "two sources have the same slug")
