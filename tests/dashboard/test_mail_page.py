@@ -209,7 +209,7 @@ async def test_a_message_that_cannot_be_read_has_a_page_that_says_why(
     assert "This message could not be read: RecursionError in mail.py" in said
     assert "Letter 2" in said
     assert (await site.get(f"/mail/{ME}/{key}/raw")).content == mail(2).raw
-    assert (await site.api("GET", f"/mail/{ME}/{key}")).json()["letter"]["trouble"] == "RecursionError in mail.py"
+    assert (await site.api("GET", f"/mail/{ME}/{key}")).json()["message"]["trouble"] == "RecursionError in mail.py"
 
 
 @pytest.mark.req("HW-1", "HW-2")
