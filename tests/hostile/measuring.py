@@ -32,8 +32,8 @@ WORTH_COMPARING = 0.15
 """Seconds of processor time below which growth is lost in noise."""
 MOST_GROWTH = 3.0
 """From n to 2n: twice as much is linear, four times is quadratic."""
-SIZE = 100 << 10
-SIZES = {"page": 25 << 10, "rules_yaml": 20 << 10}
+SIZE = 64 << 10
+SIZES = {"page": 20 << 10, "rules_yaml": 20 << 10}
 """Bytes of the smaller item; less for what takes long for any input."""
 
 Item = tuple[Kind, str]
