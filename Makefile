@@ -8,7 +8,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench chaos soak reqs docs screenshots lock clean
+.PHONY: help setup demo test acceptance check format bench chaos soak reqs docs screenshots lock image clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -73,6 +73,9 @@ lock: setup ## renew the lock files
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra dev -o requirements-dev.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra bench -c requirements-dev.lock -o requirements-bench.lock pyproject.toml
+
+image: setup ## build the container image on base images that are named by their digest
+	$(BIN)/python -m tools.image
 
 clean: ## remove what make made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

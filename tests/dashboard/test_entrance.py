@@ -12,11 +12,12 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from postroom.audit import SYSTEM
+from postroom.audit import SYSTEM, AuditFilter, Entry, list_entries
 from postroom.dashboard.entering import first_link, fresh_link
 from postroom.dashboard.pages.entrance import local
 from postroom.dashboard.security import links
-from postroom.dashboard.security.throttle import FROM_AN_ADDRESS
+from postroom.dashboard.security.failed_logins import ACTION, FailedLogins
+from postroom.dashboard.security.throttle import BEFORE_SLOWING, FROM_AN_ADDRESS, Guesser, admit, delay_after
 from postroom.db import Tx
 from postroom.db.tables.dashboard import dashboard_links, dashboard_passphrases, dashboard_sessions
 from postroom.domain.clock import ManualClock
@@ -69,10 +70,11 @@ async def test_neither_link_nor_cookie_nor_passphrase_is_in_the_database(site: S
     link = await link_of(site)
     async with site.stranger() as person:
         await set_phrase(person, link)
-        (secret,) = person.cookies.values()
+        secrets = list(person.cookies.values())
     tables = (dashboard_links, dashboard_sessions, dashboard_passphrases)
     rows = str([await site.read(lambda tx, t=table: tx.execute(select(t)).all()) for table in tables])  # type: ignore[misc]
-    assert not [text for text in (link, secret, PHRASE) if text in rows]
+    assert len(secrets) == 2  # of the session, and of the browser
+    assert not [text for text in (link, *secrets, PHRASE) if text in rows]
 
 
 async def test_somebody_who_is_logged_in_may_use_a_link_too(site: Site) -> None:
@@ -150,6 +152,115 @@ async def test_guessing_is_slowed_down_and_the_right_passphrase_counts_again_lat
         assert 0 < int(even_right.headers["retry-after"]) <= 900
         clock.advance(901)
         assert (await person.post("/login", data={"passphrase": PHRASE})).status_code == 303
+
+
+async def guess(http: httpx2.AsyncClient, phrase: str, **headers: str) -> int:
+    return (await http.post("/login", data={"passphrase": phrase}, headers=headers)).status_code
+
+
+async def failures(site: Site) -> list[Entry]:
+    """The oldest first."""
+    return (await site.read(lambda tx: list_entries(tx, AuditFilter(action=ACTION, limit=200)))).entries[::-1]
+
+
+@pytest.mark.req("HW-3")
+async def test_a_browser_that_was_logged_in_before_is_not_locked_out_by_the_guesses_of_others(site: Site) -> None:
+    async with site.stranger() as owner, site.stranger() as other:
+        await set_phrase(owner, await link_of(site))
+        await owner.post("/logout", headers={"x-csrf-token": "none"})
+        session = next(name for name in owner.cookies if "device" not in name)
+        del owner.cookies[session]
+        assert [await guess(other, f"wrong guess {n}") for n in range(6)] == [422] * 5 + [429]
+        assert await guess(other, PHRASE) == 429
+        assert await guess(owner, PHRASE) == 303
+        assert await guess(other, PHRASE) == 303  # it lifted what stood against the address
+
+
+@pytest.mark.req("HW-3")
+async def test_the_cookie_of_such_a_browser_has_its_own_few_guesses_and_opens_nothing(site: Site) -> None:
+    async with site.stranger() as owner:
+        await set_phrase(owner, await link_of(site))
+        device = {name: value for name, value in owner.cookies.items() if "device" in name}
+    async with site.stranger(cookies=device) as thief:
+        assert (await thief.get("/api/queue")).status_code == 401
+        assert [await guess(thief, f"wrong guess {n}") for n in range(6)] == [422] * 5 + [429]
+    forged = {name: value[:-1] + ("0" if value[-1] != "0" else "1") for name, value in device.items()}
+    async with site.stranger(cookies=forged) as forger:
+        assert [await guess(forger, f"wrong guess {n}") for n in range(6)] == [422] * 5 + [429]
+
+
+@pytest.mark.req("HW-3")
+async def test_a_fresh_link_gets_through_and_lifts_the_throttle(site: Site) -> None:
+    async with site.stranger() as person, site.stranger() as again:
+        await set_phrase(person, await link_of(site))
+        assert [await guess(again, f"wrong guess {n}") for n in range(6)] == [422] * 5 + [429]
+        assert (await set_phrase(again, await link_of(site), "another phrase altogether")).status_code == 303
+    async with site.stranger() as elsewhere:
+        assert await guess(elsewhere, "another phrase altogether") == 303
+
+
+@pytest.mark.req("HW-3")
+async def test_guesses_from_many_addresses_slow_strangers_down_and_shut_nobody_out(site: Site) -> None:
+    now = site.app.clock.now()
+
+    def many(tx: Tx) -> None:
+        for n in range(BEFORE_SLOWING + 10):
+            admit(tx, Guesser(f"203.0.113.{n}"), now)
+
+    async with site.stranger() as person:
+        await set_phrase(person, await link_of(site))
+    await site.write(many)
+    attempt = await site.write(lambda tx: admit(tx, Guesser("198.51.100.1"), now))
+    assert attempt.delay_s == delay_after(BEFORE_SLOWING + 10) > delay_after(BEFORE_SLOWING) > 0
+    remembered = await site.write(lambda tx: admit(tx, Guesser("198.51.100.1", "browser"), now))
+    assert remembered.delay_s == delay_after(BEFORE_SLOWING - 1) == 0
+    assert delay_after(10_000) == 8
+    async with site.stranger() as elsewhere:
+        assert await guess(elsewhere, PHRASE) == 303
+
+
+@pytest.mark.req("HW-3", "HW-5")
+async def test_failed_logins_are_in_the_audit_once_a_minute_without_the_guess(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_site(tmp_path / "home", clock=clock) as site, site.stranger() as person:
+        await set_phrase(person, await link_of(site))
+        person.cookies.clear()
+        for n in range(7):
+            await guess(person, f"wrong guess {n}", **{"x-forwarded-for": f"6.6.6.{n}"})
+        clock.advance(61)
+        await guess(person, "wrong guess 8")
+        told = await failures(site)
+    assert [(entry.actor.role, entry.after) for entry in told] == [
+        ("stranger", {"address": "127.0.0.1", "count": 1, "refused": 0}),
+        ("stranger", {"address": "127.0.0.1", "count": 7, "refused": 3}),
+    ]
+    assert "wrong guess" not in str(told)
+
+
+@pytest.mark.req("HW-5")
+async def test_failed_logins_of_many_addresses_are_gathered_and_none_is_lost_at_the_end(site: Site) -> None:
+    failed = FailedLogins(site.app.database, ManualClock())
+    async with failed.running():
+        for n in range(200):
+            await failed.note(f"203.0.113.{n}")
+        await failed.note("203.0.113.1")
+    told = [entry.after or {} for entry in await failures(site)]
+    assert sum(after["count"] for after in told) == 201
+    assert len(told) <= 63
+    assert {"address": "other addresses", "count": 139, "refused": 0} in told
+
+
+@pytest.mark.req("HW-3")
+async def test_a_stranger_may_send_little_and_the_owner_a_form_of_bounded_parts(site: Site) -> None:
+    async with site.stranger() as person:
+        answer = await person.post("/login", data={"passphrase": "x" * 20_000})
+        assert (answer.status_code, "16,384 bytes" in answer.text) == (413, True)
+    many = "&".join(f"a{n}=1" for n in range(5_000))
+    headers = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
+    assert (await site.http.post("/logout", content=many, headers=headers)).status_code == 422
+    bomb = await site.api("POST", "/rules", content=b"[" + b"{}," * 60_000)
+    assert (bomb.status_code, "values" in bomb.text) == (413, True)
+    assert (await site.get("/queue")).status_code == 200
 
 
 async def test_a_login_from_the_page_of_another_site_is_refused(site: Site) -> None:

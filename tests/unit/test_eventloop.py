@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+
+import pytest
 
 from postroom import eventloop
 
@@ -26,3 +30,16 @@ def test_a_batch_of_work_is_over_before_python_looks_for_dead_cycles() -> None:
         assert eventloop.run(collections_in_a_batch()) == 0
     finally:
         gc.set_threshold(*thresholds)
+
+
+@pytest.mark.req("HW-3")
+@pytest.mark.skipif(sys.platform != "linux", reason="what the kernel would dump is asked of Linux")
+def test_a_process_of_ours_leaves_no_core_dump() -> None:
+    ask = """
+import ctypes, resource
+from postroom import eventloop
+async def main(): return resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
+print(eventloop.run(main()))
+"""
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "((0, 0), 0)"

@@ -22,7 +22,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.domain.findings import Check, Finding, Verdict
 from postroom.gmail.grants import GrantStore
-from postroom.settings import Settings
+from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
 
 MIB = 1024 * 1024
@@ -39,6 +39,8 @@ async def examine_installation(
 ) -> AsyncIterator[Finding]:
     """One finding after the other, as they are made; accounts come last, because they rest on the others."""
     yield judge_home(settings.home)
+    for path in open_secrets(settings):
+        yield judge_secret_file(path)
     yield judge_disk(settings.home, free(settings.home))
     database, accounts = await _look_at_database(settings)
     yield database
@@ -62,6 +64,29 @@ def judge_home(home: Path) -> Finding:
     else:
         return Finding(Check.HOME, Verdict.OK, str(home), f"{home} belongs to its owner alone.")
     return Finding(Check.HOME, Verdict.FAILED, str(home), message, remedy)
+
+
+def open_secrets(settings: Settings) -> list[Path]:
+    """Files of the home folder that hold secrets and that other users may read or change."""
+    vault = settings.home / "vault"
+    candidates = [settings.home / "vault.key", *sorted(vault.iterdir() if vault.is_dir() else ())]
+    if _holds_secret(settings.home / FILE_NAME, settings):
+        candidates.append(settings.home / FILE_NAME)
+    return [path for path in candidates if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def _holds_secret(path: Path, settings: Settings) -> bool:
+    try:
+        content = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return path.exists()
+    return any(secret in content for secret in settings.secrets() if secret)
+
+
+def judge_secret_file(path: Path) -> Finding:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    message = f"{path} holds secrets and is open to other users of this machine (mode {mode:04o})."
+    return Finding(Check.HOME, Verdict.FAILED, str(path), message, f"Run `chmod 600 {path}`.")
 
 
 def judge_disk(home: Path, free: int) -> Finding:

@@ -21,7 +21,7 @@ from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp
 from postroom.switchboard.ondemand import OnDemandSearch
-from postroom.switchboard.serving import is_loopback, listening, serving
+from postroom.switchboard.serving import is_loopback, limits_of, listening, serving
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
@@ -92,6 +92,7 @@ async def open_switchboard(
             app.database,
             app.clock,
             request_bytes=settings.request_bytes,
+            agent_request_bytes=settings.agent_request_bytes,
             is_loopback=is_loopback(settings.host),
             metrics_token=None if token is None else token.get_secret_value(),
             mounts=_mounts(app),
@@ -99,7 +100,7 @@ async def open_switchboard(
         )
         await app.declare_schedules()
         await stack.enter_async_context(http.running())
-        url = await stack.enter_async_context(serving(http, listener))
+        url = await stack.enter_async_context(serving(http, listener, limits_of(settings)))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
         if front is not None:
             await stack.enter_async_context(front.running())

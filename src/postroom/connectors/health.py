@@ -7,11 +7,11 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from postroom.domain.errors import BadInput
 from postroom.telemetry import metrics
+from postroom.telemetry.endpoint import BriefHandler, SmallServer
 
 Health = Callable[[], Mapping[str, Any]]
 """What to say; `status` is `ok` or not."""
@@ -21,7 +21,7 @@ Health = Callable[[], Mapping[str, Any]]
 def serving(port: int, health: Health, metrics_token: str | None) -> Iterator[str]:
     """Serve until the block ends; yields the address (port 0 asks the system for a free one)."""
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(health, metrics_token))
+        server = SmallServer(port, _handler(health, metrics_token))
     except OSError as error:
         raise BadInput("health_port", f"{port} cannot be used: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
@@ -34,8 +34,8 @@ def serving(port: int, health: Health, metrics_token: str | None) -> Iterator[st
         thread.join()
 
 
-def _handler(health: Health, metrics_token: str | None) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(health: Health, metrics_token: str | None) -> type[BriefHandler]:
+    class Handler(BriefHandler):
         def do_GET(self) -> None:
             if self.path == "/health":
                 told = health()
@@ -60,8 +60,5 @@ def _handler(health: Health, metrics_token: str | None) -> type[BaseHTTPRequestH
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """A look at the health is not worth a line."""
 
     return Handler

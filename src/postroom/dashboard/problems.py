@@ -20,6 +20,7 @@ from postroom.dashboard.security.throttle import TooManyAttempts
 from postroom.dashboard.security.visitor import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable
 from postroom.domain.refusals import to_wire
+from postroom.switchboard.intake import BodyTooLarge, TooManyRequests
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -113,9 +114,11 @@ _STATUSES: dict[type[PostroomError], int] = {
     UnknownHost: 421,
     NotAllowed: 403,
     TooLarge: 413,
+    BodyTooLarge: 413,
     NotFound: 404,
     BadInput: 422,
     TooManyAttempts: 429,
+    TooManyRequests: 429,
     Retryable: 503,
 }
 """The first that fits; what nobody can mend by asking again is a conflict with how things stand."""

@@ -19,6 +19,7 @@ from postroom import __version__
 from postroom.app.serving import House
 from postroom.dashboard import api, pages, problems
 from postroom.dashboard.live.hub import Hub
+from postroom.dashboard.security.failed_logins import FailedLogins
 from postroom.dashboard.security.gate import Gate
 from postroom.dashboard.security.hosts import Hosts
 from postroom.dashboard.security.passphrase import Hashing
@@ -33,7 +34,7 @@ class Dashboard:
         app = house.app
         hosts = Hosts.of(app.settings)
         self.hub = Hub(app.database)
-        self._desk = Desk(house, self.hub, hosts, Hashing())
+        self._desk = Desk(house, self.hub, hosts, Hashing(), FailedLogins(app.database, app.clock))
         self.pages = _application(self._desk)
         self._gate = Gate(self.pages, app.database, app.clock, app.settings.dashboard, hosts)
 
@@ -42,7 +43,7 @@ class Dashboard:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self.hub.running(), self._desk.logins.running():
+        async with self.hub.running(), self._desk.logins.running(), self._desk.failures.running():
             yield
 
 

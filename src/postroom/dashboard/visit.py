@@ -21,9 +21,11 @@ from postroom.dashboard.live.hub import Hub
 from postroom.dashboard.logins import Logins
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security import sessions
+from postroom.dashboard.security.failed_logins import FailedLogins
 from postroom.dashboard.security.hosts import Hosts
 from postroom.dashboard.security.passphrase import Hashing
 from postroom.dashboard.security.seal import Seal
+from postroom.dashboard.security.throttle import Slowing
 from postroom.dashboard.security.visitor import Visitor, require_visitor, visitor_of
 from postroom.db import Tx
 from postroom.switchboard.protocol import server_for
@@ -42,6 +44,8 @@ class Desk:
     hub: Hub
     hosts: Hosts
     hashing: Hashing
+    failures: FailedLogins
+    slowing: Slowing = field(default_factory=Slowing)
     seal: Seal = field(default_factory=Seal)
     trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -148,8 +148,40 @@ class SwitchboardSettings(Group):
         30.0, ge=0, description="how long a starting Switchboard waits for a worker's job to let go of the archive"
     )
     request_bytes: int = Field(
-        75_497_472, ge=1_000_000, le=1_000_000_000, description="a larger request is refused; the largest mail must fit"
+        75_497_472,
+        ge=1_000_000,
+        le=1_000_000_000,
+        description="a larger request of a connector is refused; the largest mail must fit",
     )
+    agent_request_bytes: int = Field(
+        262_144, ge=4_096, le=4_194_304, description="a larger request of an agent is refused"
+    )
+    max_connections: int = Field(
+        256,
+        ge=8,
+        le=10_000,
+        description="connections at once; half of them are kept for those who are logged in, and when there are too "
+        "many, the oldest without a login is closed",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="addresses or networks of the reverse proxies whose `X-Forwarded-For` is believed, separated by "
+        "commas; none by default",
+    )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, proxies: str) -> str:
+        for part in _parts(proxies):
+            try:
+                ip_network(part)
+            except ValueError:
+                raise ValueError(f"{part!r} is not an address or network; write for example 10.0.0.5") from None
+        return proxies
+
+    @property
+    def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return tuple(ip_network(part) for part in _parts(self.trusted_proxies))
 
     @field_validator("host")
     @classmethod

@@ -17,11 +17,13 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroom import webserver
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard import tokens
+from postroom.switchboard.intake import BodyTooLarge, Intake, TooManyRequests, limits_by_role
 from postroom.switchboard.protocol import Context, role_server
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs, metrics
@@ -45,6 +47,7 @@ class SwitchboardHttp:
         clock: Clock,
         *,
         request_bytes: int,
+        agent_request_bytes: int = 262_144,
         is_loopback: bool = True,
         metrics_token: str | None = None,
         mounts: Mapping[str, ASGIApp] | None = None,
@@ -56,13 +59,15 @@ class SwitchboardHttp:
         self._database = database
         self._clock = clock
         self._metrics_token = metrics_token
+        limits = limits_by_role(request_bytes, agent_request_bytes)
+        self._intake = Intake(limits, toolbox.is_bulky)
         self._managers = {
             role: StreamableHTTPSessionManager(
                 role_server(toolbox, role, _caller_of),
                 json_response=True,
                 stateless=True,
                 security_settings=_hosts() if is_loopback else None,
-                max_request_body_size=request_bytes,
+                max_request_body_size=limits[role].bulky_bytes,
             )
             for role in Role
         }
@@ -97,12 +102,22 @@ class SwitchboardHttp:
         if token is None:
             await _answer(send, 401, _UNKNOWN, ("www-authenticate", 'Bearer realm="postroom"'))
             return
+        webserver.mark_known(scope)
         if scope["method"] != "POST":
             # Nothing is ever sent unasked, so there is no stream to listen to and no session to end.
             await _answer(send, 405, {"error": "Only POST is served here."}, ("allow", "POST"))
             return
         scope[CALLER] = token.caller
-        await self._managers[token.role].handle_request(scope, receive, send)
+        await self._handle(token, scope, receive, send)
+
+    async def _handle(self, token: tokens.Token, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._intake.body(token.id, token.role, receive) as body:
+                await self._managers[token.role].handle_request(scope, body, send)
+        except BodyTooLarge as error:
+            await _answer(send, 413, {"error": f"The {error.message}."})
+        except TooManyRequests as error:
+            await _answer(send, 429, {"error": error.message}, ("retry-after", "1"))
 
     async def _verified(self, text: str | None) -> tokens.Token | None:
         if text is None:
@@ -132,6 +147,7 @@ class SwitchboardHttp:
         if not hmac.compare_digest((_bearer(scope) or "").encode(), token.encode()):
             await _answer(send, 401, {"error": "The metrics token is needed."}, ("www-authenticate", "Bearer"))
             return
+        webserver.mark_known(scope)
         await _send(send, 200, metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
 

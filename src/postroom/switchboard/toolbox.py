@@ -44,6 +44,8 @@ class Tool(Generic[A]):
     arguments: type[A]
     run: Callable[[A, Caller], Awaitable[Answer]]
     reads_only: bool = False
+    is_bulky: bool = False
+    """Takes whole messages: its request may be as large as the role's largest."""
 
     @property
     def alias(self) -> str:
@@ -91,6 +93,10 @@ class Toolbox:
 
     def get(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)
+
+    def is_bulky(self, name: str) -> bool:
+        tool = self._tools.get(name)
+        return tool is not None and tool.is_bulky
 
     async def call(self, name: str, given: Mapping[str, Any], caller: Caller) -> Answer:
         tool = self._tools.get(name)

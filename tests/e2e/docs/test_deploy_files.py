@@ -47,6 +47,8 @@ def test_a_unit_runs_a_command_that_exists_and_may_do_little_else(path: Path) ->
     hardened = {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes"}
     assert {key: service[key] for key in hardened} == hardened
     assert service["CapabilityBoundingSet"] == ""
+    assert service["LimitCORE"] == "0"
+    assert {"MemoryMax", "TasksMax", "OOMPolicy"} <= set(service)
     assert service["User"] == "postroom"
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home
+from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home, open_secrets
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.store import AccountStatus, NewAccount, add_account, get_account
 from postroom.archive.ownership import Ownership
@@ -34,7 +34,7 @@ from postroom.gmail.quota import PROFILES, ProfileName
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.meter import Limits
 from postroom.gmail.sim.server import Sim, running_sim
-from postroom.settings import ArchiveSettings, DatabaseSettings, Settings
+from postroom.settings import ArchiveSettings, DatabaseSettings, Settings, TelemetrySettings
 from postroom.vault import KEY_FILE, Vault
 from tests.support.logins import logged_in, stored
 from tests.support.sim_mail import OWNER, mailbox
@@ -390,3 +390,30 @@ def certificate(folder: Path, *, valid: bool) -> tuple[Path, Path]:
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     paths[1].write_bytes(key.private_bytes(*formats))
     return paths
+
+
+@pytest.mark.req("HW-3")
+async def test_a_settings_file_with_secrets_that_others_may_read_is_a_failure(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    file = tmp_path / "postroom.toml"
+    file.write_text('[telemetry]\nmetrics_token = "a secret of scrapers"\n')
+    file.chmod(0o644)
+    settings = Settings(home=tmp_path, telemetry=TelemetrySettings(metrics_token=SecretStr("a secret of scrapers")))
+    found = examine_installation(settings, Vault(tmp_path), CLOCK, free=lambda folder: PLENTY)
+    [failed] = [finding async for finding in found if finding.verdict is Verdict.FAILED]
+    assert (failed.check, failed.about) == (Check.HOME, str(file))
+    assert "mode 0644" in failed.message
+    assert failed.remedy == f"Run `chmod 600 {file}`."
+    file.chmod(0o600)
+    assert open_secrets(settings) == []
+
+
+@pytest.mark.req("HW-3")
+def test_a_settings_file_without_secrets_may_be_read_and_the_vault_may_not(tmp_path: Path) -> None:
+    (tmp_path / "postroom.toml").write_text("[worker]\nconcurrency = 4\n")
+    Vault(tmp_path).put("a", b"b")
+    settings = Settings(home=tmp_path)
+    assert open_secrets(settings) == []
+    [entry, *_] = sorted((tmp_path / "vault").iterdir())
+    entry.chmod(0o640)
+    assert open_secrets(settings) == [entry]

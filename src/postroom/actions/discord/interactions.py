@@ -21,6 +21,7 @@ from postroom.domain.errors import BadInput, PostroomError
 from postroom.queue import JobQueue
 from postroom.settings import DiscordSettings
 from postroom.telemetry import logs
+from postroom.webserver import mark_known
 
 log = logs.get(__name__)
 
@@ -65,6 +66,7 @@ class DiscordInteractions:
         body = await _body(receive)
         if not self._verifier.holds(signature, timestamp, body, self._queue.clock.now()):
             raise _Refused(401, "The signature does not hold.")
+        mark_known(scope)
         try:
             interaction = json.loads(body)
         except (ValueError, RecursionError):

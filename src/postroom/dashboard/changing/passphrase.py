@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from postroom.dashboard.security import passphrase, throttle
+from postroom.dashboard.security import browser_secrets, cookies, passphrase, throttle
+from postroom.dashboard.security.throttle import Guesser
 from postroom.dashboard.visit import Visit
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
@@ -10,13 +11,25 @@ from postroom.domain.errors import BadInput
 
 async def prove_passphrase(here: Visit, offered: str, field: str = "passphrase") -> str:
     """The hash that it was held against."""
-    address = address_of(here)
-    attempt = await here.write(lambda tx: throttle.admit(tx, address, here.now))
     stored = await here.read(passphrase.stored_hash)
+    guesser = guesser_of(here, stored)
+    try:
+        attempt = await here.write(lambda tx: throttle.admit(tx, guesser, here.now))
+        await here.desk.slowing.hold(attempt)
+    except throttle.TooManyAttempts:
+        await here.desk.failures.note(guesser.address, is_refused=True)
+        raise
     if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
+        await here.desk.failures.note(guesser.address)
         raise BadInput(field, "is not right")
-    await here.write(lambda tx: throttle.forgive(tx, attempt))
+    await here.write(lambda tx: throttle.lift(tx, guesser))
     return stored
+
+
+def guesser_of(here: Visit, stored: str | None) -> Guesser:
+    offered = cookies.read_device(here.request, here.desk.hosts)
+    device = browser_secrets.device_of(offered, stored) if offered and stored else None
+    return Guesser(address_of(here), device)
 
 
 async def change_passphrase(here: Visit, current: str, chosen: str, repeated: str) -> int:

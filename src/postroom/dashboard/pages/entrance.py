@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from postroom import audit
 from postroom.dashboard.changing.passphrase import address_of, prove_passphrase
 from postroom.dashboard.pages import pages_router
-from postroom.dashboard.security import cookies, links, passphrase, sessions, throttle
+from postroom.dashboard.security import browser_secrets, cookies, links, passphrase, sessions, throttle
 from postroom.dashboard.security.visitor import OWNER, visitor_of
 from postroom.dashboard.visit import Here, Visit
 from postroom.db import Tx
@@ -37,7 +37,7 @@ async def login(here: Here) -> Response:
     target = local(form["next"])
     try:
         proven = await prove_passphrase(here, form.secret("passphrase"))
-        return await _opened(here, target, lambda tx: passphrase.require_unchanged(tx, proven, "passphrase"))
+        return await _opened(here, target, proven, lambda tx: passphrase.require_unchanged(tx, proven, "passphrase"))
     except BadInput as error:
         refused = form.refused(error)
         return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, said="")
@@ -69,8 +69,9 @@ async def set_passphrase(here: Here) -> Response:
     def spend(tx: Tx) -> None:
         links.spend(tx, link, here.now)
         passphrase.set_hash(tx, made, _WHO, here.now)
+        throttle.lift(tx, throttle.Guesser(address_of(here)))
 
-    return await _opened(here, "/", spend)
+    return await _opened(here, "/", made, spend)
 
 
 @router.post("/logout")
@@ -83,8 +84,8 @@ async def logout(here: Here) -> Response:
     return response
 
 
-async def _opened(here: Visit, target: str, entitled: Callable[[Tx], None]) -> Response:
-    """A session, begun in the transaction that finds its visitor entitled to one."""
+async def _opened(here: Visit, target: str, stored: str, entitled: Callable[[Tx], None]) -> Response:
+    """A session, begun in the transaction that finds its visitor entitled to one. `stored` is the passphrase's hash."""
     client, address, settings = (
         here.request.headers.get("user-agent", "?"),
         address_of(here),
@@ -100,6 +101,7 @@ async def _opened(here: Visit, target: str, entitled: Callable[[Tx], None]) -> R
     secret = await here.write(run)
     response = RedirectResponse(target, 303)
     cookies.give(response, here.request, here.desk.hosts, settings, secret)
+    cookies.give_device(response, here.request, here.desk.hosts, browser_secrets.device_secret(stored))
     return response
 
 

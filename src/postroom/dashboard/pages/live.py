@@ -11,6 +11,7 @@ from postroom.dashboard.live.stream import MEDIA_TYPE, events
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.security.sessions import find_session
 from postroom.dashboard.visit import Here
+from postroom.webserver import mark_stream
 
 router = pages_router()
 
@@ -25,4 +26,5 @@ async def live(here: Here, topics: Annotated[str, Query(max_length=200)] = "") -
 
     here.desk.hub.require_room()
     wanted = frozenset(topics.split(","))
+    mark_stream(here.request.scope)
     return StreamingResponse(events(here.desk.hub, wanted, is_welcome), media_type=MEDIA_TYPE)

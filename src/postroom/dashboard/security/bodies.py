@@ -7,27 +7,37 @@ import asyncio
 from starlette.types import Message, Receive
 
 from postroom.domain.errors import BadInput, Retryable
+from postroom.switchboard.intake import ValueCounter
 
 MOST_BYTES = 1_048_576
+STRANGERS_BYTES = 16_384
+"""A passphrase and what a form has beside it."""
+MOST_VALUES = 50_000
 _PATIENCE_S = 30.0
 
 
 class TooLarge(BadInput):
     """The request is too large."""
 
-    def __init__(self) -> None:
-        super().__init__("body", f"is larger than {MOST_BYTES:,} bytes, the most that is taken here")
+    def __init__(self, most: int) -> None:
+        super().__init__("body", f"is larger than {most:,} bytes, the most that is taken here")
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, most: int) -> bytes:
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            return await _read(receive)
+            return await _read(receive, most)
     except TimeoutError:
         raise Retryable("The request did not arrive within its time.") from None
 
 
-async def _read(receive: Receive) -> bytes:
+def check_values(body: bytes) -> None:
+    """JSON of many small values costs far more memory than its size tells."""
+    if body.lstrip()[:1] in (b"{", b"["):
+        ValueCounter(MOST_VALUES).feed(body)
+
+
+async def _read(receive: Receive, most: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -36,8 +46,8 @@ async def _read(receive: Receive) -> bytes:
             raise Retryable("The request broke off.")
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
-        if size > MOST_BYTES:
-            raise TooLarge()
+        if size > most:
+            raise TooLarge(most)
         if not message.get("more_body", False):
             return b"".join(chunks)
 

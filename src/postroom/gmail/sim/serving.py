@@ -34,7 +34,7 @@ def until_told_to_stop() -> asyncio.Event:
 
 @contextlib.asynccontextmanager
 async def serving(app: App, listener: socket.socket, before_stop: Callable[[], None]) -> AsyncIterator[None]:
-    async with webserver.serving(app, listener, patience_s=_PATIENCE_S, http=_AbortableProtocol):
+    async with webserver.serving(app, listener, patience_s=_PATIENCE_S, protocol=_AbortableProtocol):
         try:
             yield
         finally:

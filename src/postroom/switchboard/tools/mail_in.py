@@ -159,6 +159,7 @@ class MailTools:
             "`reason` and `retry_after`; `rejected` means that the envelope is wrong, see `error.field`.",
             IngestArguments,
             self.ingest,
+            is_bulky=True,
         )
         yield Tool(
             "archive.store",
@@ -168,6 +169,7 @@ class MailTools:
             "takes. Storing again changes nothing.",
             StoreArguments,
             self.store,
+            is_bulky=True,
         )
         yield Tool(
             "archive.lookup",

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from postroom.domain.errors import BadInput
+from postroom.webserver.connection import Door, GuardedConnection
+from postroom.webserver.limits import Limits
 
 
 def listening(host: str, port: int, field: str = "port") -> socket.socket:
@@ -35,11 +38,24 @@ def _why(error: OSError | OverflowError) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, listener: socket.socket, *, patience_s: float, **options: Any) -> AsyncIterator[None]:
-    """Serve; at the end, calls under way may take `patience_s` to finish. `options` are uvicorn's."""
+async def serving(
+    app: Any,
+    listener: socket.socket,
+    *,
+    patience_s: float,
+    limits: Limits | None = None,
+    report: Callable[[Mapping[str, int]], None] | None = None,
+    protocol: type[asyncio.Protocol] | None = None,
+) -> AsyncIterator[None]:
+    """Serve within `limits`; at the end, calls under way may take `patience_s` to finish.
+
+    `report` hears about once a minute how many connections were closed, by reason. `protocol` serves without limits,
+    for stand-ins.
+    """
+    door = Door(limits or Limits(), report)
     config = uvicorn.Config(
         app,
-        **{"http": "httptools", **options},
+        http=protocol or partial(GuardedConnection, door=door),  # type: ignore[arg-type]
         loop="none",
         ws="none",
         lifespan="off",
@@ -47,10 +63,12 @@ async def serving(app: Any, listener: socket.socket, *, patience_s: float, **opt
         access_log=False,
         date_header=False,
         server_header=False,
-        timeout_keep_alive=75,
+        proxy_headers=False,  # a connection finds the client's address itself
+        timeout_keep_alive=round(door.limits.idle_s) or 1,
     )
-    server = _Server(config, patience_s)
+    server = _Server(config, door, patience_s)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    watch = asyncio.create_task(door.watch(), name="http.limits")
     ready = asyncio.create_task(server.ready.wait())
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -59,15 +77,18 @@ async def serving(app: Any, listener: socket.socket, *, patience_s: float, **opt
         ready.cancel()
         server.stop.set()
         await task
+        watch.cancel()
+        door.report(0.0)
 
 
 class _Server(uvicorn.Server):
-    """Stops when told to, at once, and leaves the signals of the process to whoever runs it."""
+    """Stops when told to, at once, and leaves the signals of the process to its owner."""
 
-    def __init__(self, config: uvicorn.Config, patience_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door, patience_s: float) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
         self.stop = asyncio.Event()
+        self._door = door
         self._patience_s = patience_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -83,10 +104,12 @@ class _Server(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
+        self._door.cut_unfinished()
         if tasks := set(self.server_state.tasks):
             _, late = await asyncio.wait(tasks, timeout=self._patience_s)
             for task in late:
                 task.cancel()
+        self._door.cut_all()  # a peer that does not read its answer would keep its connection open
         for server in self.servers:
             await server.wait_closed()
 
