@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from sqlalchemy.engine import URL
+
 from postroom.audit.chain import Head
 from postroom.db.types import utc_text
-from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.errors import BadInput, Fatal, Retryable
 
 FILE_NAME = "audit-heads.jsonl"
 _TAIL_BYTES = 4_096
@@ -79,6 +83,34 @@ def head_line(head: Head, now: datetime) -> dict[str, object]:
     """A head as it is written down, here and in the manifest of a backup."""
     told = {"position": head.position, "mac": head.mac, "key": head.key_id, "sealed_at": head.at}
     return {**told, "entries": head.entries, "recorded_at": utc_text(now)}
+
+
+# The end of the chain in a database that is not opened as ours: one that is being backed up, or its copy.
+
+_END = "SELECT position, mac, key_id, sealed_at, (SELECT count(*) FROM audit_log) FROM audit_chain WHERE position > 0"
+
+
+def head_in_sqlite(path: Path) -> Head | None:
+    """None where nothing was sealed, or the schema is from before seals."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'audit_chain'").fetchone():
+            return None
+        row = connection.execute(_END).fetchone()
+    return None if row is None else Head(*row)
+
+
+def head_in_postgres(url: URL) -> Head | None:
+    import psycopg  # only where there is a PostgreSQL
+
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    try:
+        with psycopg.connect(address, autocommit=True) as connection:
+            if connection.execute("SELECT to_regclass('audit_chain')").fetchone() == (None,):
+                return None
+            row = connection.execute(_END).fetchone()
+    except psycopg.Error as error:
+        raise Retryable(f"The database could not be asked for the end of the audit log: {error}".rstrip()) from error
+    return None if row is None else Head(row[0], row[1], row[2], utc_text(row[3]), row[4])
 
 
 def _head_in_manifest(content: bytes) -> bytes:
