@@ -7,6 +7,7 @@ import asyncio
 import json
 import random
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -421,3 +422,41 @@ async def test_ten_thousand_entries_are_sealed_and_verified_in_seconds_of_proces
 def _processor_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+class SealProcess:
+    def __init__(self, url: str, home: Path) -> None:
+        self._arguments = (sys.executable, "-m", "tests.support.seal_process", url, str(home))
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(*self._arguments, stdout=asyncio.subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert await self._process.stdout.readline() == b"sealing\n"
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.communicate()
+
+
+async def test_sealers_that_are_killed_are_replaced_and_the_chain_stays_whole(
+    ledger: Ledger, database_url: str
+) -> None:
+    processes = [SealProcess(database_url, ledger.home) for _ in range(2)]
+    await asyncio.gather(*(process.start() for process in processes))
+    recorded = 0
+    try:
+        for process in processes:
+            for _ in range(40):
+                await ledger.record(10)
+                recorded += 10
+            await process.kill()
+        await processes[0].start()
+        while await ledger.scalar("SELECT count(*) FROM audit_pending"):
+            await asyncio.sleep(0.05)  # the test's own time limit is the only deadline
+    finally:
+        for process in processes:
+            await process.kill()
+    found = await ledger.verify()
+    assert (found.sealed, found.waiting, found.problems) == (recorded, 0, [])

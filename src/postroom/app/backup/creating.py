@@ -51,7 +51,7 @@ def create_backup(
     with _new_folder(folder):
         _refuse_too_little_room(folder, backup_size(settings))
         # A dump is taken later than this, and so holds the head too; a file is asked what it holds.
-        head = head_in_postgres(url) if _sqlite_file(url) is None else None
+        head = head_in_postgres(url) if with_database and _sqlite_file(url) is None else None
         database = _copy_all(settings, url if with_database else None, folder, began, copied, with_key=with_key)
         began("and reading back")
         paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
