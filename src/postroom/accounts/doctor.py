@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +30,23 @@ _TOO_LITTLE = 256 * MIB
 _LITTLE = 2_048 * MIB
 
 
+Examination = Callable[[Settings, Vault, Clock], Awaitable[Finding | None]]
+
+
 def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
 async def examine_installation(
-    settings: Settings, vault: Vault, clock: Clock, *, free: Callable[[Path], int] = free_bytes
+    settings: Settings,
+    vault: Vault,
+    clock: Clock,
+    *,
+    free: Callable[[Path], int] = free_bytes,
+    further: Sequence[Examination] = (),
 ) -> AsyncIterator[Finding]:
-    """One finding after the other, as they are made; accounts come last, because they rest on the others."""
+    """One finding after the other, as they are made; accounts come last, because they rest on the others. `further`
+    are examinations of other parts, made where database and vault can be read."""
     yield judge_home(settings.home)
     for path in open_secrets(settings):
         yield judge_secret_file(path)
@@ -49,6 +58,10 @@ async def examine_installation(
     yield vault_finding
     if vault_finding.verdict is Verdict.FAILED:
         return
+    if database.verdict is not Verdict.FAILED:
+        for examine in further:
+            if (found := await examine(settings, vault, clock)) is not None:
+                yield found
     for account in accounts:
         for finding in await _look_at_account(vault, account, clock):
             yield replace(finding, account=account.email)

@@ -7,6 +7,7 @@ import typer
 from postroom import eventloop, settings
 from postroom.accounts.doctor import examine_installation
 from postroom.app import open_vault
+from postroom.app.auditing import examine_audit
 from postroom.cli.output import JsonOption, console, print_json
 from postroom.domain.clock import SystemClock
 from postroom.domain.findings import Finding, Verdict, first_failure
@@ -16,7 +17,7 @@ _STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold 
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check home folder, disk, database, archive, vault and every account, down to DNS, clock, login, scope and quota.
+    """Check home folder, disk, database, archive, vault, audit log and every account: DNS, clock, login, scope, quota.
 
     Changes nothing. Ends with exit code 1 if anything failed.
     """
@@ -31,7 +32,7 @@ def doctor(json: JsonOption = False) -> None:
 
 async def _examine(loaded: settings.Settings, *, quiet: bool) -> list[Finding]:
     findings: list[Finding] = []
-    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock()):
+    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock(), further=[examine_audit]):
         if not quiet:
             if findings and finding.account != findings[-1].account:
                 print_heading(finding.account)

@@ -24,12 +24,13 @@ def worker(
     """Run jobs. SIGTERM or Ctrl-C lets the running ones finish, hands the rest back, and ends."""
 
     async def run(app: App) -> None:
+        from postroom.app.auditing import sealing
         from postroom.app.working import open_worker  # models take a second to import
 
         metrics.configure()
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
-            async with open_worker(app, until_idle=once) as worker:
+            async with sealing(app), open_worker(app, until_idle=once) as worker:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)

@@ -15,6 +15,7 @@ class Check(StrEnum):
     DATABASE = "database"
     ARCHIVE = "archive"
     VAULT = "vault"
+    AUDIT = "audit"
     DNS = "dns"
     NETWORK = "network"
     TLS = "tls"

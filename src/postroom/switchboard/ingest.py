@@ -93,7 +93,8 @@ class Ingest:
         for delivery in deliveries:
             if delivery.key in rows:
                 first = fresh[delivery.key]
-                results[delivery.number] = Accepted(first.request_id, duplicate=first is not delivery)
+                account_id = rows[delivery.key]["account_id"]
+                results[delivery.number] = Accepted(first.request_id, first is not delivery, account_id)
             elif delivery.key in kept_out:
                 results[delivery.number] = kept_out[delivery.key]
             else:
