@@ -62,6 +62,10 @@ class Token:
         return "good" if self.is_good(now) else "expired"
 
     @property
+    def permission_names(self) -> list[str]:
+        return [permission.value for permission in Permission if permission in self.permissions]
+
+    @property
     def scope(self) -> Scope:
         return Scope(self.role, self.permissions, self.endpoint_identity, self.expires_at)
 
@@ -77,8 +81,7 @@ def create_token(
 
     `maker` is the id of the token that asks; it is locked, so that it cannot be revoked while it makes another.
     """
-    _check_name(new.name)
-    scope = granted(new, None if maker is None else _good_maker(tx, maker, now).scope, now)
+    scope = checked(new, now, None if maker is None else _good_maker(tx, maker, now).scope)
     text = PREFIX + secrets.token_urlsafe(_ENTROPY_BYTES)
     made = Token(
         new_id(), new.role, new.name, scope.mailbox, now, scope.expires_at, None, None, scope.permissions, maker
@@ -86,6 +89,12 @@ def create_token(
     tx.execute(table.insert().values(**_columns(made), sha256=_digest(text)))
     audit.record(tx, who, "token.create", (SUBJECT, made.id), now, after=_audited(made))
     return made, text
+
+
+def checked(new: NewToken, now: datetime, maker: Scope | None = None) -> Scope:
+    """What such a token could be used for; refuses one that cannot be, by the name of the field."""
+    _check_name(new.name)
+    return granted(new, maker, now)
 
 
 def verify_token(tx: Tx, text: str, now: datetime) -> Token | None:
@@ -196,7 +205,7 @@ def _audited(token: Token) -> dict[str, Any]:
         "role": token.role,
         "name": token.name,
         "endpoint_identity": token.endpoint_identity,
-        "permissions": _stored(token.permissions),
+        "permissions": token.permission_names,
         **maker,
         **times,
     }
@@ -207,12 +216,8 @@ def _check_name(name: str) -> None:
         raise BadInput("name", f"must be 1 to {_LONGEST_NAME} printable characters; it stands in the audit")
 
 
-def _stored(permissions: frozenset[Permission]) -> list[str]:
-    return [permission.value for permission in Permission if permission in permissions]
-
-
 def _columns(token: Token) -> dict[str, Any]:
-    return {name: getattr(token, name) for name in Token.__slots__} | {"permissions": _stored(token.permissions)}
+    return {name: getattr(token, name) for name in Token.__slots__} | {"permissions": token.permission_names}
 
 
 def _digest(text: str) -> str:

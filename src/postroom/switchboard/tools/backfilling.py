@@ -12,9 +12,9 @@ from pydantic import Field
 from postroom.audit import MOST_LISTED, AuditFilter, list_entries
 from postroom.db import Database
 from postroom.domain.envelope import Text
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill
+from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill, usual_cap
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
 from postroom.switchboard.backfill.progress import Report
 from postroom.switchboard.backfill.service import Backfill
@@ -211,6 +211,12 @@ class BackfillTools:
         )
 
     async def create(self, given: CreateArguments, caller: Caller) -> Answer:
+        most = usual_cap(self._backfill.settings)
+        if caller.token_id is not None and (given.daily_cost_cap_cents or 0) > most:
+            raise NotAllowed(
+                f"A token can create no job that may spend more than {most} cents a day, as the settings say; use the "
+                "dashboard, or `postroom backfill` on the command line."
+            )
         job = await self._backfill.create(caller, given.wanted())
         return {"job_id": job.id, "status": job.status.value}
 
