@@ -28,7 +28,7 @@ class Sensitive(Enum):
     UNATTENDED_RULE = ("save or switch on a rule that sends or destroys mail without approval", _ASKS, _REFUSED)
     FULL_ACCESS = ("ask Google for full access, the right to delete mail for ever", _ASKS, _REFUSED)
     RAISE_CAP = ("create a backfill job that may spend more a day than the settings say", _ASKS, _REFUSED)
-    ARCHIVER = ("let the archiver remove mail at the source (`postroom archiver`)", _HOST, _REFUSED)
+    ARCHIVER = ("let the archiver remove mail at the source (`postroom archive run`, `[archiver]`)", _HOST, _REFUSED)
     SECRETS = ("export secrets, or back them up (`postroom backup`)", _HOST, _REFUSED)
     CEILINGS = ("change ceilings and caps (`[backfill]`, `[model]` in `postroom.toml`)", _HOST, _REFUSED)
     MODEL = ("change the model's address or key (`[model]`)", _HOST, _REFUSED)
