@@ -44,9 +44,9 @@ async def test_a_token_is_shown_once_works_and_is_revoked(site: Site) -> None:
         ({"role": "agent", "name": ""}, "name"),
         ({"role": "agent", "name": "x", "expires_days": "soon"}, "expires_days"),
         ({"role": "agent", "name": "x", "expires_days": "0"}, "expires_days"),
-        ({"role": "agent", "name": "x", "identity": "me@example.org"}, "identity"),
+        ({"role": "agent", "name": "x", "permissions": "tokens"}, "permissions"),
     ],
-    ids=["role", "name", "no number", "zero", "identity"],
+    ids=["role", "name", "no number", "zero", "permissions"],
 )
 async def test_a_token_that_cannot_be_is_refused_beside_its_field_and_what_was_written_stays(
     site: Site, fields: dict[str, str], wrong: str

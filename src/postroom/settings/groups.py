@@ -202,6 +202,9 @@ class DashboardSettings(Group):
     )
     session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
     idle_days: int = Field(7, ge=1, le=365, description="a login that nobody uses ends after this")
+    proof_minutes: int = Field(
+        5, ge=1, le=60, description="for how long the passphrase, once given, allows sensitive changes"
+    )
 
 
 class BackfillSettings(Group):

@@ -63,6 +63,16 @@ def reasons_for(
     return tuple(found)
 
 
+def acts_alone(actions: Iterable[Wanted], settings: SafetySettings, *, unattended: bool) -> bool:
+    """Whether a rule with these actions sends or destroys, or does what is listed as dangerous, without approval."""
+    for wanted in actions:
+        kinds = {wanted.type, meaning(wanted)}
+        far = max(CONSEQUENCES[kind] for kind in kinds) >= Consequence.DESTROYS or kinds & settings.dangerous
+        if far and not reasons_for(wanted, Source.RULE, 1.0, settings, unattended=unattended):
+            return True
+    return False
+
+
 def _by_lists(kinds: Iterable[ActionType], settings: SafetySettings, *, spared: bool) -> Iterable[str]:
     for kind in sorted(kinds):
         if kind in settings.always:

@@ -48,9 +48,11 @@ def test_a_program_gets_the_token_as_json_and_can_revoke_it(home: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("create", "--role", "agent", "--identity", "me@example.org"),
+        ("create", "--role", "agent", "--permission", "tokens"),
         ("create", "--role", "agent", "--expires-days", "0"),
         ("revoke", "42"),
+        ("revoke",),
+        ("revoke", MISSING, "--all"),
     ],
 )
 def test_what_does_not_fit_is_refused(home: Path, arguments: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
+from starlette.requests import Request
 
 from postroom.actions import desk, undo, waking
 from postroom.dashboard.api import api_router
@@ -16,16 +17,26 @@ from postroom.dashboard.reading.actions import (
     ActionRow,
     ActionsWanted,
     SnoozeRow,
+    account_of_action,
     action_detail,
     action_row,
     list_actions,
     sleeping,
     snooze_of,
 )
+from postroom.dashboard.security.permits import named_by, permits
 from postroom.dashboard.visit import Here
+from postroom.db import Tx
 from postroom.domain.actions import ActionStatus, ActionType, Origin
+from postroom.domain.ids import parse_id
+from postroom.domain.roles import Permission
 
 router = api_router("actions")
+
+
+def mailbox_of_action(tx: Tx, request: Request) -> str | None:
+    """Whose message the action of the path is about."""
+    return account_of_action(tx, parse_id(request.path_params["action_id"], "action_id"))
 
 
 class Sleep(BaseModel, extra="forbid"):
@@ -33,6 +44,7 @@ class Sleep(BaseModel, extra="forbid"):
 
 
 @router.get("")
+@permits(Permission.READ, named_by("account"))
 async def actions(
     here: Here,
     account: Annotated[str | None, Query(max_length=320, description="only of this mailbox")] = None,
@@ -61,18 +73,21 @@ async def actions(
 
 
 @router.get("/snoozed")
+@permits(Permission.READ)
 async def snoozed(here: Here) -> list[SnoozeRow]:
     """Mail that sleeps, the next to come back first; 200 at most."""
     return await here.read(sleeping)
 
 
 @router.get("/{action_id}")
+@permits(Permission.READ, mailbox_of_action)
 async def action(here: Here, action_id: UUID) -> ActionDetail:
     """One action: what was done to which message, why, how it went, and whether it can be taken back."""
     return await here.read(lambda tx: action_detail(tx, str(action_id)))
 
 
 @router.post("/{action_id}/undo")
+@permits(Permission.ACT, mailbox_of_action)
 async def take_back(here: Here, action_id: UUID) -> ActionRow:
     """Have it taken back by a worker; answers with the undo, which is an action of its own."""
     made = await here.write(lambda tx: undo.request(tx, here.app.queue, str(action_id), here.actor))
@@ -80,6 +95,7 @@ async def take_back(here: Here, action_id: UUID) -> ActionRow:
 
 
 @router.post("/{action_id}/retry")
+@permits(Permission.ACT, mailbox_of_action)
 async def retry(here: Here, action_id: UUID) -> ActionRow:
     """Try a failed action again."""
     await here.write(lambda tx: desk.retry(tx, here.app.queue, str(action_id), here.actor))
@@ -87,6 +103,7 @@ async def retry(here: Here, action_id: UUID) -> ActionRow:
 
 
 @router.post("/{action_id}/cancel")
+@permits(Permission.ACT, mailbox_of_action)
 async def cancel(here: Here, action_id: UUID) -> ActionRow:
     """Call off an action that has not begun."""
     await here.write(lambda tx: desk.cancel(tx, here.app.queue, str(action_id), here.actor))
@@ -94,6 +111,7 @@ async def cancel(here: Here, action_id: UUID) -> ActionRow:
 
 
 @router.post("/{action_id}/wake")
+@permits(Permission.ACT, mailbox_of_action)
 async def wake(here: Here, action_id: UUID) -> SnoozeRow:
     """Bring snoozed mail back now."""
     await here.write(lambda tx: waking.wake_now(tx, here.app.queue, str(action_id), here.actor))
@@ -101,6 +119,7 @@ async def wake(here: Here, action_id: UUID) -> SnoozeRow:
 
 
 @router.post("/{action_id}/sleep")
+@permits(Permission.ACT, mailbox_of_action)
 async def sleep(here: Here, action_id: UUID, wanted: Sleep) -> SnoozeRow:
     """Bring snoozed mail back at another time."""
     await here.write(lambda tx: waking.reschedule(tx, here.app.queue, str(action_id), wanted.until, here.actor))

@@ -41,6 +41,9 @@ class TokenRow:
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    permissions: list[str]
+    made_by: str | None
+    """The id of the token that made it; null: the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,17 @@ def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
 
 
 def token_row(token: Token, now: datetime) -> TokenRow:
-    state = "revoked" if token.revoked_at else "good" if token.is_good(now) else "expired"
     return TokenRow(
         token.id,
         token.role,
         token.name,
         token.endpoint_identity,
-        state,
+        token.state(now),
         token.created_at,
         token.expires_at,
         token.last_used_at,
+        token.permission_names,
+        token.made_by,
     )
 
 

@@ -63,13 +63,16 @@ access_tokens = Table(
     Column("role", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("sha256", Text, nullable=False, comment="of the token, in hex; the token itself is nowhere"),
-    Column("endpoint_identity", Text, comment="a connector's token may be good for one mailbox only"),
+    Column("endpoint_identity", Text, comment="good for this mailbox only; null: for all"),
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
     Column("last_used_at", Instant),
     Column("revoked_at", Instant),
+    Column("permissions", Json, nullable=False, server_default="[]", comment="what it may be used for, by name"),
+    Column("made_by", Id, comment="the token that made it; null: the owner"),
     CheckConstraint("role IN ('dashboard', 'connector', 'agent')", name="role"),
     Index("access_tokens_sha256_idx", "sha256", unique=True),
+    Index("access_tokens_made_by_idx", "made_by"),
 )
 
 connectors = Table(

@@ -6,7 +6,7 @@ from alembic import op
 from postroom.db.types import Id, Instant
 
 revision = "0012"
-down_revision = "0009"
+down_revision = "0011"
 
 _REFUSAL = "the audit log is append-only"
 
