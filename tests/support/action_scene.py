@@ -33,7 +33,7 @@ from postroom.gmail.client import GmailClient
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import Catalogue, Handler, JobQueue, JobType, KeyUse
-from postroom.settings import GmailSettings
+from postroom.settings import GmailSettings, SafetySettings
 from postroom.triage import guidance_store
 from tests.support.gmail_client import client_of
 from tests.support.jobs import count_jobs
@@ -125,11 +125,12 @@ class Scene:
         catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
+        self.safety = SafetySettings()
 
     def handlers(self) -> dict[str, Handler]:
         mailboxes, labels = _OneMailbox(self.client), LabelFinder(self.database, self.clock)
         return {
-            ACTION.name: ActionHandler(mailboxes, labels, self.settings),
+            ACTION.name: ActionHandler(mailboxes, labels, self.settings, self.safety),
             UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
             SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
             UNDO.name: UndoHandler(mailboxes),

@@ -107,9 +107,9 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
 
 
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
-    labels, settings = LabelFinder(app.database, app.clock), app.settings.gmail
+    labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
-        ACTION.name: ActionHandler(mailboxes, labels, settings),
+        ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
         UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         UNDO.name: UndoHandler(mailboxes),
