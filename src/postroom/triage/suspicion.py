@@ -38,7 +38,7 @@ _ROT13 = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM"
 )
 _APART_IN_HEX = str.maketrans(":,", "  ")
-_UPSIDE_DOWN = str.maketrans("ɐqɔpǝɟƃɥᴉɾʞןɯuodbɹsʇnʌʍxʎz", "abcdefghijklmnopqrstuvwxyz")
+_UPSIDE_DOWN = str.maketrans("ɐqɔpǝɟƃɥᴉɾʞןɯuodbɹsʇnʌʍxʎz", "abcdefghijklmnopqrstuvwxyz")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _decoded(text: str, depth: int = 1) -> Iterator[str]:
 def _pieces(text: str) -> Iterator[str]:
     """What comes out of everything that looks encoded; few candidates of each kind, so that the work stays bounded."""
     found = [
-        islice((_from_base64(run) for run in _base64_runs(text)), _MOST_ENCODED),
+        islice((_from_base64(run) for run in _base64_runs(text)), 3 * _MOST_ENCODED),
         islice((_from_hex(match[0]) for match in _HEX.finditer(text)), _MOST_ENCODED),
         islice((unquote(match[0]) for match in _PERCENT.finditer(text)), _MOST_ENCODED),
     ]
@@ -123,7 +123,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _base64_runs(text: str) -> Iterator[str]:
-    """Base64 as it stands in mail: in one piece, or broken over lines and by blanks; a word before it may not be of it."""
+    """Base64 as it stands in mail: in one piece, or broken over lines. A long word before it may not be part of it."""
     run: list[str] = []
     for token in [*text.replace(">", " ").split(), ""]:
         if _BASE64.fullmatch(token) and (len(token) >= _LONGEST_WORD or _MIXED.search(token)):
