@@ -20,6 +20,7 @@ from postroom.actions.mailbox import LabelFinder
 from postroom.actions.snoozes import Snooze
 from postroom.actions.store import Action
 from postroom.actions.undo import UndoHandler
+from postroom.actions.undo_many import UNDO_MANY, undo_many
 from postroom.actions.upkeep import UPKEEP, upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.audit import Actor
@@ -122,7 +123,7 @@ class Scene:
     def __post_init__(self) -> None:
         sending = JobType("outbound.send", KeyUse.REPEATABLE)
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
-        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
+        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
         self.safety = SafetySettings()
@@ -134,6 +135,7 @@ class Scene:
             UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
             SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
             UNDO.name: UndoHandler(mailboxes),
+            UNDO_MANY.name: undo_many,
             LABELS_SYNC.name: LabelsSyncHandler(
                 mailboxes, lambda *given: self.disable_rules(*given), guidance_store.model_rules_naming
             ),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -198,7 +199,7 @@ def _shifted(text: str, first: int) -> str:
     return "".join(chr(first + ord(char) - 97) if "a" <= char <= "z" else char for char in text.lower())
 
 
-DISGUISES = {
+DISGUISES: dict[str, Callable[[str], str]] = {
     "capitals": str.upper,
     "full width": lambda text: _shifted(text, 0xFF41),
     "small capitals": _small_capitals,

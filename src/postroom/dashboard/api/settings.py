@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, StrictBool
 
+from postroom import kill_switch
 from postroom.dashboard.api import api_router
 from postroom.dashboard.changing.passphrase import change_passphrase
 from postroom.dashboard.changing.settings import end_one
@@ -45,7 +46,7 @@ class SwitchWanted(BaseModel, extra="forbid"):
 
 @router.get("")
 async def show(here: Here) -> Setup:
-    """Accounts, tokens, logins, and whether backfill is switched on."""
+    """Accounts, tokens, logins, and whether backfill and the model are switched on."""
     return await _setup(here)
 
 
@@ -82,6 +83,13 @@ async def change(here: Here, wanted: PassphraseWanted) -> Changed:
 async def turn_switch(here: Here, wanted: SwitchWanted) -> Setup:
     """Turn the kill switch of all backfill."""
     await here.call("backfill.switch", {"enabled": wanted.enabled})
+    return await _setup(here)
+
+
+@router.post("/model-switch")
+async def turn_model(here: Here, wanted: SwitchWanted) -> Setup:
+    """Stop the model in every process, or let it be asked again."""
+    await here.write(lambda tx: kill_switch.turn_model(tx, wanted.enabled, here.actor, here.now))
     return await _setup(here)
 
 
