@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
@@ -127,8 +128,7 @@ async def undo_many(context: JobContext) -> Json:
     place: tuple[datetime, str] | None = None
     asked = left = 0
     while True:
-        at = place
-        rows = await context.write(lambda tx: _ask(tx, context.queue, span, who, at))
+        rows = await context.write(partial(_ask, queue=context.queue, span=span, who=who, place=place))
         if not rows:
             return {"asked": asked, "left": left}
         asked += sum(done for _, done in rows)
@@ -137,7 +137,7 @@ async def undo_many(context: JobContext) -> Json:
 
 
 def _ask(
-    tx: Tx, queue: JobQueue, span: Span, who: Actor, place: tuple[datetime, str] | None
+    tx: Tx, *, queue: JobQueue, span: Span, who: Actor, place: tuple[datetime, str] | None
 ) -> list[tuple[tuple[datetime, str], bool]]:
     """Ask for the undo of the next few; for each its place in the order, and whether it is undone."""
     query = _surveyed(span).limit(_AT_ONCE)
