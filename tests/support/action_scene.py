@@ -20,6 +20,7 @@ from postroom.actions.mailbox import LabelFinder
 from postroom.actions.snoozes import Snooze
 from postroom.actions.store import Action
 from postroom.actions.undo import UndoHandler
+from postroom.actions.undo_many import UNDO_MANY, undo_many
 from postroom.actions.upkeep import UPKEEP, upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.audit import Actor
@@ -33,7 +34,7 @@ from postroom.gmail.client import GmailClient
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import Catalogue, Handler, JobQueue, JobType, KeyUse
-from postroom.settings import GmailSettings
+from postroom.settings import GmailSettings, SafetySettings
 from postroom.triage import guidance_store
 from tests.support.gmail_client import client_of
 from tests.support.jobs import count_jobs
@@ -122,17 +123,19 @@ class Scene:
     def __post_init__(self) -> None:
         sending = JobType("outbound.send", KeyUse.REPEATABLE)
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
-        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
+        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
+        self.safety = SafetySettings()
 
     def handlers(self) -> dict[str, Handler]:
         mailboxes, labels = _OneMailbox(self.client), LabelFinder(self.database, self.clock)
         return {
-            ACTION.name: ActionHandler(mailboxes, labels, self.settings),
+            ACTION.name: ActionHandler(mailboxes, labels, self.settings, self.safety),
             UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
             SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
             UNDO.name: UndoHandler(mailboxes),
+            UNDO_MANY.name: undo_many,
             LABELS_SYNC.name: LabelsSyncHandler(
                 mailboxes, lambda *given: self.disable_rules(*given), guidance_store.model_rules_naming
             ),

@@ -24,6 +24,7 @@ from postroom.actions.outbound.originals import Originals
 from postroom.actions.outbound.prepare import SEND
 from postroom.actions.outbound.sending import Sender
 from postroom.actions.undo import UndoHandler
+from postroom.actions.undo_many import UNDO_MANY, undo_many
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
@@ -105,12 +106,13 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
 
 
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
-    labels, settings = LabelFinder(app.database, app.clock), app.settings.gmail
+    labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
-        ACTION.name: ActionHandler(mailboxes, labels, settings),
+        ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
         UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         UNDO.name: UndoHandler(mailboxes),
+        UNDO_MANY.name: undo_many,
         LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
         ACTIONS_UPKEEP.name: upkeep,
     }

@@ -38,6 +38,7 @@ _COMMANDS = {
     "contacts": "contacts",
     "policy": "policy",
     "rules": "rules",
+    "model": "model",
     "actions": "actions",
     "approvals": "approvals",
     "jobs": "jobs",

@@ -44,7 +44,7 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.BACKFILL: "estimate, create and steer backfill; turn its switch",
         Permission.WEB: "start, stop and repeat web runs",
         Permission.ACCOUNTS: "add mailboxes",
-        Permission.SETTINGS: "end logins; change the passphrase, knowing it",
+        Permission.SETTINGS: "end logins; turn the model off and on; change the passphrase, knowing it",
         Permission.TOKENS: "make tokens that may do no more than this one, and revoke those",
     },
     Role.CONNECTOR: {

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, parse_action
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, meaning, parse_action
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Source
 from postroom.triage.judging import decided_by_model
 from postroom.triage.prompt import Briefing, MailToJudge
 from postroom.triage.reading import Choice
-from postroom.triage.safety import least_confidence, meaning, reasons_for
+from postroom.triage.safety import least_confidence, reasons_for
 from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
 
 SAFETY = SafetySettings()

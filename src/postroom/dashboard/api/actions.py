@@ -9,7 +9,8 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 from starlette.requests import Request
 
-from postroom.actions import desk, undo, waking
+from postroom.actions import desk, undo, undo_many, waking
+from postroom.actions.undo_many import Span
 from postroom.dashboard.api import api_router
 from postroom.dashboard.paging import PAGE, AfterId, Limit, Paged
 from postroom.dashboard.reading.actions import (
@@ -25,7 +26,7 @@ from postroom.dashboard.reading.actions import (
     snooze_of,
 )
 from postroom.dashboard.security.permits import named_by, permits
-from postroom.dashboard.visit import Here
+from postroom.dashboard.visit import Here, Visit
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.ids import parse_id
@@ -77,6 +78,47 @@ async def actions(
 async def snoozed(here: Here) -> list[SnoozeRow]:
     """Mail that sleeps, the next to come back first; 200 at most."""
     return await here.read(sleeping)
+
+
+class SpanWanted(BaseModel, extra="forbid"):
+    by: Origin = Field(Origin.MODEL, description="model or rule")
+    since: AwareDatetime
+    until: AwareDatetime | None = Field(None, description="not included; unset: now")
+
+
+class SpanUndone(BaseModel):
+    since: AwareDatetime
+    until: AwareDatetime = Field(description="ask again with it to see how far the undoing is")
+    total: int
+    progress: dict[str, int] = Field(description="of the newest 2,000: how many can be, are being or were undone")
+    left: dict[str, str] = Field(description="by action: why it is not undone")
+
+
+@router.post("/survey")
+@permits(Permission.READ)
+async def survey(here: Here, wanted: SpanWanted) -> SpanUndone:
+    """What the model, or rules, did in a stretch of time, and how far it is undone. Changes nothing."""
+    return await _surveyed(here, _span(here, wanted))
+
+
+@router.post("/undo-all")
+@permits(Permission.ACT)
+async def undo_all(here: Here, wanted: SpanWanted) -> SpanUndone:
+    """Have all that undone by a worker, the newest first."""
+    span = _span(here, wanted)
+    await here.write(lambda tx: undo_many.start(tx, here.app.queue, span, here.actor))
+    return await _surveyed(here, span)
+
+
+def _span(here: Visit, wanted: SpanWanted) -> Span:
+    return Span(wanted.since, wanted.until or here.now, wanted.by)
+
+
+async def _surveyed(here: Visit, span: Span) -> SpanUndone:
+    found = await here.read(lambda tx: undo_many.survey(tx, span))
+    progress = {str(each): count for each, count in found.counts.items()}
+    left = {each.action.id: str(each.reason) for each in found.not_undone}
+    return SpanUndone(since=span.since, until=span.until, total=found.total, progress=progress, left=left)
 
 
 @router.get("/{action_id}")

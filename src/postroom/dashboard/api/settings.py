@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, StrictBool
 
+from postroom import kill_switch
 from postroom.dashboard.api import api_router
 from postroom.dashboard.changing.passphrase import PassphraseChanged, change_passphrase, give_proof, require_proof
 from postroom.dashboard.changing.settings import end_one
@@ -62,7 +63,7 @@ class SwitchWanted(BaseModel, extra="forbid"):
 @router.get("")
 @permits(Permission.READ)
 async def show(here: Here) -> Setup:
-    """Accounts, tokens, logins, and whether backfill is switched on."""
+    """Accounts, tokens, logins, and whether backfill and the model are switched on."""
     return await _setup(here)
 
 
@@ -125,6 +126,14 @@ async def prove(here: Here, wanted: Proof) -> Proved:
 async def turn_switch(here: Here, wanted: SwitchWanted) -> Setup:
     """Turn the kill switch of all backfill."""
     await here.call("backfill.switch", {"enabled": wanted.enabled})
+    return await _setup(here)
+
+
+@router.post("/model-switch")
+@permits(Permission.SETTINGS)
+async def turn_model(here: Here, wanted: SwitchWanted) -> Setup:
+    """Stop the model in every process, or let it be asked again."""
+    await here.write(lambda tx: kill_switch.turn_model(tx, wanted.enabled, here.actor, here.now))
     return await _setup(here)
 
 

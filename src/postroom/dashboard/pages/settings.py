@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from postroom import kill_switch
 from postroom.dashboard.changing.passphrase import change_passphrase, require_proof
 from postroom.dashboard.changing.settings import end_one, end_others
 from postroom.dashboard.forms import Form
@@ -93,6 +94,18 @@ async def turn_switch(here: Here) -> Response:
     on = (await here.form()).one_of("enabled", ("on", "off")) == "on"
     await here.call("backfill.switch", {"enabled": on})
     return await here.go("/settings#backfill", f"The switch is {'on' if on else 'off'}.")
+
+
+@router.post("/settings/model-switch")
+async def turn_model(here: Here) -> Response:
+    form = await here.form()
+    on = form.one_of("enabled", ("on", "off")) == "on"
+    await here.write(lambda tx: kill_switch.turn_model(tx, on, here.actor, here.now))
+    back = "/" if form["back"] == "/" else "/settings#model"
+    return await here.go(
+        back,
+        "The model is on." if on else "The model is off: it is asked nothing, and nothing it wanted is done unasked.",
+    )
 
 
 def _new_token(form: Form) -> NewToken:

@@ -52,6 +52,7 @@ def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime) -> list[
         *_accounts(tx),
         *_connectors(tx, now),
         *_backfill(tx, settings),
+        *_model(tx),
     ]
     order = list(Level)
     return sorted(found, key=lambda need: order.index(need.level))
@@ -97,6 +98,13 @@ def _connectors(tx: Tx, now: datetime) -> Iterator[Need]:
     if rows and state.freshness is not Freshness.FRESH:
         said = "were never exported" if state.generated_at is None else "are too old to be used"
         yield Need(Level.WARN, f"Known contacts {said}: mail from people you know is not put first", "/filters")
+
+
+def _model(tx: Tx) -> Iterator[Need]:
+    switch = kill_switch.model_switch(tx)
+    if not switch.on:
+        text = f"The model is off ({switch.reason}): what no rule decides goes to review"
+        yield Need(Level.WARN, text, "/settings#model")
 
 
 def _backfill(tx: Tx, settings: Settings) -> Iterator[Need]:

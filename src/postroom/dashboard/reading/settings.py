@@ -13,7 +13,7 @@ from postroom import kill_switch
 from postroom.accounts.store import Account, list_accounts
 from postroom.dashboard.security.sessions import Session, list_sessions
 from postroom.db import Tx
-from postroom.kill_switch import SwitchState
+from postroom.kill_switch import Switch, SwitchState
 from postroom.settings import Settings, reference
 from postroom.switchboard.tokens import Token, list_tokens
 
@@ -74,6 +74,7 @@ class Setup:
     tokens: list[TokenRow]
     sessions: list[SessionRow]
     switch: SwitchState
+    model_switch: Switch
 
 
 def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
@@ -82,6 +83,7 @@ def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
         sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
         [_session(each) for each in list_sessions(tx, settings.dashboard, now)],
         kill_switch.state(tx, settings.backfill),
+        kill_switch.model_switch(tx),
     )
 
 

@@ -10,7 +10,7 @@ from alembic import op
 from postroom.db.types import Id, Instant, Json
 
 revision = "0011"
-down_revision = "0009"
+down_revision = "0010"
 
 _OF_ROLE = {
     "dashboard": ["read", "backfill", "act", "approve", "rules", "web", "accounts", "settings", "tokens"],
