@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from postroom.db import Database, Dialect, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
+from postroom.domain.extras import Extra, is_installed
 from postroom.domain.findings import Check, Finding, Verdict
 from postroom.gmail.grants import GrantStore
 from postroom.settings import Settings
 from postroom.vault import Vault
 
 MIB = 1024 * 1024
+SOURCES_FILE = "sources.toml"
 _TOO_LITTLE = 256 * MIB
 _LITTLE = 2_048 * MIB
 
@@ -34,10 +36,20 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+def _no_others() -> Iterable[Finding]:
+    return ()
+
+
 async def examine_installation(
-    settings: Settings, vault: Vault, clock: Clock, *, free: Callable[[Path], int] = free_bytes
+    settings: Settings,
+    vault: Vault,
+    clock: Clock,
+    *,
+    free: Callable[[Path], int] = free_bytes,
+    others: Callable[[], Iterable[Finding]] = _no_others,
 ) -> AsyncIterator[Finding]:
-    """One finding after the other, as they are made; accounts come last, because they rest on the others."""
+    """One finding after the other, as they are made; accounts come last, because they rest on the others. `others` are
+    findings about parts that this room does not know."""
     yield judge_home(settings.home)
     yield judge_disk(settings.home, free(settings.home))
     database, accounts = await _look_at_database(settings)
@@ -45,11 +57,30 @@ async def examine_installation(
     yield judge_archive(settings)
     vault_finding = _look_at_vault(vault)
     yield vault_finding
+    yield judge_extras(settings, is_installed)
+    for finding in others():
+        yield finding
     if vault_finding.verdict is Verdict.FAILED:
         return
     for account in accounts:
         for finding in await _look_at_account(vault, account, clock):
             yield replace(finding, account=account.email)
+
+
+def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
+    """Which optional parts are here; one that the settings ask for has to be."""
+    missing = [extra for extra in Extra if not has(extra)]
+    wanted = {
+        Extra.WEB: (settings.home / SOURCES_FILE).exists(),
+        Extra.MODELS: settings.model.provider is not None,
+        Extra.POSTGRES: settings.database_url.startswith("postgresql"),
+    }
+    here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
+    commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)
+    verdict = Verdict.FAILED if any(wanted[extra] for extra in missing) else Verdict.OK
+    needed = ", ".join(extra for extra in missing if wanted[extra])
+    message = f"Extras installed: {here}." + (f" The settings need {needed}." if needed else "")
+    return Finding(Check.EXTRAS, verdict, "extras", message, commands)
 
 
 def judge_home(home: Path) -> Finding:

@@ -51,7 +51,7 @@ from postroom.triage.classify import Classifier, Ways
 from postroom.triage.forgetting import forgetting
 from postroom.triage.guidance_store import model_rules_naming
 from postroom.triage.jobs import CLASSIFY
-from postroom.triage.model import open_model
+from postroom.triage.model import model_problem, open_model
 from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
 from postroom.websources import service as web
@@ -65,7 +65,11 @@ _PATIENCE_S = 60.0
 async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
     """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        problem = model_problem(app.settings.model, app.vault)
+        if problem is None:
+            model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        else:  # rules go on deciding, and mail that none decides waits for a person
+            model = None
         extractor = Extractor()
         stack.push_async_callback(extractor.close)
         roads = await stack.enter_async_context(Roads(app))
@@ -88,7 +92,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
                 model,
                 spending,
                 Intake(app.queue, settings.safety),
-                Ways(settings.model, settings.safety),
+                Ways(settings.model, settings.safety, problem),
             ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),

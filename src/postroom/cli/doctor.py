@@ -11,12 +11,13 @@ from postroom.cli.output import JsonOption, console, print_json
 from postroom.domain.clock import SystemClock
 from postroom.domain.findings import Finding, Verdict, first_failure
 from postroom.telemetry import logs
+from postroom.triage.model import examine_model
 
 _STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check home folder, disk, database, archive, vault and every account, down to DNS, clock, login, scope and quota.
+    """Check home, disk, database, archive, vault, extras, model and every account: DNS, clock, login, scope, quota.
 
     Changes nothing. Ends with exit code 1 if anything failed.
     """
@@ -31,7 +32,10 @@ def doctor(json: JsonOption = False) -> None:
 
 async def _examine(loaded: settings.Settings, *, quiet: bool) -> list[Finding]:
     findings: list[Finding] = []
-    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock()):
+    vault = open_vault(loaded)
+    async for finding in examine_installation(
+        loaded, vault, SystemClock(), others=lambda: examine_model(loaded.model, vault)
+    ):
         if not quiet:
             if findings and finding.account != findings[-1].account:
                 print_heading(finding.account)

@@ -15,6 +15,8 @@ class Check(StrEnum):
     DATABASE = "database"
     ARCHIVE = "archive"
     VAULT = "vault"
+    EXTRAS = "extras"
+    MODEL = "model"
     DNS = "dns"
     NETWORK = "network"
     TLS = "tls"

@@ -10,8 +10,8 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from protego import Protego
 from sqlalchemy import select
 
 from postroom.db import Database, Tx
@@ -25,6 +25,9 @@ from postroom.websources.fetching.errors import Disallowed, Unavailable
 from postroom.websources.fetching.fetcher import Fetcher
 from postroom.websources.fetching.targets import Target, read_target, redirected
 from postroom.websources.fetching.wire import Answer
+
+if TYPE_CHECKING:
+    from protego import Protego
 
 log = logs.get(__name__)
 
@@ -136,6 +139,8 @@ class Robots:
     async def _rules(self, origin: str, known: _Known) -> Protego:
         key = (origin, known.fetched_at)
         if key not in self._parsed:
+            from protego import Protego  # of the web extra
+
             self._parsed[key] = await asyncio.to_thread(Protego.parse, known.body)
             if len(self._parsed) > _MOST_PARSED:
                 self._parsed.popitem(last=False)
