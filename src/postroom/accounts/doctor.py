@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
-from postroom.accounts.store import Account, list_accounts
+from postroom.accounts.store import Account, AccountStatus, list_accounts
 from postroom.archive.opening import open_place
 from postroom.archive.ownership import SWITCHBOARD, owner_of
 from postroom.db import Database, Dialect, schema
@@ -21,7 +21,7 @@ from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.domain.extras import Extra, is_installed
-from postroom.domain.findings import Check, Finding, Verdict
+from postroom.domain.findings import Check, Finding, Verdict, first_failure
 from postroom.gmail.grants import GrantStore
 from postroom.settings import Settings
 from postroom.vault import Vault
@@ -170,6 +170,11 @@ def _look_at_vault(vault: Vault) -> Finding:
 
 async def _look_at_account(vault: Vault, account: Account, clock: Clock) -> list[Finding]:
     try:
-        return await examine_account(GrantStore(vault), account, clock)
+        findings = await examine_account(GrantStore(vault), account, clock)
     except PostroomError as error:
         return [Finding(Check.VAULT, Verdict.FAILED, account.email, error.message)]
+    if account.status is AccountStatus.LOGIN_ENDED and first_failure(findings) is None:
+        message = f"Jobs of {account.email} wait, because its login was refused a short time ago. It is accepted now."
+        remedy = f"They go on within ten minutes, or at once after `postroom account check {account.email}`."
+        findings.append(Finding(Check.AUTH, Verdict.WARNING, account.email, message, remedy))
+    return findings

@@ -9,7 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.access import AccountClients
-from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
 from postroom.accounts.store import Account
 from postroom.actions import approvals
 from postroom.actions.approvals import EXPIRE
@@ -101,6 +102,8 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             **web.handlers(app.web, extractor),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
+        watch = LoginWatch(Enrolment(app.database, app.grants, app.clock))
+        handlers = watch.watched(handlers, not_waiting=[ON_DEMAND.name])
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)

@@ -187,6 +187,11 @@ class WebSources:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
 
 
+def missing_extra() -> str | None:
+    """What this installation lacks for following web sources, and the command that adds it."""
+    return None if is_installed(Extra.WEB) else ExtraMissing(Extra.WEB, FOLLOWING).message
+
+
 async def started(web: WebSources, run: Run) -> Run:
     """A run that may not be started does not wait for ever: its job is gone after this."""
     try:
@@ -234,7 +239,7 @@ def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
 
 def _without_extra() -> dict[str, Handler]:
     """Where the web extra is missing: what recurs says so and ends, what was asked for waits."""
-    missing = ExtraMissing(Extra.WEB, FOLLOWING).message
+    missing = missing_extra() or ""
 
     async def skip(context: JobContext) -> Json:
         return {"skipped": missing}
