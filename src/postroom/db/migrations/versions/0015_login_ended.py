@@ -10,4 +10,6 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    op.add_column("accounts", sa.Column("login_ended_at", Instant, comment="null: the login is good, as far as is known"))
+    op.add_column(
+        "accounts", sa.Column("login_ended_at", Instant, comment="null: the login is good, as far as is known")
+    )
