@@ -1,4 +1,4 @@
-"""Build the wheel, install it as strangers do, and see it work: `make wheel`.
+"""Build the wheel, install it as strangers do, see it work, and keep it in `dist/`: `make wheel`.
 
 Four fresh environments, two at a time: the base install and `[all]`, each with the interpreter's own pip and with uv.
 In each, from an empty folder, `postroom demo --story` and `postroom doctor` have to end well; the base install has to
@@ -158,7 +158,16 @@ async def try_all(trials: tuple[Trial, ...], say: Callable[[str], None]) -> bool
                     shutil.rmtree(place, ignore_errors=True)
             return True
 
-        return all(await asyncio.gather(*(one(number, trial) for number, trial in enumerate(trials))))
+        went_well = all(await asyncio.gather(*(one(number, trial) for number, trial in enumerate(trials))))
+        if went_well:
+            kept = shutil.copy(wheel, _ensured(ROOT / "dist"))
+            say(f"kept as {Path(kept).relative_to(ROOT)}")
+        return went_well
+
+
+def _ensured(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def main() -> None:

@@ -115,6 +115,20 @@ async def test_a_check_notes_that_a_login_has_ended_and_that_it_is_good_again(
         assert await status(app, account) is AccountStatus.ACTIVE
 
 
+async def test_a_login_that_was_refused_by_mistake_is_tried_again(tmp_path: Path, database_url: str) -> None:
+    clock = LaterClock()
+    async with (
+        running_sim(mailbox(1)) as sim,
+        installation(tmp_path / "home", database_url, sim, clock) as (app, account),
+    ):
+        await work(app, account)
+        await app.database.write(lambda tx: end_login(tx, account, clock.now(), "a mistake"))
+        assert await work(app, account) == dict.fromkeys(JOBS, JobState.QUEUED), "nothing is asked for ten minutes"
+        clock.later = timedelta(minutes=11)
+        assert await work(app, account) == dict.fromkeys(JOBS, JobState.COMPLETED)
+        assert await status(app, account) is AccountStatus.ACTIVE
+
+
 async def test_a_login_that_was_renewed_meanwhile_is_not_called_ended(tmp_path: Path, database_url: str) -> None:
     clock = LaterClock()
     async with (
