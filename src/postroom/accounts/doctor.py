@@ -13,24 +13,26 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
-from postroom.accounts.store import Account, list_accounts
+from postroom.accounts.store import Account, AccountStatus, list_accounts
 from postroom.archive.opening import open_place
 from postroom.archive.ownership import SWITCHBOARD, owner_of
 from postroom.db import Database, Dialect, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.domain.findings import Check, Finding, Verdict
+from postroom.domain.extras import Extra, is_installed
+from postroom.domain.findings import Check, Finding, Verdict, first_failure
 from postroom.gmail.grants import GrantStore
 from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
 
 MIB = 1024 * 1024
+SOURCES_FILE = "sources.toml"
 _TOO_LITTLE = 256 * MIB
 _LITTLE = 2_048 * MIB
 
 
-Examination = Callable[[Settings, Vault, Clock], Awaitable[Finding | None]]
+Examination = Callable[[Settings, Vault, Clock], Awaitable[Sequence[Finding]]]
 
 
 def free_bytes(folder: Path) -> int:
@@ -46,7 +48,7 @@ async def examine_installation(
     further: Sequence[Examination] = (),
 ) -> AsyncIterator[Finding]:
     """One finding after the other, as they are made; accounts come last, because they rest on the others. `further`
-    are examinations of other parts, made where database and vault can be read."""
+    are examinations of other parts, made where the vault can be read."""
     yield judge_home(settings.home)
     for path in open_secrets(settings):
         yield judge_secret_file(path)
@@ -56,15 +58,31 @@ async def examine_installation(
     yield judge_archive(settings)
     vault_finding = _look_at_vault(vault)
     yield vault_finding
+    yield judge_extras(settings, is_installed)
     if vault_finding.verdict is Verdict.FAILED:
         return
-    if database.verdict is not Verdict.FAILED:
-        for examine in further:
-            if (found := await examine(settings, vault, clock)) is not None:
-                yield found
+    for examine in further:
+        for finding in await examine(settings, vault, clock):
+            yield finding
     for account in accounts:
         for finding in await _look_at_account(vault, account, clock):
             yield replace(finding, account=account.email)
+
+
+def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
+    """Which optional parts are here; one that the settings ask for has to be."""
+    missing = [extra for extra in Extra if not has(extra)]
+    wanted = {
+        Extra.WEB: (settings.home / SOURCES_FILE).exists(),
+        Extra.MODELS: settings.model.provider is not None,
+        Extra.POSTGRES: settings.database_url.startswith("postgresql"),
+    }
+    here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
+    commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)
+    verdict = Verdict.FAILED if any(wanted[extra] for extra in missing) else Verdict.OK
+    needed = ", ".join(extra for extra in missing if wanted[extra])
+    message = f"Extras installed: {here}." + (f" The settings need {needed}." if needed else "")
+    return Finding(Check.EXTRAS, verdict, "extras", message, commands)
 
 
 def judge_home(home: Path) -> Finding:
@@ -177,6 +195,11 @@ def _look_at_vault(vault: Vault) -> Finding:
 
 async def _look_at_account(vault: Vault, account: Account, clock: Clock) -> list[Finding]:
     try:
-        return await examine_account(GrantStore(vault), account, clock)
+        findings = await examine_account(GrantStore(vault), account, clock)
     except PostroomError as error:
         return [Finding(Check.VAULT, Verdict.FAILED, account.email, error.message)]
+    if account.status is AccountStatus.LOGIN_ENDED and first_failure(findings) is None:
+        message = f"Jobs of {account.email} wait, because its login was refused a short time ago. It is accepted now."
+        remedy = f"They go on within ten minutes, or at once after `postroom account check {account.email}`."
+        findings.append(Finding(Check.AUTH, Verdict.WARNING, account.email, message, remedy))
+    return findings

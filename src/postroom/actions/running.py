@@ -20,7 +20,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
-from postroom.gmail.errors import Gone
+from postroom.gmail.errors import Gone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.model import Json
 from postroom.queue.outcome import describe
@@ -129,7 +129,7 @@ async def guarded(context: JobContext, action: Action, work: Callable[[], Awaita
     """Do the work; what cannot succeed any more ends the action before it ends the job."""
     try:
         await work()
-    except LeaseLost:
+    except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
         raise
     except Exception as error:
         told = told_of(error)

@@ -47,18 +47,19 @@ async def verify_audit(
     return found
 
 
-async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> Finding | None:
-    """A quick look at the end of the chain; None where the database cannot be asked, of which others tell."""
+async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
+    """A quick look at the end of the chain; nothing where the database cannot be asked, of which others tell."""
     url = make_url(settings.database_url)
     if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
-        return None
+        return []
     database = unmigrated(url, settings.database)
     try:
         if await database.read(lambda tx: schema.revision(tx.connection)) != schema.HEAD:
-            return None
-        return await _examine(database, settings, vault, clock)
+            return []
+        return [await _examine(database, settings, vault, clock)]
     except PostroomError as error:
-        return Finding(Check.AUDIT, Verdict.WARNING, "audit log", f"The audit log was not checked: {error.message}")
+        message = f"The audit log was not checked: {error.message}"
+        return [Finding(Check.AUDIT, Verdict.WARNING, "audit log", message)]
     finally:
         await database.close()
 

@@ -9,7 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.access import AccountClients
-from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
 from postroom.accounts.store import Account
 from postroom.actions import approvals
 from postroom.actions.approvals import EXPIRE
@@ -52,7 +53,7 @@ from postroom.triage.classify import Classifier, Ways
 from postroom.triage.forgetting import forgetting
 from postroom.triage.guidance_store import model_rules_naming
 from postroom.triage.jobs import CLASSIFY
-from postroom.triage.model import open_model
+from postroom.triage.model import model_problem, open_model
 from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
 from postroom.websources import service as web
@@ -66,7 +67,11 @@ _PATIENCE_S = 60.0
 async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
     """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        problem = model_problem(app.settings.model, app.vault)
+        if problem is None:
+            model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        else:  # rules go on deciding, and mail that none decides waits for a person
+            model = None
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
@@ -87,7 +92,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
                 model,
                 spending,
                 Intake(app.queue, settings.safety),
-                Ways(settings.model, settings.safety),
+                Ways(settings.model, settings.safety, problem),
             ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
@@ -96,6 +101,8 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             **web.handlers(app.web, WebReader()),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
+        watch = LoginWatch(Enrolment(app.database, app.grants, app.clock))
+        handlers = watch.watched(handlers, not_waiting=[ON_DEMAND.name])
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)

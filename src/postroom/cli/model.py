@@ -1,4 +1,4 @@
-"""`postroom model`: the language model, stopped and started."""
+"""`postroom model`: the language model, tried, stopped and started."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import typer
 from postroom import kill_switch
 from postroom.app import App
 from postroom.cli.changing import change
+from postroom.cli.doctor import print_finding
 from postroom.cli.output import DryRunOption, JsonOption, console, print_json, printable, shown
 from postroom.cli.session import with_app
+from postroom.domain.findings import Finding, first_failure
 from postroom.kill_switch import Switch
 
-app = typer.Typer(no_args_is_help=True, help="The language model: stop it, start it again, see how it stands.")
+app = typer.Typer(no_args_is_help=True, help="The language model: try it, stop it, start it again, see how it stands.")
 
 _OFF = (
     "The model is not asked any more, in any process. What no rule decides goes to review, and whatever the model had "
@@ -59,3 +61,24 @@ def _turn(on: bool, *, dry_run: bool, json: bool) -> None:
 
 def _as_json(switch: Switch) -> dict[str, object]:
     return {"on": switch.on, "changed_by": switch.changed_by, "changed_at": switch.changed_at}
+
+
+@app.command()
+def check(json: JsonOption = False) -> None:
+    """Try the model: settings, key, price, then one tiny call that is paid for. Exit code 1 if anything failed."""
+
+    async def run(app: App) -> list[Finding]:
+        from postroom.triage.trying import try_model
+
+        findings: list[Finding] = []
+        async for finding in try_model(app.settings.model, app.vault, app.database, app.clock):
+            if not json:
+                print_finding(finding)
+            findings.append(finding)
+        return findings
+
+    findings = with_app(run)
+    if json:
+        print_json(findings)
+    if first_failure(findings):
+        raise typer.Exit(1)

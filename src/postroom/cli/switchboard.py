@@ -9,7 +9,7 @@ import signal
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.output import errors
-from postroom.cli.session import me, with_app
+from postroom.cli.session import log_model_problem, me, with_app
 from postroom.telemetry import logs, metrics
 
 log = logs.get(__name__)
@@ -42,6 +42,7 @@ def switchboard() -> None:
                 errors.print(
                     f"Open this link within the hour to set your passphrase:\n{link}", markup=False, soft_wrap=True
                 )
+            log_model_problem(app)
             log.info("switchboard.serving", address=running.url)
             await stopped.wait()
             log.info("switchboard.stopping")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
-from postroom.cli.session import with_app
+from postroom.cli.session import log_model_problem, with_app
 from postroom.domain.errors import BadInput
 from postroom.settings import TelemetrySettings
 from postroom.telemetry import endpoint, logs, metrics
@@ -30,6 +30,7 @@ def worker(
         metrics.configure()
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
+            log_model_problem(app)
             async with sealing(app), open_worker(app, until_idle=once) as worker:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):

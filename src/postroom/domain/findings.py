@@ -16,6 +16,8 @@ class Check(StrEnum):
     ARCHIVE = "archive"
     VAULT = "vault"
     AUDIT = "audit"
+    EXTRAS = "extras"
+    MODEL = "model"
     DNS = "dns"
     NETWORK = "network"
     TLS = "tls"

@@ -40,6 +40,7 @@ _MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
 _SWITCHED_OFF = "No rule decides it, and the model is switched off."
+_UNUSABLE = "No rule decides it, and the model cannot be asked."
 _NO_ROOM = "No rule decides it, and the day's budget of its backfill job has no room for the model."
 _NOT_OURS = "its mailbox is no account of this installation, so nothing is done there"
 
@@ -74,6 +75,12 @@ class Ways:
 
     model: ModelSettings
     safety: SafetySettings
+    model_problem: str | None = None
+    """Why the configured model cannot be asked."""
+
+    @property
+    def no_model(self) -> str:
+        return _NO_MODEL if self.model_problem is None else f"{_UNUSABLE} {self.model_problem}"
 
 
 class _NotAsked(Exception):
@@ -114,7 +121,7 @@ class Classifier:
         if message.is_metadata_only:
             return left_alone("No rule decides it, and only its envelope was taken in.")
         if self._model is None:
-            return for_review(_NO_MODEL)
+            return for_review(self._ways.no_model)
         try:
             return await self._ask_twice(self._model, context, message)
         except _NotAsked as reason:

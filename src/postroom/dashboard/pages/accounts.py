@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Query
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
@@ -22,11 +25,14 @@ router = pages_router()
 
 SECTION = "settings"
 _SECRETS = "client_secrets"
+_LONGEST_EMAIL = 320
 
 
 @router.get("/settings/accounts/new")
-async def new(here: Here) -> Response:
-    return await _page(here)
+async def new(here: Here, email: Annotated[str, Query(max_length=_LONGEST_EMAIL)] = "") -> Response:
+    """`email` where the login of a known mailbox is to be renewed."""
+    form = Form.filled(email=email)
+    return await _page(here, form=form, token_form=form)
 
 
 @router.post("/settings/accounts/logins")

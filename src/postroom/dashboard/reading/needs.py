@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from urllib.parse import quote
 
 from sqlalchemy import select
 
@@ -43,13 +44,14 @@ class Need:
     href: str
 
 
-def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime) -> list[Need]:
+def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime, model_problem: str | None = None) -> list[Need]:
     """The worst first."""
     found = [
         *_answers(tx),
         *_worker(lines, now),
         *_failures(tx),
         *_accounts(tx),
+        *_model(model_problem),
         *_connectors(tx, now),
         *_backfill(tx, settings),
         *_model(tx),
@@ -82,11 +84,19 @@ def _failures(tx: Tx) -> Iterator[Need]:
 
 def _accounts(tx: Tx) -> Iterator[Need]:
     for account in list_accounts(tx):
-        if account.status is AccountStatus.FAILING:
+        if account.status is AccountStatus.LOGIN_ENDED:
+            text = f"{account.email}: the login has ended and its jobs wait. Log in again"
+            yield Need(Level.BAD, text, f"/settings/accounts/new?email={quote(account.email)}")
+        elif account.status is AccountStatus.FAILING:
             yield Need(Level.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
         for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
             level = Level.BAD if alert.level == "critical" else Level.WARN
             yield Need(level, f"{account.email}: {alert.message}", "/archive")
+
+
+def _model(problem: str | None) -> Iterator[Need]:
+    if problem is not None:
+        yield Need(Level.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
 
 
 def _connectors(tx: Tx, now: datetime) -> Iterator[Need]:

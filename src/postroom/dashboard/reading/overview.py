@@ -97,12 +97,12 @@ class Overview:
     """None where no model is configured."""
 
 
-def overview(tx: Tx, settings: Settings, now: datetime) -> Overview:
+def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | None = None) -> Overview:
     lines = queue_lines(tx)
     accounts = list_accounts(tx)
     today = start_of_day(now, settings.backfill)
     return Overview(
-        needs=needs(tx, settings, lines, now),
+        needs=needs(tx, settings, lines, now, model_problem),
         mail=tier_snapshot(tx, today, now, Mail(live_only=True)),
         waiting=_waiting(tx, lines),
         archive=[_archived(tx, account, now) for account in accounts],
