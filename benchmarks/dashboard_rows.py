@@ -16,13 +16,13 @@ from sqlalchemy import Table
 
 from benchmarks.dashboard_archive import NOW, OWNER, Mail, archived_mail
 from postroom.app.jobs import CATALOGUE
-from postroom.db.tables.accounts import accounts
+from postroom.db.tables.accounts import accounts, troubled_messages
 from postroom.db.tables.actions import actions
 from postroom.db.tables.backfill import BACKFILL_JOBS, backfill_rate, backfill_spend
 from postroom.db.tables.mail import contact_exports, contacts, messages
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.switchboard import audit_log, connectors
-from postroom.db.tables.sync import bad_messages, sync_slices, sync_states, sync_windows
+from postroom.db.tables.sync import sync_slices, sync_states, sync_windows
 from postroom.db.tables.triage import decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.domain.tiers import TIERS
@@ -287,8 +287,9 @@ def _sync(mail: int) -> Iterator[Rows]:
         for day in range(60)
     )  # fmt: skip
     yield sync_windows, [{"account_id": ACCOUNT, "outcomes": "[[500, 1], [500, 0]]", "updated_at": NOW}]
-    yield bad_messages, (
-        {"account_id": ACCOUNT, "gmail_id": f"bad{number:013x}", "reason": "Gmail has no content for it.",
+    yield troubled_messages, (
+        {"account_id": ACCOUNT, "message_key": f"bad{number:013x}", "lane": "sync", "kind": "fetch",
+         "archived": False, "reason": "Gmail has no content for it.",
          "first_seen": NOW, "last_tried": NOW, "tries": 3, "reader_version": 1}
         for number in range(mail // 1_000 + 1)
     )  # fmt: skip

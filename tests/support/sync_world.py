@@ -117,7 +117,7 @@ class World:
 
     async def bad(self) -> set[str]:
         rows = await self.database.read(lambda tx: bad_of(tx, self.account.id))
-        return {row.gmail_id for row in rows}
+        return {row.key for row in rows}
 
     def archived(self) -> dict[str, str]:
         return archived(self.root, self.account.email)

@@ -6,17 +6,19 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
+from postroom.accounts.history import LiveTrouble, live_trouble
 from postroom.accounts.store import Account, AccountStatus, list_accounts
+from postroom.accounts.troubled import troubled_number
 from postroom.archive.opening import open_place
 from postroom.archive.ownership import SWITCHBOARD, owner_of
-from postroom.db import Database, Dialect, schema
+from postroom.db import Database, Dialect, Tx, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
@@ -33,6 +35,14 @@ _LITTLE = 2_048 * MIB
 
 
 Examination = Callable[[Settings, Vault, Clock], Awaitable[Sequence[Finding]]]
+
+
+@dataclass(frozen=True, slots=True)
+class MailState:
+    """How an account's mail does, as the database tells it."""
+
+    live: LiveTrouble | None = None
+    troubled: int = 0
 
 
 def free_bytes(folder: Path) -> int:
@@ -64,8 +74,8 @@ async def examine_installation(
     for examine in further:
         for finding in await examine(settings, vault, clock):
             yield finding
-    for account in accounts:
-        for finding in await _look_at_account(vault, account, clock):
+    for account, state in accounts:
+        for finding in [*await _look_at_account(vault, account, clock), *judge_mail(account, state)]:
             yield replace(finding, account=account.email)
 
 
@@ -83,6 +93,20 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
     needed = ", ".join(extra for extra in missing if wanted[extra])
     message = f"Extras installed: {here}." + (f" The settings need {needed}." if needed else "")
     return Finding(Check.EXTRAS, verdict, "extras", message, commands)
+
+
+def judge_mail(account: Account, state: MailState) -> list[Finding]:
+    """Whether new mail arrives, and whether all that came could be read."""
+    found: list[Finding] = []
+    if state.live is not None:
+        remedy = "`postroom jobs list --state failed` and the log of the worker or connector tell more."
+        found.append(Finding(Check.MAIL, Verdict.FAILED, account.email, state.live.message, remedy))
+    if state.troubled:
+        what = "1 message gave" if state.troubled == 1 else f"{state.troubled:,} messages gave"
+        message = f"{what} trouble: not fetched, not read, or not taken in. No other mail waits for it."
+        remedy = "`postroom sync bad list` shows which and why; `postroom sync bad retry` tries again."
+        found.append(Finding(Check.MAIL, Verdict.WARNING, account.email, message, remedy))
+    return found or [Finding(Check.MAIL, Verdict.OK, account.email, "All mail that came could be read.")]
 
 
 def judge_home(home: Path) -> Finding:
@@ -161,7 +185,7 @@ def judge_archive(settings: Settings) -> Finding:
     return Finding(Check.ARCHIVE, Verdict.WARNING, about, message, remedy)
 
 
-async def _look_at_database(settings: Settings) -> tuple[Finding, list[Account]]:
+async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Account, MailState]]]:
     remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
     try:
         url = make_url(settings.database_url)
@@ -176,12 +200,19 @@ async def _look_at_database(settings: Settings) -> tuple[Finding, list[Account]]
     return judge_revision(revision), accounts
 
 
-async def _read_database(database: Database) -> tuple[str | None, list[Account]]:
+async def _read_database(database: Database) -> tuple[str | None, list[tuple[Account, MailState]]]:
     try:
         revision = await database.read(lambda tx: schema.revision(tx.connection))
-        return revision, await database.read(list_accounts) if revision == schema.HEAD else []
+        return revision, await database.read(_read_accounts) if revision == schema.HEAD else []
     finally:
         await database.close()
+
+
+def _read_accounts(tx: Tx) -> list[tuple[Account, MailState]]:
+    return [
+        (account, MailState(live_trouble(tx, account.id), troubled_number(tx, account.id)))
+        for account in list_accounts(tx)
+    ]
 
 
 def _look_at_vault(vault: Vault) -> Finding:

@@ -14,12 +14,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, select, update
 
 from postroom.db import Tx
+from postroom.db.tables.queue import jobs
 from postroom.db.tables.switchboard import connectors
 from postroom.db.tables.sync import history_cursors as cursors
 from postroom.domain.errors import NotAllowed, Retryable
 
 LEASE = timedelta(seconds=90)
 _CONNECTOR_ALIVE = timedelta(days=1)
+_TOO_OFTEN = 3
+"""Attempts in a row that did not come to their end; one or two may be a restart."""
+_LIVE_JOB = "history.sync.gmail"
 
 
 class Duty(StrEnum):
@@ -62,6 +66,32 @@ def has_connector(tx: Tx, email: str, now: datetime) -> bool:
     return any(now - row.last_heartbeat_at < _CONNECTOR_ALIVE for row in tx.execute(seen))
 
 
+@dataclass(frozen=True, slots=True)
+class LiveTrouble:
+    """New mail is not taken in to the end, again and again."""
+
+    attempts: int
+    since: datetime | None
+    """When all of it was last in; None where that was never so."""
+    reason: str | None
+    """What the last attempt said, where it is known."""
+
+    @property
+    def message(self) -> str:
+        last = "" if self.since is None else f" since {self.since:%Y-%m-%d %H:%M} UTC"
+        why = f": {self.reason}" if self.reason else "."
+        return f"New mail was not taken in completely{last}, in {self.attempts} attempts{why}"
+
+
+def live_trouble(tx: Tx, account_id: str) -> LiveTrouble | None:
+    """None while reading the account's changes comes to its end."""
+    row = tx.execute(select(cursors).where(_is(account_id, Duty.CHANGES))).one_or_none()
+    if row is None or row.unfinished < _TOO_OFTEN:
+        return None
+    query = select(jobs.c.last_error).where(jobs.c.idempotency_key == f"{_LIVE_JOB}:{account_id}")
+    return LiveTrouble(row.unfinished, row.moved_at, tx.execute(query).scalar())
+
+
 def claim_reader(
     tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE, *, duty: Duty = Duty.CHANGES
 ) -> Reader:
@@ -76,8 +106,9 @@ def claim_reader(
         doing = "reads this account's changes" if duty is Duty.CHANGES else "brings this account into the archive"
         left = f"If it is gone, its turn ends by itself in {ceil(wait.total_seconds())} s"
         raise ReaderElsewhere(f"{row.holder} {doing}. {left}; try again then.", retry_after=wait)
-    fence = row.fence + 1
-    _set(tx, account_id, duty, holder=holder, fence=fence, lease_expires_at=now + lease, updated_at=now)
+    fence, unfinished = row.fence + 1, row.unfinished + 1
+    claimed = {"holder": holder, "fence": fence, "unfinished": unfinished, "lease_expires_at": now + lease}
+    _set(tx, account_id, duty, **claimed, updated_at=now)
     return Reader(account_id, holder, fence, row.history_id, duty)
 
 
@@ -89,7 +120,8 @@ def renew_reader(tx: Tx, reader: Reader, now: datetime, lease: timedelta = LEASE
 def move_cursor(tx: Tx, reader: Reader, history_id: str, now: datetime, lease: timedelta = LEASE) -> None:
     """Everything up to this history id has been taken in; also renews the lease."""
     _require_held(tx, reader)
-    _set(tx, reader.account_id, reader.duty, history_id=history_id, lease_expires_at=now + lease, updated_at=now)
+    moved = {"history_id": history_id, "moved_at": now, "unfinished": 0}
+    _set(tx, reader.account_id, reader.duty, **moved, lease_expires_at=now + lease, updated_at=now)
 
 
 def release_reader(tx: Tx, reader: Reader, now: datetime) -> None:

@@ -12,6 +12,7 @@ from postroom.accounts.access import AccountClients
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
 from postroom.accounts.store import Account
+from postroom.accounts.troubled import count_troubled, show_troubled
 from postroom.actions import approvals
 from postroom.actions.approvals import EXPIRE
 from postroom.actions.discord.client import DiscordChannel, open_channel
@@ -85,7 +86,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
                 spending,
                 forgetting(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
-            UPKEEP.name: upkeep_handler(app.backfill),
+            UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
             contacts.EXPORT.name: contacts.export_handler(app.archive.place),
             CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
@@ -106,6 +107,16 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
+
+
+def _counting_troubled(handler: Handler) -> Handler:
+    """The metrics know each minute how many messages gave trouble."""
+
+    async def handle(context: JobContext) -> Json:
+        show_troubled(await context.queue.database.read(count_troubled))
+        return await handler(context)
+
+    return handle
 
 
 def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from postroom.archive.model import IncomingMail, Relabelling, Stored
+from postroom.archive.model import IncomingMail, Provenance, Relabelling, Stored
 from postroom.archive.place import ArchivePlace, MailWriter
 from postroom.archive.preparing import prepare
 from postroom.archive.submission import Submission
 from postroom.archive.sync_mark import SyncMark
 from postroom.archive.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.domain.errors import Fatal
 
 T = TypeVar("T")
 
@@ -84,6 +85,32 @@ class AccountStore:
         if self._bringing is None or self._bringing.done():
             self._bringing = asyncio.create_task(self._bring(), name="archive")
         return await asked
+
+    async def reread(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """Read archived messages again that could not be read before, and index those that can be now. For each that
+        is here, why it still cannot be read; None where it can."""
+        found: dict[str, str | None] = {}
+        for key in keys:
+            try:
+                mail = await asyncio.to_thread(self._archived, key)
+                if mail is not None:
+                    [stored] = await self.store([mail])
+                    found[key] = stored.trouble
+            except Fatal as error:
+                found[key] = error.message
+        return found
+
+    def _archived(self, key: str) -> IncomingMail | None:
+        with self.place.reader() as reader:
+            message = reader.message(self.email, key)
+            if message is None:
+                return None
+            # Not as the API's, though it may have come from there: nothing is said of what the source has now.
+            received = message.date if message.gmail_id else None
+            thread_id = message.thread_id if message.gmail_id else None
+            return IncomingMail(
+                reader.raw_of(message), Provenance.IMPORT, message.gmail_id, thread_id, received=received
+            )
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
@@ -202,7 +229,9 @@ class AccountStore:
                 request.fail(own)
 
     async def _submit(self, mails: Sequence[IncomingMail]) -> Submission:
-        return await self.run(lambda archive: archive.submit(self.email, [prepare(mail) for mail in mails]))
+        # Apart from the archive's thread: one message that takes long to read must not keep others' mail waiting.
+        prepared = await asyncio.to_thread(lambda: [prepare(mail) for mail in mails])
+        return await self.run(lambda archive: archive.submit(self.email, prepared))
 
 
 async def _on_disk(submission: Submission) -> list[Stored]:

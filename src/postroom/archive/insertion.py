@@ -14,6 +14,7 @@ from postroom.archive import rowids
 from postroom.archive.model import IncomingMail, Provenance, Stored, StoreOutcome
 from postroom.archive.packing import Cut, pack
 from postroom.archive.preparing import PreparedMail, Texts
+from postroom.mail.parsing import UNREADABLE
 
 _SEARCH_COLUMNS = ", ".join(Texts._fields)
 _SEARCH_MARKS = ", ".join("?" * len(Texts._fields))
@@ -25,6 +26,12 @@ class _Known(NamedTuple):
     gmail_id: str | None
     sha256: bytes
     provenance: str
+    problems: str | None
+
+    @property
+    def is_unread(self) -> bool:
+        """Little more than its bytes is known."""
+        return (self.problems or "").startswith(UNREADABLE)
 
 
 class Insertion:
@@ -51,6 +58,9 @@ class Insertion:
             self._db.execute("UPDATE messages SET date_ms = ? WHERE id = ?", (mail.date_ms, known.id))
         if known.sha256 != mail.sha256:
             return self._other_bytes(known, mail)
+        is_reread = known.is_unread and mail.trouble is None
+        if is_reread:
+            self._reread(known, mail)
         if mail.mail.provenance is Provenance.API:
             self._db.execute(
                 "UPDATE messages SET provenance = ?, deleted_at_source = NULL WHERE id = ?", (Provenance.API, known.id)
@@ -58,7 +68,7 @@ class Insertion:
         if mail.mail.gmail_id is not None and known.gmail_id is None:
             self._adopt(known, mail)
             return self._stored(mail, known.id, mail.key, StoreOutcome.ADOPTED)
-        return self._stored(mail, known.id, known.key, StoreOutcome.DUPLICATE)
+        return self._stored(mail, known.id, known.key, StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE)
 
     def set_labels(self, row_id: int, labels: frozenset[str]) -> None:
         self._db.execute("DELETE FROM message_labels WHERE id = ?", (row_id,))
@@ -100,16 +110,16 @@ class Insertion:
         self.set_labels(row_id, labels)
 
     def _stored(self, mail: PreparedMail, row_id: int, key: str, outcome: StoreOutcome) -> Stored:
-        return Stored(key, self._shard, row_id, mail.sha256.hex(), outcome)
+        return Stored(key, self._shard, row_id, mail.sha256.hex(), outcome, mail.trouble)
 
     def _find(self, mail: PreparedMail) -> _Known | None:
         row = self._db.execute(
-            "SELECT id, key, gmail_id, sha256, provenance FROM messages WHERE key = ?", (mail.key,)
+            "SELECT id, key, gmail_id, sha256, provenance, problems FROM messages WHERE key = ?", (mail.key,)
         ).fetchone()
         if row is None:
             row = self._db.execute(
-                "SELECT id, key, gmail_id, sha256, provenance FROM messages WHERE message_id = ? AND sha256 = ? "
-                "AND (gmail_id IS NULL OR ? IS NULL) ORDER BY id LIMIT 1",
+                "SELECT id, key, gmail_id, sha256, provenance, problems FROM messages "
+                "WHERE message_id = ? AND sha256 = ? AND (gmail_id IS NULL OR ? IS NULL) ORDER BY id LIMIT 1",
                 (mail.message_id, mail.sha256, mail.mail.gmail_id),
             ).fetchone()
         return _Known(*row) if row else None
@@ -121,6 +131,16 @@ class Insertion:
             self._write_contents(known.id, mail)
             return self._stored(mail, known.id, known.key, StoreOutcome.REPLACED)
         return Stored(known.key, self._shard, known.id, known.sha256.hex(), StoreOutcome.DUPLICATE)
+
+    def _reread(self, known: _Known, mail: PreparedMail) -> None:
+        """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
+        self._remove_contents(known.id)
+        self._db.execute(
+            "UPDATE messages SET sender = ?, subject = ?, has_attachment = ?, problems = ?, message_id = ?, "
+            "date_ms = ?, thread_id = CASE WHEN gmail_id IS NULL THEN ? ELSE thread_id END WHERE id = ?",
+            (*_facts(mail)[3:7], mail.message_id, mail.date_ms, mail.thread_id, known.id),
+        )
+        self._write_rest(known.id, mail)
 
     def _adopt(self, known: _Known, mail: PreparedMail) -> None:
         self._db.execute(

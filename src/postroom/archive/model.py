@@ -41,6 +41,7 @@ class StoreOutcome(StrEnum):
     DUPLICATE = "duplicate"  # it was there already, with these bytes
     ADOPTED = "adopted"  # it was imported without a Gmail id, and has one now
     REPLACED = "replaced"  # the API's own bytes took the place of another source's
+    REREAD = "reread"  # it was there already, could not be read then, and can be now
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Stored:
     row_id: int
     sha256: str
     outcome: StoreOutcome
+    trouble: str | None = None
+    """Why it could not be read, where it could not. Its bytes are stored whatever stands here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,19 +69,18 @@ def unpack(packed: Packed) -> bytes:
         raise Fatal(f"stored bytes cannot be unpacked: {error}") from error
 
 
-def cut(raw: bytes, parts: Iterable[bytes]) -> tuple[bytes, list[Cut]]:
-    """Take the large ones of these parts (slices of `raw`, in order) out of it."""
+def cut(raw: bytes, parts: Iterable[tuple[int, int]]) -> tuple[bytes, list[Cut]]:
+    """Take the large ones of these parts (where they start and end, in order) out of it."""
     rest: list[bytes] = []
     cuts: list[Cut] = []
     done = kept = 0
-    for part in parts:
-        start = raw.find(part, done) if len(part) >= LARGE_BYTES else -1
-        if start < 0:
+    for start, end in parts:
+        if end - start < LARGE_BYTES or start < done:
             continue
         rest.append(raw[done:start])
         kept += start - done
-        cuts.append(Cut(kept, part))
-        done = start + len(part)
+        cuts.append(Cut(kept, raw[start:end]))
+        done = end
     rest.append(raw[done:])
     return b"".join(rest), cuts
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from postroom.archive.model import IncomingMail
 from postroom.archive.packing import Cut, Packed, cut, pack
 from postroom.mail.addresses import Address
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail, troubled
 
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999  # of the year 9999: what is rounded up from there could never be read again
@@ -51,6 +52,8 @@ class PreparedMail:
     recipients: list[tuple[str, str, str]]
     attachments: list[tuple[str, str, int, str]]
     problems: tuple[str, ...]
+    trouble: str | None = None
+    """Why it could not be read; its bytes are kept all the same."""
 
     @property
     def date_ms(self) -> int:
@@ -64,10 +67,17 @@ class PreparedMail:
 
 
 def prepare(mail: IncomingMail) -> PreparedMail:
-    parsed = parse_mail(mail.raw)
+    """Blocks for as long as reading takes."""
+    try:
+        return _prepared(mail, read_mail(mail.raw))
+    except Exception as error:  # whatever it holds, its bytes are kept
+        return _prepared(mail, troubled(mail.raw, f"it cannot be indexed ({type(error).__name__})"))
+
+
+def _prepared(mail: IncomingMail, parsed: ParsedMail) -> PreparedMail:
     digest = hashlib.sha256(mail.raw)
-    rest, cuts = cut(mail.raw, (attachment.encoded for attachment in parsed.attachments))
-    message_id = parsed.message_id or f"sha256:{digest.hexdigest()}"
+    rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
+    message_id = _clean(parsed.message_id or f"sha256:{digest.hexdigest()}")
     return PreparedMail(
         mail=mail,
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
@@ -82,7 +92,8 @@ def prepare(mail: IncomingMail) -> PreparedMail:
         texts=_texts(parsed),
         recipients=_recipients(parsed),
         attachments=[(_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments],
-        problems=parsed.problems,
+        problems=tuple(map(_clean, parsed.problems)),
+        trouble=parsed.trouble,
     )
 
 
@@ -93,11 +104,6 @@ def _thread_of(parsed: ParsedMail, message_id: str) -> str:
 
 
 def _texts(parsed: ParsedMail) -> Texts:
-    enclosed = [
-        parse_mail(attachment.content()).best_text
-        for attachment in parsed.attachments
-        if attachment.content_type == "message/rfc822"
-    ]
     calendars = [calendar.text for calendar in parsed.calendars]
     return Texts(
         subject=_clean(parsed.subject)[:_LONGEST_FIELD],
@@ -105,7 +111,7 @@ def _texts(parsed: ParsedMail) -> Texts:
         recipients=_names(parsed.to),
         cc=_names(parsed.cc),
         bcc=_names(parsed.bcc),
-        body=_clean("\n".join([parsed.best_text, *enclosed, *calendars]))[:_LONGEST_BODY],
+        body=_clean("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY],
         filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
         list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,12 +15,17 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from postroom import settings
+from postroom.accounts.store import find_account
+from postroom.accounts.troubled import Lane, Trouble, TroubleKind, record_trouble
+from postroom.app import App
 from postroom.archive.importing.model import ImportProgress, ImportReport, MailSource
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import looks_like_takeout, open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.layout import account_name
 from postroom.archive.opening import open_place
 from postroom.cli.output import DryRunOption, JsonOption, console, errors, print_json
+from postroom.cli.session import with_app
+from postroom.db import Tx
 
 app = typer.Typer(no_args_is_help=True, help="Bring mail from files into the archive: mbox, Maildir, .eml, Takeout.")
 
@@ -77,12 +82,25 @@ def _run(source: MailSource, account: str, *, dry_run: bool, json: bool) -> None
             _shown(source) as progress,
         ):
             report = import_mail(archive, owner, source, progress=progress.show, stop=stop)
+        if report.troubled:
+            with_app(lambda app: _list_troubled(app, owner, report.troubled))
     if json:
         print_json({"account": owner, "path": source.path, "dry_run": dry_run, "report": report})
     else:
         _print(report, dry_run=dry_run)
     if report.stopped:
         raise typer.Exit(130)
+
+
+async def _list_troubled(app: App, owner: str, troubled: Mapping[str, str]) -> None:
+    """So that they are tried again. Mail of an address that is no account here is listed only by this command."""
+    troubles = [Trouble(key, TroubleKind.READ, reason) for key, reason in troubled.items()]
+
+    def record(tx: Tx) -> None:
+        if (account := find_account(tx, owner)) is not None:
+            record_trouble(tx, account.id, Lane.IMPORT, troubles, app.clock.now())
+
+    await app.database.write(record)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from postroom.archive.new_files import output_folder, write_under_free_name
 from postroom.archive.opening import open_place
 from postroom.cli.output import JsonOption, console, print_json, print_table, shown
 from postroom.domain.errors import BadInput
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
 
 
 def show(
@@ -41,13 +42,15 @@ def show(
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     elif extract is not None:
-        _extract(parse_mail(content), extract, out, json=json)
+        _extract(read_mail(content), extract, out, json=json)
     elif attachments:
         _list(listed, json=json)
     elif json:
-        print_json({"message": message, "text": parse_mail(content).best_text, "attachments": listed})
+        parsed = read_mail(content)
+        told = {"text": parsed.best_text, "attachments": listed, "problems": parsed.problems, "trouble": parsed.trouble}
+        print_json({"message": message, **told})
     else:
-        _print(message, parse_mail(content), listed)
+        _print(message, read_mail(content), listed)
 
 
 def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:
@@ -87,12 +90,18 @@ def _print(message: ArchivedMessage, parsed: ParsedMail, attachments: list[Archi
         "source": message.provenance,
         "deleted": shown(message.deleted_at_source) if message.deleted_at_source else "",
         "attachments": ", ".join(f"{a.number}: {a.filename or a.content_type}" for a in attachments),
-        "problems": "; ".join(parsed.problems),
+        "problems": "" if parsed.trouble else "; ".join(parsed.problems),
     }
     for name, value in facts.items():
         if value:
             console.print(f"{name:<12} {_harmless(value)}", markup=False, soft_wrap=True)
-    console.print(f"\n{_harmless(parsed.best_text)}", markup=False, soft_wrap=True)
+    text = parsed.best_text
+    if parsed.trouble:
+        text = (
+            f"This message could not be read: {parsed.trouble}.\n"
+            f"Its exact bytes are in the archive; `postroom show {message.key} --raw` writes them."
+        )
+    console.print(f"\n{_harmless(text)}", markup=False, soft_wrap=True)
 
 
 def _harmless(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from postroom.accounts.store import Account
+from postroom.accounts.troubled import troubled_of
 from postroom.app import App
 from postroom.cli.accounts_chosen import AccountOption, chosen_accounts
 from postroom.cli.interrupt import stopped_by_signals
@@ -35,7 +36,6 @@ from postroom.sync.bad import Retried
 from postroom.sync.estimate import SyncEstimate
 from postroom.sync.progress import SyncProgress
 from postroom.sync.service import AccountSync
-from postroom.sync.state import bad_of
 from postroom.sync.status import SyncStatus, status_of
 from postroom.telemetry.logs import clean
 
@@ -110,19 +110,25 @@ def status(account: AccountOption = None, json: JsonOption = False) -> None:
 
 @bad_app.command("list")
 def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
-    """List the messages that could not be had or stored, with the reason."""
+    """List the messages of every lane that could not be fetched, read or taken in, with the reason.
+
+    Of those that are archived, the exact bytes are kept: `postroom show --raw` writes them.
+    """
 
     async def run(app: App) -> None:
         rows = []
         for each in await chosen_accounts(app, account):
-            found = await app.database.read(partial(bad_of, account_id=each.id))
+            found = await app.database.read(partial(troubled_of, account_id=each.id))
             rows += [(each.email, message) for message in found]
         if json:
             print_json([{"account": email, "message": message} for email, message in rows])
             return
         print_table(
-            ["message", "account", "tries", "first seen", "last tried", "reason"],
-            ([m.gmail_id, email, m.tries, m.first_seen, m.last_tried, m.reason] for email, m in rows),
+            ["message", "account", "lane", "archived", "tries", "first seen", "last tried", "reason"],
+            (
+                [m.key, email, m.lane, "yes" if m.archived else "no", m.tries, m.first_seen, m.last_tried, m.reason]
+                for email, m in rows
+            ),
             empty="No bad messages.",
         )
 
@@ -205,7 +211,7 @@ async def _listed_bad(
     """Of each account, those of these messages that are listed as bad; all of them where none are named."""
     found = []
     for account in accounts:
-        listed = [each.gmail_id for each in await app.database.read(partial(bad_of, account_id=account.id))]
+        listed = [each.key for each in await app.database.read(partial(troubled_of, account_id=account.id))]
         found.append((account, [each for each in listed if not ids or each in ids]))
     unknown = set(ids or ()) - {each for _, listed in found for each in listed}
     if unknown:
@@ -263,6 +269,8 @@ def _print_status(status: SyncStatus, read_ago: str) -> None:
         "read by": status.reader or "",
     }
     _print_facts(status.account, facts)
+    if status.live_trouble:
+        console.print(f"  error: {printable(status.live_trouble)}", markup=False, soft_wrap=True)
     for alert in status.alerts:
         console.print(f"  {alert.level}: {alert.message}", markup=False, soft_wrap=True)
 

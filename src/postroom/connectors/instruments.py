@@ -36,6 +36,11 @@ class PassName(StrEnum):
     ON_DEMAND = "on_demand"
     SENT = "sent"
 
+    @property
+    def lane(self) -> str:
+        """As the list of troubled messages calls it."""
+        return {PassName.BACKFILL: "backfill", PassName.ON_DEMAND: "on demand"}.get(self, "live")
+
 
 class Fate(StrEnum):
     """What became of a message."""

@@ -31,12 +31,18 @@ from postroom.connectors.wire import (
     StoreReply,
 )
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope
-from postroom.domain.errors import Fatal, NotAllowed, Retryable
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.telemetry import logs
 
 MOST_IDS = 500
 MOST_STORED = 100
 STORE_BYTES = 16 << 20
 """Raw bytes that travel together; a larger message travels alone."""
+
+LIVE, BACKFILL, ON_DEMAND = "live", "backfill", "on demand"
+"""How mail came, as the list of troubled messages tells it."""
+_LONGEST_REASON = 300
+log = logs.get(__name__)
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -56,6 +62,19 @@ class RawMail:
     """By name."""
     internal_date: int
     raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TroubledMail:
+    """A message that could not be fetched or taken in."""
+
+    gmail_id: str
+    archived: bool
+    reason: str
+
+    def wire(self) -> dict[str, Any]:
+        reason = logs.clean(self.reason)[:_LONGEST_REASON] or "no reason is known"
+        return {"gmail_id": self.gmail_id, "archived": self.archived, "reason": reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +124,26 @@ class Switchboard:
             results += _as_many(reply.results, batch, "ingest")
         return results
 
-    async def archive_store(self, mails: Sequence[RawMail]) -> list[ArchivedRef]:
+    async def archive_store(self, mails: Sequence[RawMail], lane: str = LIVE) -> list[ArchivedRef]:
         """Where each lies; they are on disk when this returns."""
         refs: list[ArchivedRef] = []
         for batch in _by_bytes(mails):
-            given = {"messages": [_stored(mail) for mail in batch]}
+            given: dict[str, Any] = {"messages": [_stored(mail) for mail in batch], "lane": lane}
             refs += _as_many((await self._mine("archive.store", given, StoreReply)).stored, batch, "archive.store")
         return refs
+
+    async def report_trouble(self, lane: str, troubled: Sequence[TroubledMail], settled: Sequence[str] = ()) -> None:
+        """So that the owner sees them: messages that could not be fetched or taken in, and those that could after all.
+
+        A Switchboard that does not take it is no reason to stop: the messages are known here too.
+        """
+        try:
+            for batch in _batches(troubled, MOST_IDS):
+                await self._mine("trouble.report", {"lane": lane, "troubled": [each.wire() for each in batch]}, Reply)
+            for done in _batches(list(settled), MOST_IDS):
+                await self._mine("trouble.report", {"lane": lane, "settled": list(done)}, Reply)
+        except (Fatal, BadInput, NotAllowed) as error:
+            log.warning("trouble.not_reported", problem=error.message)
 
     async def archive_lookup(self, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
         known: dict[str, ArchivedRef] = {}

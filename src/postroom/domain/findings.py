@@ -26,6 +26,7 @@ class Check(StrEnum):
     AUTH = "auth"
     SCOPE = "scope"
     QUOTA = "quota"
+    MAIL = "mail"
 
 
 class Verdict(StrEnum):

@@ -10,11 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from postroom.mail.encoded_words import decode_words
 
 MAX_ADDRESSES = 2_000
 MAX_HEADER_CHARS = 64 << 10
+_MOST_PIECES = 50_000
+"""Words, separators and spaces of all values together; two thousand long addresses have fewer."""
 _MAX_ADDRESS_CHARS = 320
 _GMAIL_DOMAINS = frozenset({"gmail.com", "googlemail.com"})
 # An encoded word is one piece: the commas and brackets that careless senders leave in it separate nothing.
@@ -80,13 +83,15 @@ def _ascii_domain(domain: str) -> str:
 def parse_addresses(*values: str) -> tuple[Address, ...]:
     """All mailboxes of one or more header values, in order; members of groups included, repetitions kept."""
     found: list[Address] = []
+    left = _MOST_PIECES
     for value in values:
         reader = _Reader()
-        for piece in _PIECE.findall(value[:MAX_HEADER_CHARS]):
-            reader.feed(piece)
+        for piece in islice(_PIECE.finditer(value[:MAX_HEADER_CHARS]), left):
+            reader.feed(piece[0])
+            left -= 1
         reader.finish()
         found += reader.found
-        if len(found) >= MAX_ADDRESSES:
+        if len(found) >= MAX_ADDRESSES or not left:
             break
     return tuple(found[:MAX_ADDRESSES])
 
@@ -104,6 +109,7 @@ class _Reader:
     _comment: list[str] = field(default_factory=list)
     _angle: str | None = None
     _depth: int = 0
+    _has_at: bool = False
 
     def feed(self, piece: str) -> None:
         if piece in "()":
@@ -112,12 +118,13 @@ class _Reader:
             self._comment.append(piece)
         elif piece in ",;":
             self.finish()
-        elif piece == ":" and self._angle is None and not any("@" in word for word in self._words):
+        elif piece == ":" and self._angle is None and not self._has_at:
             self._words.clear()  # the name of a group; its members follow
         elif piece[0] == "<" and len(piece) > 1:
             self._angle = piece if self._angle is None else self._angle
         else:
             self._words.append(piece)
+            self._has_at = self._has_at or "@" in piece
 
     def _parenthesis(self, piece: str) -> None:
         if piece == "(":
@@ -132,6 +139,7 @@ class _Reader:
         self._words.clear()
         self._comment.clear()
         self._angle = None
+        self._has_at = False
         address = _address_in(words if angle is None else angle.strip("<>"))
         if address:
             self.found.append(Address(address, _shown_name(comment if angle is None else words or comment)))

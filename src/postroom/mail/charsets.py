@@ -6,7 +6,9 @@ remember every unknown name for ever, and offer codecs (`unicode_escape`, `idna`
 
 from __future__ import annotations
 
+import codecs
 import re
+import threading
 from encodings.aliases import aliases
 
 _SINGLE_BYTE = (
@@ -33,6 +35,10 @@ _MEANT = {
 }
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9._:+\- ]{1,40}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPLACE = "postroom.replace"
+_MOST_ERRORS = 10_000
+_errors = threading.local()
 _UTF_8 = "utf_8"
 _WESTERN = "cp1252"
 
@@ -103,13 +109,25 @@ def _declared(data: bytes, codec: str, charset: str) -> tuple[str, str | None]:
 
 def _mostly(data: bytes, codec: str) -> str:
     """What the declared codec can read of it, unless it reads less than it loses."""
+    _errors.left = _MOST_ERRORS
     try:
-        text = _without_surrogates(data.decode(codec, "replace"))
+        text = _without_surrogates(data.decode(codec, _REPLACE))
     except (UnicodeError, ValueError):
         return _western(data)
     lost = text.count("\N{REPLACEMENT CHARACTER}")
-    read = sum(1 for char in text if char > "\x7f") - lost
+    read = len(text) - len(text.encode("ascii", "ignore")) - lost
     return text if read >= lost else _western(data)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """As "replace" does, for a bounded number of times: each costs as much as decoding a page of good text."""
+    _errors.left -= 1
+    if _errors.left < 0 or not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\N{REPLACEMENT CHARACTER}", error.end
+
+
+codecs.register_error(_REPLACE, _replace)
 
 
 def _western(data: bytes) -> str:
@@ -121,7 +139,7 @@ def _western(data: bytes) -> str:
 
 def _without_surrogates(text: str) -> str:
     """Some codecs (UTF-7) let lone surrogates through, which nothing after us could store."""
-    return text.encode("utf_16_le", "surrogatepass").decode("utf_16_le", "replace")
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text) if not text.isascii() else text
 
 
 def _clean(text: str) -> tuple[str, str | None]:

@@ -7,8 +7,10 @@ import re
 
 from postroom.mail.charsets import decode_text
 
-# A raw "?" inside is forbidden but common; the bound keeps the search linear on hostile input.
-_WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,20})?\?([bBqQ])\?((?:[^?]|\?(?!=)){0,1000})\?=")
+# A raw "?" inside is forbidden but common; the bounds keep the search linear on hostile input.
+_WORD = re.compile(
+    r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,20})?\?([bBqQ])\?([^?]{0,1000}+(?:\?(?!=)[^?]{0,1000}+){0,10}+)\?="
+)
 _CHUNK_BYTES = 39  # 64 characters with the envelope: a line with a word and its header's name stays within 76
 
 
@@ -17,7 +19,8 @@ def decode_words(value: str) -> str:
     if "=?" not in value:
         return value
     out: list[str] = []
-    charset, pending, end = "", b"", 0
+    charset, end = "", 0
+    pending = bytearray()
     for match in _WORD.finditer(value):
         gap = value[end : match.start()]
         data = _word_bytes(match[2], match[3])
@@ -26,13 +29,14 @@ def decode_words(value: str) -> str:
         adjacent = bool(end) and gap.isspace()
         # Senders split a character's bytes over two words, so neighbours are joined before they are decoded.
         if pending and not ((adjacent or not gap) and charset == match[1].lower()):
-            out.append(decode_text(pending, charset)[0])
-            pending = b""
+            out.append(decode_text(bytes(pending), charset)[0])
+            pending.clear()
         if not adjacent:
             out.append(gap)
-        charset, pending, end = match[1].lower(), pending + data, match.end()
+        pending += data
+        charset, end = match[1].lower(), match.end()
     if pending:
-        out.append(decode_text(pending, charset)[0])
+        out.append(decode_text(bytes(pending), charset)[0])
     return "".join(out) + value[end:]
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, KeysView
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from postroom.mail.charsets import decode_text, guess_text
 from postroom.mail.encoded_words import decode_words
@@ -19,6 +20,7 @@ MAX_HEADERS = 2_000
 MAX_VALUE_CHARS = 64 << 10
 MAX_REPETITIONS = 100
 MAX_PARAMETER_CHARS = 8 << 10
+MAX_PARAMETERS = 200
 
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
@@ -77,27 +79,33 @@ def one_line(text: str) -> str:
 
 def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:
     """The headers at the top of the data, and where the body starts."""
-    block_end, body = _blank_line(data)
-    if block_end == MAX_BLOCK_BYTES:
+    return read_block(data, problems, 0, len(data), MAX_BLOCK_BYTES)[:2]
+
+
+def read_block(data: bytes, problems: list[str], start: int, end: int, most: int) -> tuple[Headers, int, int]:
+    """The headers at `start`, where the body starts, and how many bytes were looked at, which are `most` or fewer."""
+    limit = min(end, start + most)
+    block_end, body = _blank_line(data, start, limit, end)
+    if block_end == limit < end:
         _once(problems, "the headers do not end within 1 MiB; the rest was not read")
-    pairs, headers_end = _pairs(data[:block_end], problems)
-    if headers_end < block_end:
-        problems.append("no blank line between headers and body")
-        body = headers_end
-    return Headers(tuple(pairs)), body
+    pairs, read = _pairs(data[start:block_end], problems)
+    if start + read < block_end:
+        _once(problems, "no blank line between headers and body")
+        body = start + read
+    return Headers(tuple(pairs)), body, block_end - start
 
 
-def _blank_line(data: bytes) -> tuple[int, int]:
+def _blank_line(data: bytes, start: int, limit: int, end: int) -> tuple[int, int]:
     """Where the blank line after the headers starts and ends; without one, all of the data are headers."""
-    if data.startswith((b"\n", b"\r\n")):
-        return 0, data.index(b"\n") + 1
-    with_return = data.find(b"\n\r\n", 0, MAX_BLOCK_BYTES)
-    without = data.find(b"\n\n", 0, with_return if with_return >= 0 else MAX_BLOCK_BYTES)
+    if data.startswith((b"\n", b"\r\n"), start, end):
+        return start, data.index(b"\n", start) + 1
+    with_return = data.find(b"\n\r\n", start, limit)
+    without = data.find(b"\n\n", start, with_return if with_return >= 0 else limit)
     if without >= 0:
         return without, without + 2
     if with_return >= 0:
         return with_return, with_return + 3
-    return min(len(data), MAX_BLOCK_BYTES), len(data)
+    return limit, end
 
 
 def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], int]:
@@ -151,7 +159,7 @@ def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
     main = value.partition(";")[0].strip().lower()
     plain: dict[str, str] = {}
     pieces: dict[str, dict[int, tuple[bool, str]]] = {}
-    for match in _PARAMETER.finditer(value):
+    for match in islice(_PARAMETER.finditer(value), MAX_PARAMETERS):
         name, content = match[1].lower(), _unquoted(match[2])
         section = _SECTION.fullmatch(name)
         if "*" not in name or section is None:

@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, parse_parameters, split_headers
+from postroom.mail.headers import Headers, parse_parameters, read_block
 
 MAX_DEPTH = 20
 MAX_PARTS = 1_000
+MAX_PART_HEADER_BYTES = 1 << 20
+"""Of all parts together; a part's own headers are seldom longer than 500 bytes."""
+_MOST_SCANS = 4
+"""How often each byte is looked at for boundaries, on average. Real mail keeps its large parts near the top."""
+_LEAST_SCANNED = 1 << 20
+_MOST_MISLEADING = 100_000
+"""Lines that begin like a boundary and go on: finding one costs more than reading a page."""
 _DEFAULT_TYPE = "text/plain"
 _NEWLINE, _RETURN = b"\n\r"
 
@@ -26,8 +33,18 @@ class Part:
     headers: Headers
     content_type: str
     parameters: dict[str, str]
-    body: bytes
+    disposition: str
+    disposition_parameters: dict[str, str]
+    raw: bytes
+    """The whole message; the part lies in it from `start` to `end`."""
+    start: int
+    end: int
     number: int
+
+    @property
+    def body(self) -> bytes:
+        """A copy: parts may be large."""
+        return self.raw[self.start : self.end]
 
 
 def parts_of(headers: Headers, raw: bytes, body_start: int, problems: list[str]) -> list[Part]:
@@ -40,6 +57,9 @@ class _Walk:
     raw: bytes
     problems: list[str]
     seen: int = 0
+    scanned: int = 0
+    header_bytes: int = 0
+    misleading: int = 0
 
     def leaves(self, headers: Headers, start: int) -> list[Part]:
         return list(self._leaves(headers, start, len(self.raw), 0, _DEFAULT_TYPE))
@@ -56,13 +76,19 @@ class _Walk:
             if depth < MAX_DEPTH:
                 content_type = _DEFAULT_TYPE  # nothing divides it, so it is shown as it stands
         self.seen += 1
-        yield Part(headers, content_type, parameters, self.raw[start:end], self.seen)
+        disposition, details = parse_parameters(headers.get("Content-Disposition") or "")
+        yield Part(headers, content_type, parameters, disposition, details, self.raw, start, end, self.seen)
 
     def _child(self, start: int, end: int, depth: int, default_type: str) -> Iterator[Part]:
         if self.seen >= MAX_PARTS:
             return
-        headers, offset = split_headers(self.raw[start : min(end, start + MAX_BLOCK_BYTES + 1)], self.problems)
-        yield from self._leaves(headers, min(start + offset, end), end, depth, default_type)
+        left = MAX_PART_HEADER_BYTES - self.header_bytes
+        if left <= 0:
+            self._report("the parts have more than 1 MiB of headers; the rest was not taken apart")
+            return
+        headers, body, looked_at = read_block(self.raw, self.problems, start, end, left)
+        self.header_bytes += looked_at
+        yield from self._leaves(headers, min(body, end), end, depth, default_type)
 
     def _children(self, parameters: dict[str, str], start: int, end: int, depth: int) -> list[tuple[int, int]] | None:
         if depth >= MAX_DEPTH:
@@ -72,12 +98,46 @@ class _Walk:
         if not boundary:
             self._report("a multipart names no boundary")
             return None
-        ranges, closed = _split(self.raw, b"--" + boundary.encode("utf-8", "replace"), start, end)
+        self.scanned += end - start
+        if self.scanned > max(_LEAST_SCANNED, _MOST_SCANS * len(self.raw)):
+            self._report("large parts are nested too deeply; the rest was not taken apart")
+            return None
+        ranges, closed = self._split(b"--" + boundary.encode("utf-8", "replace"), start, end)
         if ranges is None:
             self._report("a multipart never uses its boundary")
         elif not closed:
             self._report("a multipart ends early" if len(ranges) < MAX_PARTS else f"more than {MAX_PARTS} parts")
         return ranges
+
+    def _split(self, delimiter: bytes, start: int, end: int) -> tuple[list[tuple[int, int]] | None, bool]:
+        """Where the parts lie between the delimiter lines, and whether a closing one was there."""
+        ranges: list[tuple[int, int]] = []
+        opened: int | None = None
+        for position, after, closing in self._delimiters(delimiter, start, end):
+            if opened is not None:
+                ranges.append((opened, max(opened, _before_line_end(self.raw, position, opened))))
+            if closing or len(ranges) >= MAX_PARTS:
+                return ranges, closing
+            opened = after
+        if opened is None:
+            return None, False
+        return [*ranges, (opened, max(opened, end))], False
+
+    def _delimiters(self, delimiter: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """Each line that is a delimiter: where it starts, where the next line starts, and whether it closes."""
+        raw, size = self.raw, len(delimiter)
+        position = start if raw.startswith(delimiter, start, end) else _next_line(raw, delimiter, start, end)
+        while position is not None:
+            closing = raw.startswith(b"--", position + size, end)
+            after = _line_end(raw, position + size + 2 * closing, end)
+            if after is not None:
+                yield position, after, closing
+            else:
+                self.misleading += 1
+                if self.misleading > _MOST_MISLEADING:
+                    self._report("too many lines only look like a boundary; the rest was not taken apart")
+                    return
+            position = _next_line(raw, delimiter, position, end)
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:
@@ -93,26 +153,10 @@ def content_type_of(headers: Headers, default_type: str = _DEFAULT_TYPE) -> tupl
     return (content_type if content_type.count("/") == 1 else _DEFAULT_TYPE), parameters
 
 
-def _split(raw: bytes, delimiter: bytes, start: int, end: int) -> tuple[list[tuple[int, int]] | None, bool]:
-    """Where the parts lie between the delimiter lines, and whether a closing one was there."""
-    ranges: list[tuple[int, int]] = []
-    opened: int | None = None
-    position = raw.find(delimiter, start, end)
-    while position >= 0:
-        after = position + len(delimiter)
-        closing = raw.startswith(b"--", after, end)
-        starts_a_line = position == start or raw[position - 1] == _NEWLINE
-        line_end = _line_end(raw, after + 2 * closing, end) if starts_a_line else None
-        if line_end is not None:
-            if opened is not None:
-                ranges.append((opened, max(opened, _before_line_end(raw, position, opened))))
-            if closing or len(ranges) >= MAX_PARTS:
-                return ranges, closing
-            opened = line_end
-        position = raw.find(delimiter, after, end)
-    if opened is None:
-        return None, False
-    return [*ranges, (opened, max(opened, end))], False
+def _next_line(raw: bytes, beginning: bytes, start: int, end: int) -> int | None:
+    """Where the next line that begins so starts."""
+    newline = raw.find(b"\n" + beginning, start, end)
+    return newline + 1 if newline >= 0 else None
 
 
 def _line_end(raw: bytes, position: int, end: int) -> int | None:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 
 from postroom.mail.addresses import Address, parse_addresses
-from postroom.mail.bodies import (
-    Attachment,
-    attachment_of,
-    decode_transfer,
-    disposition_of,
-    filename_of,
-    transfer_encoding_of,
-)
+from postroom.mail.bodies import Attachment, attachment_of, decode_beginning, filename_of
 from postroom.mail.charsets import decode_text
-from postroom.mail.headers import Headers, split_headers
+from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, split_headers
 from postroom.mail.html_text import html_to_text
 from postroom.mail.mime import Part, parts_of
 
+UNREADABLE = "it could not be read: "
+"""How the first problem begins of a message of which little more than its bytes is known."""
 MAX_REFERENCES = 100
 MAX_PROBLEMS = 50
+MAX_TEXT_BYTES = 2 << 20
+"""Of all plain text together, and as much of all HTML, as it was sent. What is longer is cut; the raw bytes are not."""
+MAX_HTML_CHARS = 1 << 20
+"""Of the HTML, that are made into text."""
+MAX_ENCLOSED = 20
+MAX_ENCLOSED_BYTES = 4 << 20
 _ID = re.compile(r"<([^<>\s]{1,996})>")
 _BARE_ID = re.compile(r"[^<>\s@,]{1,500}@[^<>\s@,]{1,490}")
 _META = re.compile(rb"(?i)<meta\s[^>]{0,200}?charset=[\"']?([a-z0-9_:-]{1,40})")
@@ -59,12 +61,16 @@ class ParsedMail:
     html: str | None
     attachments: tuple[Attachment, ...]
     calendars: tuple[CalendarPart, ...]
+    enclosed: str = ""
+    """What the messages say that are enclosed in it."""
     problems: tuple[str, ...] = field(default=())
+    trouble: str | None = None
+    """Why it could not be read as a message; what is known of it is then no more than a few headers."""
 
     @cached_property
     def html_as_text(self) -> str | None:
         """The readable text of the HTML body."""
-        return None if self.html is None else html_to_text(self.html)
+        return None if self.html is None else html_to_text(self.html, MAX_HTML_CHARS)
 
     @property
     def best_text(self) -> str:
@@ -101,7 +107,7 @@ class ParsedMail:
 def parse_mail(raw: bytes) -> ParsedMail:
     """Read a whole message. Anything at all may come in; the caller keeps the raw bytes."""
     problems: list[str] = []
-    raw = _with_line_ends(raw)
+    raw = with_line_ends(raw)
     headers, body_start = split_headers(raw, problems)
     content = _Content()
     for part in parts_of(headers, raw, body_start, problems):
@@ -111,10 +117,23 @@ def parse_mail(raw: bytes) -> ParsedMail:
 
 def parse_headers(raw: bytes) -> Headers:
     """Of a message of which nothing else is wanted."""
-    return split_headers(_with_line_ends(raw), [])[0]
+    return split_headers(with_line_ends(raw[: MAX_BLOCK_BYTES + 4]), [])[0]
 
 
-def _with_line_ends(raw: bytes) -> bytes:
+def body_text(raw: bytes) -> str:
+    """What the body of a message says; its files are not looked at."""
+    problems: list[str] = []
+    raw = with_line_ends(raw)
+    headers, body_start = split_headers(raw, problems)
+    content = _Content()
+    for part in parts_of(headers, raw, body_start, problems):
+        if _is_body(part):
+            content.add(part, problems)
+    text, html = "\n".join(content.text), "\n".join(content.html)
+    return text if text and not text.isspace() else html_to_text(html, MAX_HTML_CHARS)
+
+
+def with_line_ends(raw: bytes) -> bytes:
     """Old systems ended their lines with a carriage return alone."""
     return raw.replace(b"\r", b"\n") if b"\n" not in raw else raw
 
@@ -125,25 +144,46 @@ class _Content:
     html: list[str] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
     calendars: list[CalendarPart] = field(default_factory=list)
+    read: Counter[str] = field(default_factory=Counter)
+    """How many bytes of text were read, by type of content."""
 
     def add(self, part: Part, problems: list[str]) -> None:
-        is_body = part.content_type in ("text/plain", "text/html") and disposition_of(part) != "attachment"
-        if is_body and not filename_of(part):
-            (self.text if part.content_type == "text/plain" else self.html).append(_text_of(part, problems))
+        if _is_body(part):
+            (self.text if part.content_type == "text/plain" else self.html).append(self._text_of(part, problems))
             return
         if part.content_type in _CALENDAR_TYPES:
             method = part.parameters.get("method", "").upper()[:20]
-            self.calendars.append(CalendarPart(method, _text_of(part, problems)))
+            self.calendars.append(CalendarPart(method, self._text_of(part, problems)))
             if not filename_of(part):
                 return
         self.attachments.append(attachment_of(part, problems))
 
+    def _text_of(self, part: Part, problems: list[str]) -> str:
+        left = MAX_TEXT_BYTES - self.read[part.content_type]
+        data, transfer_problem, is_cut = decode_beginning(part, left)
+        self.read[part.content_type] += min(left, part.end - part.start)
+        text, charset_problem = decode_text(data, part.parameters.get("charset") or _meta_charset(part, data))
+        cut_problem = "its text is longer than is read; the rest was left out" if is_cut else None
+        found = (transfer_problem, charset_problem, cut_problem)
+        problems += [f"part {part.number}: {problem}" for problem in found if problem]
+        return text.replace("\r\n", "\n")
 
-def _text_of(part: Part, problems: list[str]) -> str:
-    data, transfer_problem = decode_transfer(part.body, transfer_encoding_of(part))
-    text, charset_problem = decode_text(data, part.parameters.get("charset") or _meta_charset(part, data))
-    problems += [f"part {part.number}: {problem}" for problem in (transfer_problem, charset_problem) if problem]
-    return text.replace("\r\n", "\n")
+
+def _is_body(part: Part) -> bool:
+    is_text = part.content_type in ("text/plain", "text/html")
+    return is_text and part.disposition != "attachment" and not filename_of(part)
+
+
+def _enclosed(attachments: list[Attachment]) -> str:
+    """What enclosed messages say: of the first ones, up to a size."""
+    messages = [each for each in attachments if each.content_type == "message/rfc822"][:MAX_ENCLOSED]
+    left = MAX_ENCLOSED_BYTES
+    texts: list[str] = []
+    for each in messages:
+        if each.end - each.start <= left:
+            left -= each.end - each.start
+            texts.append(body_text(each.content()))
+    return "\n".join(filter(None, texts))
 
 
 def _meta_charset(part: Part, data: bytes) -> str | None:
@@ -154,7 +194,7 @@ def _meta_charset(part: Part, data: bytes) -> str | None:
 
 def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
     message_id = _first_id(headers.get("Message-ID"))
-    date = _date(headers.get("Date"))
+    date = parse_date(headers.get("Date"))
     for name, value in (("Message-ID", message_id), ("Date", date)):
         if value is None:
             problems.insert(0, f"{name} cannot be read" if name in headers else f"{name} is missing")
@@ -175,6 +215,7 @@ def _assemble(headers: Headers, content: _Content, problems: list[str]) -> Parse
         html="\n".join(content.html) if content.html else None,
         attachments=tuple(content.attachments),
         calendars=tuple(content.calendars),
+        enclosed=_enclosed(content.attachments),
         problems=tuple(problems[:MAX_PROBLEMS]),
     )
 
@@ -196,7 +237,8 @@ def _ids(value: str | None) -> tuple[str, ...]:
     return tuple(ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]])
 
 
-def _date(value: str | None) -> datetime | None:
+def parse_date(value: str | None) -> datetime | None:
+    """A date as mail writes it, in UTC; None for what is none."""
     if value is None or len(value) > 200:
         return None
     try:

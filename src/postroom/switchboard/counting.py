@@ -20,7 +20,7 @@ from postroom.gmail.resources import Format, Message
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import Categories, facts_of
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import parse_headers
+from postroom.reading.mail import read_headers
 from postroom.switchboard.backfill.jobs import NewBackfill
 from postroom.switchboard.backfill.model import Include
 
@@ -101,7 +101,7 @@ def count_archive(place: ArchivePlace, tally: Tally) -> Counts:
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = parse_headers(archive.raw_of(message))
+            headers = read_headers(archive.raw_of(message))
             if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
                 sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None

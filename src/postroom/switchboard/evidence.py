@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from postroom.archive.account_store import AccountStore
 from postroom.archive.layout import account_name
-from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
+from postroom.archive.model import ArchivedMessage, IncomingMail, Provenance, Stored, StoreOutcome
 from postroom.archive.place import MailReader
 from postroom.archive.service import ArchiveService
 from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.mail.categories import MailFacts, facts_of, shipped
-from postroom.mail.parsing import parse_headers
 from postroom.mail.triage_headers import triage_headers
+from postroom.reading.mail import read_headers
 
 GMAIL = "gmail"
 _FOR_EVER = 1_000
@@ -34,6 +35,8 @@ class Evidence:
     category: str | None = None
     """What kind of mail it is, which decides how long it is kept."""
     brought_by_ingest: bool = False
+    trouble: str | None = None
+    """Why it could not be read when ingest brought it."""
 
 
 Wanted = Sequence[Envelope | None]
@@ -49,10 +52,10 @@ async def gather(archive: ArchiveService, envelopes: Wanted, contacts: Collectio
     return await archive.read(lambda reader: _read(reader, envelopes, fresh, contacts))
 
 
-async def _store_inline(archive: ArchiveService, envelopes: Wanted) -> dict[int, tuple[str, bool] | BadInput]:
-    """By its number, the key under which each inline message is now on disk, and whether it is new there."""
+async def _store_inline(archive: ArchiveService, envelopes: Wanted) -> dict[int, Stored | BadInput]:
+    """By its number, where each inline message is now on disk."""
     by_account: dict[str, list[int]] = defaultdict(list)
-    answers: dict[int, tuple[str, bool] | BadInput] = {}
+    answers: dict[int, Stored | BadInput] = {}
     for number, envelope in enumerate(envelopes):
         if envelope is not None and isinstance(envelope.payload.raw, InlineRaw):
             account = _account(envelope)
@@ -62,10 +65,20 @@ async def _store_inline(archive: ArchiveService, envelopes: Wanted) -> dict[int,
                 by_account[account].append(number)
     for account, numbers in by_account.items():
         mails = await asyncio.to_thread(_decoded, [envelopes[number] for number in numbers])
-        stored = await archive.of(account).store(mails)
-        for number, proof in zip(numbers, stored, strict=True):
-            answers[number] = (proof.key, proof.outcome is StoreOutcome.STORED)
+        answers |= zip(numbers, await _stored(archive.of(account), mails), strict=True)
     return answers
+
+
+async def _stored(store: AccountStore, mails: Sequence[IncomingMail]) -> list[Stored | BadInput]:
+    """Where each lies. One that cannot be stored keeps no other out."""
+    try:
+        return list(await store.store(mails))
+    except Retryable:
+        raise
+    except Exception as error:
+        if len(mails) == 1:
+            return [BadInput("payload.raw", f"cannot be stored ({_kind(error)})")]
+        return [answer for mail in mails for answer in await _stored(store, [mail])]
 
 
 def _decoded(envelopes: Wanted) -> list[IncomingMail]:
@@ -90,7 +103,7 @@ def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
 def _read(
     reader: MailReader,
     envelopes: Wanted,
-    fresh: Mapping[int, tuple[str, bool] | BadInput],
+    fresh: Mapping[int, Stored | BadInput],
     contacts: Collection[str],
 ) -> Found:
     keys: dict[str, dict[int, str]] = defaultdict(dict)
@@ -100,30 +113,53 @@ def _read(
         if isinstance(mine, BadInput):
             found[number] = mine
         elif envelope is not None and (account := _account(envelope)) is not None:
-            keys[account][number] = mine[0] if mine else _key(envelope)
+            keys[account][number] = mine.key if mine else _key(envelope)
     for account, wanted in keys.items():
         archived = reader.find_many(account, list(wanted.values()))
         for number, key in wanted.items():
             envelope = envelopes[number]
             assert envelope is not None  # noqa: S101 (only those have keys)
-            is_fresh = number in fresh and fresh[number] == (key, True)
             is_known = envelope.sender.identity in contacts
-            found[number] = _judge(reader, envelope, archived.get(key), is_fresh=is_fresh, is_known=is_known)
+            found[number] = _judged(reader, envelope, archived.get(key), fresh.get(number), is_known=is_known)
     for number, envelope in enumerate(envelopes):
         if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
             found[number] = _missing(envelope)
     return found
 
 
-def _judge(
-    reader: MailReader, envelope: Envelope, message: ArchivedMessage | None, *, is_fresh: bool, is_known: bool
+def _judged(
+    reader: MailReader,
+    envelope: Envelope,
+    message: ArchivedMessage | None,
+    fresh: Stored | BadInput | None,
+    *,
+    is_known: bool,
 ) -> Evidence | BadInput | None:
+    """Whatever one message does here, it alone is refused."""
     if message is None:
         return None
+    try:
+        evidence = _judge(reader, envelope, message, is_known=is_known)
+    except Retryable:
+        raise
+    except Exception as error:
+        return BadInput("payload", f"what the archive holds of it cannot be used ({_kind(error)})")
+    if isinstance(evidence, BadInput) or not isinstance(fresh, Stored):
+        return evidence
+    is_new = fresh.outcome is StoreOutcome.STORED
+    return replace(evidence, brought_by_ingest=is_new and envelope.payload.raw is not None, trouble=fresh.trouble)
+
+
+def _kind(error: Exception) -> str:
+    """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
+    return error.message if isinstance(error, PostroomError) else type(error).__name__
+
+
+def _judge(reader: MailReader, envelope: Envelope, message: ArchivedMessage, *, is_known: bool) -> Evidence | BadInput:
     raw = envelope.payload.raw
     if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
         return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-    headers = parse_headers(reader.raw_of(message))
+    headers = read_headers(reader.raw_of(message))
     if raw is None:
         return Evidence(message, triage_headers(headers), "")
     return Evidence(
@@ -131,7 +167,6 @@ def _judge(
         headers=triage_headers(headers),
         text=envelope.payload.normalized_text or reader.body_of(message)[:LONGEST_TEXT],
         category=_category(facts_of(headers, is_known=is_known)),
-        brought_by_ingest=is_fresh,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Protocol
 
+from postroom.accounts.troubled import Lane, Trouble, TroubleKind, record_trouble
 from postroom.archive.service import ArchiveService
 from postroom.db import Database, Tx
 from postroom.domain.envelope import Envelope, parse_envelope
@@ -102,6 +103,7 @@ class Ingest:
         kept_out = self._kept_out(tx, [fresh[key] for key in rows], now)
         take_back(tx, [rows.pop(key)["id"] for key in kept_out])
         self._enter(tx, [(fresh[key], row) for key, row in rows.items()], caller, now)
+        _record_unread(tx, [(fresh[key], row) for key, row in rows.items()], now)
         results: dict[int, Result] = {}
         for delivery in deliveries:
             if delivery.key in rows:
@@ -147,6 +149,15 @@ class Ingest:
         enter(tx, [delivery for delivery, _ in taken], caller, now)
         if jobs := [_classify(row) for _, row in taken]:
             self._queue.add(tx, *jobs)
+
+
+def _record_unread(tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], now: datetime) -> None:
+    for delivery, row in taken:
+        evidence = delivery.evidence
+        if evidence is not None and evidence.trouble and row["account_id"]:
+            lane = Lane.LIVE if row["backfill_job_id"] is None else Lane.BACKFILL
+            trouble = Trouble(evidence.message.key, TroubleKind.READ, evidence.trouble)
+            record_trouble(tx, row["account_id"], lane, [trouble], now)
 
 
 def _checked(number: int, value: object, caller: Caller, results: dict[int, Result]) -> Envelope | None:

@@ -13,8 +13,9 @@ from sqlalchemy import select
 from postroom.accounts.history import LEASE, Reader, claim_reader, move_cursor, release_reader, renew_reader
 from postroom.accounts.mailstate import NobodyWatches, SourceWatch, record_deleted, record_labels
 from postroom.accounts.store import find_account, get_account
+from postroom.accounts.troubled import Lane, Trouble, TroubleKind, are_listed, forget_trouble, record_trouble
 from postroom.archive.layout import account_name
-from postroom.archive.model import ArchivedMessage, IncomingMail
+from postroom.archive.model import ArchivedMessage, IncomingMail, Stored
 from postroom.archive.place import MailReader
 from postroom.archive.service import ArchiveService
 from postroom.db import Database, Tx
@@ -22,10 +23,11 @@ from postroom.db.tables.mail import sent_messages
 from postroom.db.upsert import insert
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
-from postroom.mail.parsing import parse_headers
+from postroom.reading.mail import read_headers
 from postroom.switchboard.holdings import is_walked
 
 _LONGEST_HEADER = 4_000
+_OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
 
 
 def decoded_raw(text: str, field: str) -> bytes:
@@ -51,10 +53,40 @@ class Mailroom:
         self._clock = clock
         self._watch = watch
 
-    async def store(self, identity: str, mails: Sequence[IncomingMail]) -> list[dict[str, Any]]:
-        """Each is on disk when this returns."""
+    async def store(self, identity: str, mails: Sequence[IncomingMail], lane: Lane = Lane.LIVE) -> list[dict[str, Any]]:
+        """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
-        return [{"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value} for proof in stored]
+        await self._note(identity, lane, stored)
+        return [_described(proof) for proof in stored]
+
+    async def report_trouble(
+        self, identity: str, lane: Lane, troubles: Sequence[Trouble], settled: Sequence[str]
+    ) -> None:
+        """What a connector could not fetch or take in, and what it could after all."""
+
+        def record(tx: Tx) -> None:
+            account_id = _account_id(tx, identity)
+            forget_trouble(tx, account_id, settled, _OF_CONNECTORS)
+            record_trouble(tx, account_id, lane, troubles, self._clock.now())
+
+        await self._database.write(record)
+
+    async def _note(self, identity: str, lane: Lane, stored: Sequence[Stored]) -> None:
+        """Those that could not be read are listed; those that were listed because they could not be had are no more."""
+        unread = [Trouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
+        fine = [proof.key for proof in stored if not proof.trouble]
+
+        def listed(tx: Tx) -> bool:
+            account = find_account(tx, identity)
+            return account is not None and bool(unread or are_listed(tx, account.id, fine))
+
+        def record(tx: Tx) -> None:
+            account_id = _account_id(tx, identity)
+            forget_trouble(tx, account_id, fine, [TroubleKind.FETCH, TroubleKind.READ])
+            record_trouble(tx, account_id, lane, unread, self._clock.now())
+
+        if await self._database.read(listed):
+            await self._database.write(record)
 
     async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         account = _mailbox(identity)
@@ -146,6 +178,11 @@ class Mailroom:
         return sorted(await self._database.read(look))
 
 
+def _described(proof: Stored) -> dict[str, Any]:
+    described = {"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value}
+    return described | ({"trouble": proof.trouble} if proof.trouble else {})
+
+
 def _account_id(tx: Tx, identity: str) -> str:
     try:
         return get_account(tx, identity).id
@@ -173,7 +210,7 @@ def _mailbox(identity: str) -> str:
 
 
 def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dict[str, Any]:
-    parsed = parse_headers(raw)
+    parsed = read_headers(raw)
     wanted = {name.lower() for name in headers}
     return {
         "gmail_id": message.gmail_id,

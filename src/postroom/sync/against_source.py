@@ -105,7 +105,7 @@ class SourceCheck:
 
     async def _bad_of(self, suspects: Mapping[str, Lack]) -> set[str]:
         rows = await self._database.read(lambda tx: bad_of(tx, self._account.id))
-        return suspects.keys() & {row.gmail_id for row in rows}
+        return suspects.keys() & {row.key for row in rows}
 
     async def _gaps(self, lacking: Mapping[str, Lack]) -> tuple[Gap, ...]:
         """Without those that were deleted at the source meanwhile."""

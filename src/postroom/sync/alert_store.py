@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Row, func, select, update
 
 from postroom.db import Tx
-from postroom.db.tables.sync import bad_messages, sync_alerts, sync_windows
+from postroom.db.tables.accounts import troubled_messages
+from postroom.db.tables.sync import sync_alerts, sync_windows
 from postroom.sync.alerts import Alert, Condition, Level, OutcomeWindow
 
 QUIET = timedelta(hours=1)
@@ -77,7 +78,9 @@ def add_outcomes(tx: Tx, account_id: str, size: int, messages: int, bad: int, no
 
 
 def bad_within_an_hour(tx: Tx, account_id: str, now: datetime) -> int:
-    query = select(func.count()).where(bad_messages.c.account_id == account_id, bad_messages.c.first_seen > now - HOUR)
+    query = select(func.count()).where(
+        troubled_messages.c.account_id == account_id, troubled_messages.c.first_seen > now - HOUR
+    )
     return int(tx.execute(query).scalar_one())
 
 

@@ -1,4 +1,8 @@
-"""Bad messages are tried again: after a day, when the code that reads mail has changed, or when somebody asks."""
+"""Troubled messages are tried again: after a day, when the code that reads mail has changed, or when somebody asks.
+
+Those that the archive lacks are fetched again; those whose bytes it has are read again from there, and indexed if
+that succeeds.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from postroom.db import Database, Tx
+from postroom.accounts.troubled import TroubledMessage, TroubleKind, troubled_of
+from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import NotFound
+from postroom.reading.mail import READER_VERSION
 from postroom.settings import SyncSettings
-from postroom.sync.bringing import READER_VERSION, Bringer, Brought
-from postroom.sync.state import BadMessage, bad_of, forget_bad, record_bad
+from postroom.sync.bringing import Bringer, Brought
+from postroom.sync.state import record_brought
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -21,9 +27,10 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What became of bad messages that were tried again. Stored and gone ones are no longer listed."""
+    """What became of messages that were tried again. Stored and gone ones are no longer listed."""
 
     stored: frozenset[str] = frozenset()
+    """In the archive now, or read at last."""
     gone: frozenset[str] = frozenset()
     still_bad: frozenset[str] = frozenset()
 
@@ -31,7 +38,7 @@ class Retried:
         return Retried(self.stored | other.stored, self.gone | other.gone, self.still_bad | other.still_bad)
 
 
-def is_due(message: BadMessage, settings: SyncSettings, now: datetime, version: int = READER_VERSION) -> bool:
+def is_due(message: TroubledMessage, settings: SyncSettings, now: datetime, version: int = READER_VERSION) -> bool:
     """Its time has come, or it was tried by other code than this."""
     return message.reader_version != version or now - message.last_tried >= timedelta(hours=settings.bad_retry_hours)
 
@@ -48,33 +55,41 @@ class BadRetry:
 
     async def retry_due(self) -> Retried:
         now = self._clock.now()
-        return await self._retry([each.gmail_id for each in await self._bad() if is_due(each, self._settings, now)])
+        return await self._retry([each for each in await self._bad() if is_due(each, self._settings, now)])
 
-    async def retry(self, gmail_ids: Sequence[str] | None = None) -> Retried:
+    async def retry(self, keys: Sequence[str] | None = None) -> Retried:
         """By hand: these, or all."""
-        listed = [each.gmail_id for each in await self._bad()]
-        for gmail_id in gmail_ids or ():
-            if gmail_id not in listed:
-                raise NotFound("id", f"{gmail_id} is not among the bad messages; `postroom sync bad list` shows them")
-        return await self._retry(listed if gmail_ids is None else list(dict.fromkeys(gmail_ids)))
+        listed = {each.key: each for each in await self._bad()}
+        for key in keys or ():
+            if key not in listed:
+                raise NotFound("id", f"{key} is not among the bad messages; `postroom sync bad list` shows them")
+        return await self._retry([listed[key] for key in (listed if keys is None else dict.fromkeys(keys))])
 
-    async def _bad(self) -> list[BadMessage]:
-        return await self._database.read(lambda tx: bad_of(tx, self._account_id))
+    async def _bad(self) -> list[TroubledMessage]:
+        return await self._database.read(lambda tx: troubled_of(tx, self._account_id))
 
-    async def _retry(self, ids: Sequence[str]) -> Retried:
+    async def _retry(self, messages: Sequence[TroubledMessage]) -> Retried:
         """Some at a time: each is on record before the next is asked for."""
         retried = Retried()
-        for start in range(0, len(ids), _AT_ONCE):
-            brought = await self._bringer.bring(ids[start : start + _AT_ONCE])
-            await self._database.write(lambda tx, brought=brought: self._record(tx, brought))  # type: ignore[misc]
-            stored = brought.stored | brought.duplicates
-            retried |= Retried(stored, brought.gone, frozenset(brought.failed))
-        if ids:
+        archived = [each.key for each in messages if each.kind is TroubleKind.READ]
+        for start in range(0, len(archived), _AT_ONCE):
+            retried |= await self._record(await self._reread(archived[start : start + _AT_ONCE]))
+        # What could not be taken in is tried by its connector, which is told of it; here only its bytes are looked for.
+        lacking = [each.key for each in messages if each.kind is TroubleKind.FETCH]
+        for start in range(0, len(lacking), _AT_ONCE):
+            retried |= await self._record(await self._bringer.bring(lacking[start : start + _AT_ONCE]))
+        if archived or lacking:
             sizes = {"stored": len(retried.stored), "gone": len(retried.gone), "still_bad": len(retried.still_bad)}
             log.info("sync.bad_retried", **sizes)
         return retried
 
-    def _record(self, tx: Tx, brought: Brought) -> None:
-        forget_bad(tx, self._account_id, brought.settled)
-        for gmail_id, error in brought.failed.items():
-            record_bad(tx, self._account_id, gmail_id, logs.clean(error.message), READER_VERSION, self._clock.now())
+    async def _reread(self, keys: Sequence[str]) -> Brought:
+        """From the archive's own bytes; one that the archive has no more is no trouble any more."""
+        found = await self._bringer.store.reread(keys)
+        unread = {key: reason for key, reason in found.items() if reason}
+        return Brought(stored=frozenset(found), gone=frozenset(keys) - found.keys(), unread=unread)
+
+    async def _record(self, brought: Brought) -> Retried:
+        await self._database.write(lambda tx: record_brought(tx, self._account_id, brought, self._clock.now()))
+        still_bad = frozenset({*brought.failed, *brought.unread})
+        return Retried((brought.stored | brought.duplicates) - still_bad, brought.gone, still_bad)

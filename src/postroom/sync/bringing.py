@@ -17,8 +17,6 @@ from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Message
 from postroom.sync.labels import LabelNames
 
-READER_VERSION = 1
-"""Of the code that reads mail and stores it. Raise it with every change there, and bad messages are tried again."""
 Beat = Callable[["Brought"], None]
 _WITNESSES = 3
 
@@ -37,6 +35,8 @@ class Brought:
     gone: frozenset[str] = frozenset()
     """No longer in the mailbox."""
     failed: Mapping[str, PostroomError] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Of those in the archive, the ones that could not be read, and why. Their exact bytes are there."""
 
     @property
     def settled(self) -> frozenset[str]:
@@ -49,6 +49,7 @@ class Brought:
             self.duplicates | other.duplicates,
             self.gone | other.gone,
             {**self.failed, **other.failed},
+            {**self.unread, **other.unread},
         )
 
 
@@ -145,4 +146,5 @@ def _without_mail(error: Exception) -> str:
 
 def _answers(messages: Sequence[Message], stored: Sequence[Stored]) -> Brought:
     old = {message.id for message, each in zip(messages, stored, strict=True) if each.outcome is StoreOutcome.DUPLICATE}
-    return Brought(stored=frozenset(message.id for message in messages) - old, duplicates=frozenset(old))
+    unread = {message.id: each.trouble for message, each in zip(messages, stored, strict=True) if each.trouble}
+    return Brought(frozenset(message.id for message in messages) - old, frozenset(old), unread=unread)

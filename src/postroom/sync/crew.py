@@ -90,6 +90,7 @@ class Crew:
             return self._postpone(job, progress.brought, error)
         finally:
             self._ledger.attempted(job, progress.brought)
+        await self._ledger.unread(job, progress.brought)
         self._weather.fair()
         return await self._decide(job, failed)
 

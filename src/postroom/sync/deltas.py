@@ -12,15 +12,16 @@ from dataclasses import astuple, dataclass
 
 from postroom.accounts.history import LEASE, Reader, cursor_of, move_cursor, renew_reader
 from postroom.accounts.mailstate import NobodyWatches, SourceWatch, change_labels, email_of, record_deleted
+from postroom.accounts.troubled import TroubleKind, forget_trouble
 from postroom.archive.model import Relabelling
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.gmail.resources import HistoryRecord
 from postroom.sync import instruments
-from postroom.sync.bringing import READER_VERSION, Bringer, Brought
+from postroom.sync.bringing import Bringer, Brought
 from postroom.sync.changes import PageChanges, fold, latest, resume_point
-from postroom.sync.state import bad_of, count, forget_bad, record_bad
+from postroom.sync.state import bad_of, count, record_brought
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -113,7 +114,7 @@ class DeltaReader:
         if not wanted:
             return []
         bad = await self._database.read(lambda tx: bad_of(tx, self._reader.account_id))
-        have = await self._bringer.store.known(wanted) | {each.gmail_id for each in bad}
+        have = await self._bringer.store.known(wanted) | {each.key for each in bad}
         return [each for each in wanted if each not in have]
 
     async def _bring(self, ids: Sequence[str]) -> Brought:
@@ -143,9 +144,8 @@ class DeltaReader:
             renew_reader(tx, self._reader, now)
         else:
             move_cursor(tx, self._reader, cursor, now)
-        for gmail_id, error in brought.failed.items():
-            record_bad(tx, account_id, gmail_id, logs.clean(error.message), READER_VERSION, now)
-        forget_bad(tx, account_id, changes.deleted)
+        record_brought(tx, account_id, brought, now)
+        forget_trouble(tx, account_id, changes.deleted, [TroubleKind.FETCH])
         if counted := _counted(deltas):
             count(tx, account_id, counted, now)
 

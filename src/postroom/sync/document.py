@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from postroom.accounts.troubled import TroubledMessage
 from postroom.db import Tx
 from postroom.domain.errors import Fatal
 from postroom.settings import SyncSettings
 from postroom.sync.alert_store import AlertRecord, alerts_of
-from postroom.sync.state import BadMessage, SyncState, bad_of, get_state, slices_of
+from postroom.sync.state import SyncState, bad_of, get_state, slices_of
 
 Document = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ def account_document(tx: Tx, account_id: str, settings: SyncSettings) -> Documen
         "watermark": state.watermark,
         "walk": _walk(state),
         "slices": [[row.slice.start, row.slice.end] for row in slices_of(tx, account_id) if not row.is_done],
-        "bad_messages": {each.gmail_id: _bad(each) for each in bad_of(tx, account_id)},
+        "bad_messages": {each.key: _bad(each) for each in bad_of(tx, account_id)},
         "counters": dict(state.counters),
         "limits": {name: getattr(settings, name) for name in _LIMITS},
         "alerts": {each.condition: _alert(each) for each in alerts_of(tx, account_id)},
@@ -77,7 +78,7 @@ def _walk(state: SyncState) -> Document:
     }
 
 
-def _bad(message: BadMessage) -> Document:
+def _bad(message: TroubledMessage) -> Document:
     return {
         "reason": message.reason,
         "first_seen": _time(message.first_seen),

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
+from postroom.reading.mail import READER_VERSION
 from postroom.sync import instruments
-from postroom.sync.bringing import READER_VERSION, Brought
+from postroom.sync.bringing import Brought
 from postroom.sync.closing import SliceCloser
 from postroom.sync.isolation import Job
 from postroom.sync.progress import ProgressCounters
-from postroom.sync.state import SyncState, record_bad
+from postroom.sync.state import SyncState, record_bad, record_brought
 from postroom.sync.tally import SliceTallies, SliceTally
 from postroom.telemetry import logs
 
@@ -77,6 +78,14 @@ class Ledger:
         """An attempt is over, however it went."""
         counts = {"stored": len(brought.stored), "known": len(brought.duplicates), "gone": len(brought.gone)}
         _log.info("job.attempted", listing=job.listing, ids=len(job.ids), **counts, failed=len(brought.failed))
+
+    async def unread(self, job: Job, brought: Brought) -> None:
+        """Stored with their exact bytes, and not readable: on record before their job is done."""
+        if not brought.unread:
+            return
+        found = Brought(unread=brought.unread)
+        await self._database.write(lambda tx: record_brought(tx, self._state.account_id, found, self._clock.now()))
+        _log.warning("message.unread", listing=job.listing, messages=len(brought.unread))
 
     def done(self, job: Job) -> None:
         _log.info("job.done", listing=job.listing, tries=job.tries + 1)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 
+from postroom.accounts.troubled import (
+    Lane,
+    Trouble,
+    TroubledMessage,
+    TroubleKind,
+    forget_trouble,
+    record_trouble,
+    troubled_of,
+)
 from postroom.db import Tx
-from postroom.db.tables.sync import bad_messages, sync_slices, sync_states
+from postroom.db.tables.sync import sync_slices, sync_states
 from postroom.domain.errors import Fatal, NotFound
+from postroom.sync.bringing import Brought
 from postroom.sync.frontier import advance
 from postroom.sync.slices import Granularity, Slice
-
-_LONGEST_REASON = 300
+from postroom.telemetry import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +58,6 @@ class SliceRow:
     slice: Slice
     is_done: bool
     messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class BadMessage:
-    gmail_id: str
-    reason: str
-    first_seen: datetime
-    last_tried: datetime
-    tries: int
-    reader_version: int
 
 
 def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState | None:
@@ -182,33 +181,22 @@ def count(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> N
 
 
 def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_version: int, now: datetime) -> None:
-    """A message that cannot be had or stored: known by name and reason, tried again later, and in nobody's way."""
-    reason = reason[:_LONGEST_REASON]
-    again = tx.execute(
-        update(bad_messages)
-        .where(_is_bad(account_id, [gmail_id]))
-        .values(reason=reason, last_tried=now, tries=bad_messages.c.tries + 1, reader_version=reader_version)
-    )
-    if again.rowcount == 0:
-        values = {"reason": reason, "first_seen": now, "last_tried": now, "tries": 1, "reader_version": reader_version}
-        tx.insert_missing(bad_messages, {"account_id": account_id, "gmail_id": gmail_id, **values})
+    """A message that could not be fetched or stored: known by name and reason, tried again later."""
+    trouble = Trouble(gmail_id, TroubleKind.FETCH, reason)
+    record_trouble(tx, account_id, Lane.SYNC, [trouble], now, reader_version)
 
 
-def forget_bad(tx: Tx, account_id: str, gmail_ids: Iterable[str]) -> int:
-    """They are stored after all, or gone at the source; returns how many were listed."""
-    return tx.execute(delete(bad_messages).where(_is_bad(account_id, list(gmail_ids)))).rowcount
+def record_brought(tx: Tx, account_id: str, brought: Brought, now: datetime) -> None:
+    """The trouble that messages gave, and the end of it for those that gave none this time."""
+    failed = [Trouble(key, TroubleKind.FETCH, logs.clean(error.message)) for key, error in brought.failed.items()]
+    unread = [Trouble(key, TroubleKind.READ, reason) for key, reason in brought.unread.items()]
+    forget_trouble(tx, account_id, brought.settled - brought.unread.keys(), [TroubleKind.FETCH, TroubleKind.READ])
+    record_trouble(tx, account_id, Lane.SYNC, [*failed, *unread], now)
 
 
-def bad_of(tx: Tx, account_id: str) -> list[BadMessage]:
-    query = (
-        select(bad_messages)
-        .where(bad_messages.c.account_id == account_id)
-        .order_by(bad_messages.c.first_seen, bad_messages.c.gmail_id)
-    )
-    return [
-        BadMessage(row.gmail_id, row.reason, row.first_seen, row.last_tried, row.tries, row.reader_version)
-        for row in tx.execute(query).all()
-    ]
+def bad_of(tx: Tx, account_id: str) -> list[TroubledMessage]:
+    """Those that the archive lacks, in whatever lane they gave trouble."""
+    return [each for each in troubled_of(tx, account_id) if not each.archived]
 
 
 def _first_open(tx: Tx, account_id: str) -> int | None:
@@ -243,10 +231,6 @@ def _is_open(account_id: str, part: Slice) -> ColumnElement[bool]:
         & (sync_slices.c.end_s.is_(None) if part.end is None else sync_slices.c.end_s == part.end)
         & (sync_slices.c.state == "open")
     )
-
-
-def _is_bad(account_id: str, gmail_ids: Sequence[str]) -> ColumnElement[bool]:
-    return (bad_messages.c.account_id == account_id) & bad_messages.c.gmail_id.in_(gmail_ids)
 
 
 def _require_cover(whole: Slice, parts: Sequence[Slice]) -> None:

@@ -99,4 +99,4 @@ class Walk:
 
     async def _bad_of_this_walk(self, state: SyncState) -> list[str]:
         bad = await self._database.read(lambda tx: bad_of(tx, state.account_id))
-        return [each.gmail_id for each in bad if each.last_tried >= state.walk_started_at]
+        return [each.key for each in bad if each.last_tried >= state.walk_started_at]

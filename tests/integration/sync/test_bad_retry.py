@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
 from postroom.gmail.errors import Unavailable
 from postroom.gmail.sim.faults import Fault, Rule
+from postroom.reading.mail import READER_VERSION
 from postroom.settings import SyncSettings
 from postroom.sync.bad import BadRetry, Retried, is_due
-from postroom.sync.bringing import READER_VERSION
-from postroom.sync.state import BadMessage, bad_of, record_bad
+from postroom.sync.state import record_bad
 from tests.support.databases import on_sqlite
 from tests.support.followed import Followed, followed
 from tests.support.sim_mail import mailbox
@@ -47,8 +48,8 @@ def retry_of(scene: Followed) -> BadRetry:
     return BadRetry(scene.database, scene.account.id, scene.bringer(), SyncSettings(), scene.clock)
 
 
-async def bad(scene: Followed) -> dict[str, BadMessage]:
-    return {each.gmail_id: each for each in await scene.database.read(lambda tx: bad_of(tx, scene.account.id))}
+async def bad(scene: Followed) -> dict[str, TroubledMessage]:
+    return {each.key: each for each in await scene.database.read(lambda tx: troubled_of(tx, scene.account.id))}
 
 
 async def test_stored_and_gone_ones_are_forgotten_and_the_others_counted_once_more(
@@ -77,7 +78,7 @@ async def test_nothing_is_asked_for_before_its_time(scene: Followed, clock: Manu
 
 async def test_a_change_of_the_code_that_reads_mail_makes_all_due() -> None:
     now = ManualClock().now()
-    message = BadMessage("18c", "unreadable", now, now, 1, READER_VERSION)
+    message = TroubledMessage("18c", "unreadable", now, now, 1, READER_VERSION)
     settings = SyncSettings(bad_retry_hours=24)
     assert not is_due(message, settings, now)
     assert is_due(replace(message, reader_version=READER_VERSION - 1), settings, now)

@@ -323,7 +323,7 @@ async def test_a_message_that_cannot_be_had_is_listed_as_bad_and_the_rest_goes_o
     assert (deltas.stored, deltas.bad) == (1, 1)
     assert good in scene.present()
     [bad] = await scene.database.read(lambda tx: bad_of(tx, scene.account.id))
-    assert bad.gmail_id == poison
+    assert bad.key == poison
     assert await scene.cursor() == scene.control.state().history_id
     await scene.client.modify_message(poison, add=["STARRED"])
     scene.control.reset_counters()

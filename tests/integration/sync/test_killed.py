@@ -76,7 +76,7 @@ async def check_the_end(sim: Sim, folder: Path, poison: set[str], deleted: set[s
         bad = await database.read(lambda tx: bad_of(tx, account_id))
     finally:
         await database.close()
-    assert {each.gmail_id for each in bad} == poison
+    assert {each.key for each in bad} == poison
     assert not state.is_walking
     assert state.watermark == trace.watermark >= state.until
 

@@ -20,6 +20,7 @@ from postroom.accounts.history import (
     renew_reader,
 )
 from postroom.accounts.store import NewAccount, add_account
+from postroom.accounts.troubled import forget_trouble
 from postroom.db import Database, Tx
 from postroom.domain.errors import Fatal, NotFound
 from postroom.sync.alert_store import add_outcomes
@@ -32,7 +33,6 @@ from postroom.sync.state import (
     count,
     extend_walk,
     finish_slice,
-    forget_bad,
     get_state,
     record_bad,
     replace_slice,
@@ -157,8 +157,8 @@ async def test_a_bad_message_keeps_when_it_was_first_seen_and_how_often_it_was_t
     first, second = await database.read(lambda tx: bad_of(tx, account_id))
     assert (first.reason, first.first_seen, first.last_tried, first.tries) == ("still too large", NOW, later, 2)
     assert len(second.reason) == 300
-    assert await database.write(lambda tx: forget_bad(tx, account_id, ["a", "unknown"])) == 1
-    assert [each.gmail_id for each in await database.read(lambda tx: bad_of(tx, account_id))] == ["b"]
+    assert await database.write(lambda tx: forget_trouble(tx, account_id, ["a", "unknown"])) == 1
+    assert [each.key for each in await database.read(lambda tx: bad_of(tx, account_id))] == ["b"]
 
 
 @pytest.mark.req("SY-13")

@@ -14,8 +14,9 @@ from postroom.archive.importing.gmail_labels import labels_of_header
 from postroom.archive.importing.interpreting import date_of_line, delivery_date, plain, takeout
 from postroom.archive.importing.model import FoundMail
 from postroom.archive.importing.preparation import prepare_all
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.model import Provenance
 from postroom.mail.encoded_words import encode_words
+from tests.support.broken_reading import break_reading
 from tests.support.mail_files import generated, takeout_form
 
 LINE = b"From 1278455344230334865@xxx Thu May 10 08:30:05 +0200 2018"
@@ -118,14 +119,11 @@ def test_mail_without_a_date_gets_the_one_of_its_container() -> None:
 
 
 def test_mail_that_breaks_the_parser_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(mail: IncomingMail) -> None:
-        raise RecursionError
-
-    monkeypatch.setattr("postroom.archive.importing.preparation.prepare", broken)
+    break_reading(monkeypatch, lambda raw: True, RecursionError)
     [prepared] = prepare_all(plain, [FoundMail(b"\xffanything", 9)])
-    assert prepared.failure == "could not be parsed (RecursionError)"
+    assert prepared.failure == "RecursionError in mail.py"
     assert prepared.mail.mail.raw == b"\xffanything"
-    assert prepared.mail.problems == (prepared.failure,)
+    assert prepared.mail.problems == (f"it could not be read: {prepared.failure}",)
 
 
 @pytest.mark.parametrize(

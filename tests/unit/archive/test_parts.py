@@ -65,8 +65,13 @@ def test_packing_gives_the_same_bytes_back(data: bytes) -> None:
 def test_cutting_and_joining_gives_the_same_bytes_back(pieces: list[tuple[bytes, int]], tail: bytes) -> None:
     """Large pieces repeat, touch each other, and stand at the start and the end."""
     large = [bytes([65 + number]) * LARGE_BYTES for number in range(4)]
-    raw = b"".join(before + large[number] for before, number in pieces) + tail
-    rest, cuts = cut(raw, [large[number] for _, number in pieces])
+    raw = b""
+    places: list[tuple[int, int]] = []
+    for before, number in pieces:
+        places.append((len(raw) + len(before), len(raw) + len(before) + LARGE_BYTES))
+        raw += before + large[number]
+    raw += tail
+    rest, cuts = cut(raw, places)
     assert join(rest, cuts) == raw
     assert len(rest) < LARGE_BYTES or not pieces
 

@@ -33,7 +33,7 @@ def contents(raw: bytes) -> Parts:
     headers, start = split_headers(raw, problems)
     parts = parts_of(headers, raw, start, problems)
     assert problems == []
-    return [(part.content_type, decode_transfer(part.body, transfer_encoding_of(part))[0]) for part in parts]
+    return [(part.content_type, bytes(decode_transfer(part.body, transfer_encoding_of(part))[0])) for part in parts]
 
 
 def theirs(message: Message) -> Parts:

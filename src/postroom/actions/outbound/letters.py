@@ -13,7 +13,8 @@ from postroom.domain.actions import ForwardParameters, Parameters, ReplyParamete
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.addresses import Address
 from postroom.mail.composing import OutgoingMail, forward_of, reply_to
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
 
 LARGEST = 25 << 20
 """Gmail sends no more than 25 MB."""
@@ -29,7 +30,7 @@ class Original:
 
     @classmethod
     def of(cls, raw: bytes, labels: Collection[str] = ()) -> Original:
-        return cls(raw, parse_mail(raw), frozenset(labels))
+        return cls(raw, read_mail(raw), frozenset(labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class Refused:
 
 
 def compose(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
+    if original.mail.trouble:
+        # Without its headers nobody can tell whether an answer would go round in circles.
+        return Refused(f"not sent: the message could not be read ({original.mail.trouble}); answer it yourself")
     try:
         match request.message_type:
             case MessageType.REPLY:

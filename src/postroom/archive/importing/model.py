@@ -81,6 +81,7 @@ class ImportReport:
     stopped: bool = False
     unreadable_count: int = 0
     unreadable: list[Unreadable] = field(default_factory=list)  # the first of them
+    troubled: dict[str, str] = field(default_factory=dict)  # of those that are kept: by archive key, why
 
     @property
     def rate(self) -> float:

@@ -10,7 +10,6 @@ import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from hashlib import sha256
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,8 +17,7 @@ from postroom.archive.importing.interpreting import delivery_date, plain
 from postroom.archive.importing.model import FoundMail, Interpretation
 from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.model import IncomingMail
-from postroom.archive.packing import pack
-from postroom.archive.preparing import UNDATED, PreparedMail, Texts, prepare
+from postroom.archive.preparing import UNDATED, PreparedMail, prepare
 
 PREPARED_HERE = 1_000
 _MOST_PROCESSES = 3  # more than one reader and its writers can keep busy
@@ -83,34 +81,12 @@ def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMail]) -> li
 
 
 def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:
-    incoming = plain(found)
     try:
-        incoming = interpret(found)
-        mail = prepare(incoming)
-        if mail.date == UNDATED and (delivered := delivery_date(found)):
-            mail = replace(mail, date=delivered)
-        return Prepared(mail, None)
-    except Exception as error:  # whatever a message does to the parser, its bytes are kept
-        problem = f"could not be parsed ({type(error).__name__})"
-        return Prepared(_unparsed(incoming, problem), problem)
-
-
-def _unparsed(mail: IncomingMail, problem: str) -> PreparedMail:
-    digest = sha256(mail.raw)
-    name = f"sha256:{digest.hexdigest()}"
-    return PreparedMail(
-        mail=mail,
-        key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
-        message_id=name,
-        thread_id=mail.thread_id or f"t{sha256(name.encode()).hexdigest()[:15]}",
-        date=mail.received or UNDATED,
-        sha256=digest.digest(),
-        packed=pack(mail.raw),
-        cuts=[],
-        sender="",
-        subject="",
-        texts=Texts(*[""] * len(Texts._fields)),
-        recipients=[],
-        attachments=[],
-        problems=(problem,),
-    )
+        incoming, problem = interpret(found), None
+    except Exception as error:  # whatever its headers do, its bytes are kept
+        incoming, problem = plain(found), f"could not be parsed ({type(error).__name__})"
+    mail = prepare(incoming)
+    if mail.date == UNDATED and (delivered := delivery_date(found)):
+        mail = replace(mail, date=delivered)
+    failure = problem or mail.trouble
+    return Prepared(replace(mail, trouble=failure) if failure else mail, failure)

@@ -27,7 +27,7 @@ from postroom.archive.importing.model import (
 from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
 from postroom.archive.importing.state import COMPLETE, Mark, Positions
 from postroom.archive.layout import account_name
-from postroom.archive.model import StoreOutcome
+from postroom.archive.model import Stored, StoreOutcome
 from postroom.archive.place import MailWriter
 from postroom.archive.submission import Submission
 from postroom.domain.errors import Fatal, PostroomError
@@ -35,6 +35,7 @@ from postroom.domain.errors import Fatal, PostroomError
 BATCH_MESSAGES = 200
 BATCH_BYTES = 2 << 20
 MOST_BYTES_ON_THE_WAY = 64 << 20
+MOST_TROUBLED = 10_000
 MOST_REPORTED = 1_000
 _BATCHES_STORING = 2
 
@@ -169,15 +170,20 @@ class _Run:
     def _settle(self, batch: _Batch, prepared: list[Prepared], submission: Submission) -> None:
         """The batch is on disk: remember it, then say so."""
         report = self._report
-        stored = submission.result()
+        stored = self._stored(prepared, submission)
         self._state.remember(batch.marks)
         for origin, (mail, failure), proof in zip(batch.origins, prepared, stored, strict=True):
+            if isinstance(proof, str):
+                _note(report, Unreadable(origin, proof, kept=False))
+                continue
             is_new = proof.outcome is StoreOutcome.STORED
             report.stored += is_new
             report.duplicates += not is_new
             report.with_problems += is_new and bool(mail.problems)
             if failure:
                 _note(report, Unreadable(origin, failure, kept=True))
+                if len(report.troubled) < MOST_TROUBLED:
+                    report.troubled[proof.key] = failure
         for refused in batch.refused:
             _note(report, Unreadable(refused.where, refused.problem, kept=False))
         report.found += len(batch.mails)
@@ -186,6 +192,18 @@ class _Run:
         self._consumed += batch.consumed
         if self._progress is not None:
             self._progress(ImportProgress(self._consumed, self._source.total_bytes, report))
+
+    def _stored(self, prepared: list[Prepared], submission: Submission) -> list[Stored | str]:
+        """Where each lies, or why it could not be stored: one of them keeps no other out."""
+        try:
+            return list(submission.result())
+        except PostroomError:
+            raise  # it is the archive's fault
+        except Exception as error:
+            if len(prepared) == 1:
+                return [f"could not be stored ({type(error).__name__})"]
+            alone = [(each, self._archive.submit(self._account, [each.mail])) for each in prepared]
+            return [answer for each, one in alone for answer in self._stored([each], one)]
 
     def _batches(self) -> Iterator[_Batch]:
         """A source that cannot be read further ends the run too, but what was read before it is stored first."""

@@ -22,6 +22,7 @@ from postroom.archive.postgres.labels import Labels
 from postroom.archive.postgres.schema import partition_of
 from postroom.archive.postgres.words import Indexed
 from postroom.archive.preparing import PreparedMail
+from postroom.mail.parsing import UNREADABLE
 
 _FACTS = "message_id, sha256, size, provenance, sender, subject, has_attachment, problems, stored_at"
 _CONTENTS = "recipients, attachments, codec, data, cuts, body"
@@ -31,6 +32,11 @@ _REGISTERED = "account, key, id, gmail_id, thread_id, message_hash, sha256, prov
 _REPLACE = (
     f"UPDATE archive.messages SET ({_FACTS}, {_CONTENTS}) = ({', '.join(['%s'] * 15)}), "
     "deleted_at_source = NULL WHERE account = %s AND id = %s"
+)
+_REREAD = (
+    "UPDATE archive.messages SET (message_id, sender, subject, has_attachment, problems, date_ms, "
+    f"{_CONTENTS}) = ({', '.join(['%s'] * 12)}), thread_id = CASE WHEN gmail_id IS NULL THEN %s ELSE thread_id END "
+    "WHERE account = %s AND id = %s"
 )
 _REINDEX = (
     "UPDATE archive.entries SET size = %s, has_attachment = %s, tokens = %s::tsvector, folded = %s "
@@ -57,6 +63,8 @@ class _Known:
     gmail_id: str | None
     sha256: bytes
     provenance: str
+    is_unread: bool = False
+    """Little more than its bytes is known."""
 
 
 def message_hash(message_id: str) -> bytes:
@@ -116,10 +124,10 @@ class Insertion:
             "WHERE r.account = %s AND (r.key = ANY(%s) OR r.message_hash = ANY(%s)) ORDER BY r.id",
             (self._account, keys, hashes),
         )
-        there = present(self._db, self._account, [row[0] for row in rows])
+        there = _readable(self._db, self._account, [row[0] for row in rows])
         for *facts, hashed in rows:
             if facts[0] in there:
-                self._remember(_Known(*facts), hashed)
+                self._remember(_known(facts, not there[facts[0]]), hashed)
         lost = [row[0] for row in rows if row[0] not in there and row[1] in keys]
         for table in ("register", "entries", "message_labels") if lost else ():
             self._db.query(f"DELETE FROM archive.{table} WHERE account = %s AND id = ANY(%s)", (self._account, lost))
@@ -135,7 +143,7 @@ class Insertion:
             self._new.append((row_id, entry))
             facts = _Known(row_id, mail.key, mail.mail.gmail_id, mail.sha256, mail.mail.provenance)
             self._remember(facts, entry.message_hash)
-            return self._stored(row_id, mail.key, mail.sha256, StoreOutcome.STORED)
+            return self._stored(row_id, mail.key, mail.sha256, StoreOutcome.STORED, mail.trouble)
         self._flush()  # it may be one of this very batch
         if mail.mail.labels is not None:
             self._learn_labels(known.id, mail)
@@ -144,14 +152,18 @@ class Insertion:
             self._update(known.id, "date_ms = %s", mail.date_ms)
         if known.sha256 != mail.sha256:
             return self._other_bytes(known, entry)
+        is_reread = known.is_unread and mail.trouble is None
+        if is_reread:
+            self._reread(known, entry)
         if mail.mail.provenance is Provenance.API:
             known.provenance = Provenance.API
             self._update(known.id, "provenance = %s, deleted_at_source = NULL", Provenance.API)
             self._update_register(known.id, "provenance = %s", Provenance.API)
         if mail.mail.gmail_id is not None and known.gmail_id is None:
             self._adopt(known, mail)
-            return self._stored(known.id, mail.key, mail.sha256, StoreOutcome.ADOPTED)
-        return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
+            return self._stored(known.id, mail.key, mail.sha256, StoreOutcome.ADOPTED, mail.trouble)
+        outcome = StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE
+        return self._stored(known.id, known.key, known.sha256, outcome, mail.trouble)
 
     def _find(self, entry: Entry) -> _Known | None:
         mail = entry.mail
@@ -178,8 +190,19 @@ class Insertion:
             known.sha256, known.provenance = mail.sha256, Provenance.API
             values = (mail.sha256, entry.message_hash, Provenance.API)
             self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
-            return self._stored(known.id, known.key, mail.sha256, StoreOutcome.REPLACED)
+            return self._stored(known.id, known.key, mail.sha256, StoreOutcome.REPLACED, mail.trouble)
         return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
+
+    def _reread(self, known: _Known, entry: Entry) -> None:
+        """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
+        mail = entry.mail
+        self._store_pieces([entry])
+        facts = (mail.message_id, mail.sender, mail.subject, bool(mail.attachments), _problems(mail), mail.date_ms)
+        self._db.query(_REREAD, (*facts, *_contents(mail), mail.thread_id, self._account, known.id))
+        self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
+        changes = "message_hash = %s, thread_id = CASE WHEN gmail_id IS NULL THEN %s ELSE thread_id END"
+        self._update_register(known.id, changes, entry.message_hash, mail.thread_id)
+        known.is_unread = False
 
     def _adopt(self, known: _Known, mail: PreparedMail) -> None:
         values = (mail.key, mail.mail.gmail_id, mail.thread_id)
@@ -222,8 +245,11 @@ class Insertion:
         sql = f"UPDATE archive.register SET {change} WHERE account = %s AND id = %s"
         self._db.query(sql, (*values, self._account, row_id))
 
-    def _stored(self, row_id: int, key: str, sha256: bytes, outcome: StoreOutcome) -> Stored:
-        return Stored(key, f"{self._email}/{partition_of(self._account, row_id).shown}", row_id, sha256.hex(), outcome)
+    def _stored(
+        self, row_id: int, key: str, sha256: bytes, outcome: StoreOutcome, trouble: str | None = None
+    ) -> Stored:
+        shard = f"{self._email}/{partition_of(self._account, row_id).shown}"
+        return Stored(key, shard, row_id, sha256.hex(), outcome, trouble)
 
 
 def present(session: Session, account: int, ids: Sequence[int]) -> set[int]:
@@ -232,6 +258,23 @@ def present(session: Session, account: int, ids: Sequence[int]) -> set[int]:
         return set()
     sql = "SELECT id FROM archive.messages WHERE account = %s AND id = ANY(%s)"
     return {row_id for (row_id,) in session.query(sql, (account, list(ids)))}
+
+
+def _known(facts: Sequence[Any], is_unread: bool) -> _Known:
+    known = _Known(*facts)
+    known.is_unread = is_unread
+    return known
+
+
+def _readable(session: Session, account: int, ids: Sequence[int]) -> dict[int, bool]:
+    """Of these rows, those that are there, and whether they could be read."""
+    if not ids:
+        return {}
+    sql = (
+        "SELECT id, coalesce(NOT starts_with(problems, %s), true) FROM archive.messages "
+        "WHERE account = %s AND id = ANY(%s)"
+    )
+    return dict(session.query(sql, (UNREADABLE, account, list(ids))))
 
 
 def _facts(mail: PreparedMail) -> tuple[Any, ...]:
@@ -243,9 +286,13 @@ def _facts(mail: PreparedMail) -> tuple[Any, ...]:
         mail.sender,
         mail.subject,
         bool(mail.attachments),
-        "\n".join(mail.problems) or None,
+        _problems(mail),
         datetime.now(UTC),
     )
+
+
+def _problems(mail: PreparedMail) -> str | None:
+    return "\n".join(mail.problems) or None
 
 
 def _contents(mail: PreparedMail) -> tuple[Any, ...]:

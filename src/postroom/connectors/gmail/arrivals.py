@@ -6,18 +6,19 @@ archive has already is not fetched again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from postroom.connectors import instruments
-from postroom.connectors.gmail.intake import Intake
+from postroom.connectors.gmail.intake import NOBODYS_FAULT, Intake, as_our_error
 from postroom.connectors.gmail.mail import TRASH, SourceMail, from_gmail
 from postroom.connectors.gmail.parking import Parking
 from postroom.connectors.instruments import Fate, PassName
 from postroom.connectors.sent_index import SentIndex, message_id_of
-from postroom.connectors.switchboard import Switchboard
+from postroom.connectors.switchboard import Switchboard, TroubledMail
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import PostroomError
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.gmail.resources import Format
@@ -67,15 +68,16 @@ class Arrivals:
     ) -> None:
         """Store these and take in those that are wanted. What fails is noted in the tally or parked, never dropped."""
         mails, failures = await self._fetched(ids, tally)
-        stored = await self._stored(mails, failures, tally)
-        await self._remember_sent([mail for mail in stored if mail.is_outbound and not mail.is_unfinished], tally)
+        stored = await self._stored(mails, failures, tally, name)
+        outbound = [mail for mail in stored if mail.is_outbound and not mail.is_unfinished]
+        failures |= await self._remember_sent(outbound, tally)
         handled = await self._intake.take([mail for mail in stored if _is_inbound(mail) and wanted(mail)], name)
         for each in handled:
             if each.error is not None:
                 failures[each.mail.id] = each.error
             elif each.fate is not None:
                 self._count(each.fate, each.mail, name, tally)
-        self._settle(ids, failures, tally)
+        await self._settle(ids, failures, {mail.id for mail in stored}, name, tally)
 
     async def _fetched(self, ids: Sequence[str], tally: Tally) -> tuple[list[SourceMail], dict[str, PostroomError]]:
         """What the archive has needs only its headers; the rest comes whole."""
@@ -89,7 +91,8 @@ class Arrivals:
         for answer in answers:
             match answer:
                 case Got():
-                    mails.append(from_gmail(answer.message).found_at(known.get(answer.id)))
+                    mail = await asyncio.to_thread(from_gmail, answer.message)
+                    mails.append(mail.found_at(known.get(answer.id)))
                 case Missing():
                     tally.gone += 1
                 case Failed():
@@ -98,22 +101,32 @@ class Arrivals:
         return sorted(mails, key=lambda mail: order[mail.id]), failures
 
     async def _stored(
-        self, mails: Sequence[SourceMail], failures: dict[str, PostroomError], tally: Tally
+        self, mails: Sequence[SourceMail], failures: dict[str, PostroomError], tally: Tally, name: PassName
     ) -> list[SourceMail]:
         fresh = [mail for mail in mails if mail.archived is None]
-        results = await self._intake.store(fresh) if fresh else []
+        results = await self._intake.store(fresh, name) if fresh else []
         found: dict[str, SourceMail] = {mail.id: mail for mail in mails if mail.archived}
         for mail, result in zip(fresh, results, strict=True):
-            if isinstance(result, BadInput):
+            if isinstance(result, PostroomError):
                 failures[mail.id] = result
             else:
                 found[mail.id] = result
                 tally.stored += 1
         return [found[mail.id] for mail in mails if mail.id in found]
 
-    async def _remember_sent(self, mails: Sequence[SourceMail], tally: Tally) -> None:
+    async def _remember_sent(self, mails: Sequence[SourceMail], tally: Tally) -> dict[str, PostroomError]:
+        """Those that could not be remembered, and why."""
+        try:
+            await self._sent.add(found for mail in mails if (found := message_id_of(mail.headers)))
+        except NOBODYS_FAULT:
+            raise
+        except Exception as error:
+            if len(mails) == 1:
+                return {mails[0].id: as_our_error(error)}
+            apart = [await self._remember_sent([mail], tally) for mail in mails]
+            return {key: problem for each in apart for key, problem in each.items()}
         tally.sent += len(mails)
-        await self._sent.add(found for mail in mails if (found := message_id_of(mail.headers)))
+        return {}
 
     def _count(self, fate: Fate, mail: SourceMail, name: PassName, tally: Tally) -> None:
         if fate in (Fate.FULL, Fate.METADATA):
@@ -127,13 +140,24 @@ class Arrivals:
         elif fate is Fate.GONE:
             tally.gone += 1
 
-    def _settle(self, ids: Sequence[str], failures: dict[str, PostroomError], tally: Tally) -> None:
-        self._parking.done([each for each in ids if each not in failures])
+    async def _settle(
+        self,
+        ids: Sequence[str],
+        failures: dict[str, PostroomError],
+        archived: Collection[str],
+        name: PassName,
+        tally: Tally,
+    ) -> None:
+        settled = self._parking.done([each for each in ids if each not in failures])
+        parked: list[TroubledMail] = []
         for key, error in failures.items():
             if self._parking.failed(key, error, alone=len(failures) < len(ids)):
-                tally.parked += 1
+                parked.append(TroubledMail(key, key in archived, error.message))
             else:
                 tally.waiting = error
+        tally.parked += len(parked)
+        if parked or settled:
+            await self._switchboard.report_trouble(name.lane, parked, settled)
 
 
 def _is_inbound(mail: SourceMail) -> bool:

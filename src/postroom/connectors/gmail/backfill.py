@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from postroom.connectors import instruments
 from postroom.connectors.calling import SwitchboardAway, TokenRefused
-from postroom.connectors.gmail.intake import Guidance, Handled, Intake
+from postroom.connectors.gmail.intake import Guidance, Handled, Intake, as_our_error
 from postroom.connectors.gmail.job_work import ACTIVE, LOST, BackfillOutcome, Stop, Work
 from postroom.connectors.gmail.mail import SourceMail, from_gmail
 from postroom.connectors.gmail.walking import HEADERS, ArchiveWalk, MailboxWalk, Scope, Stretch, Window
@@ -166,10 +166,18 @@ class BackfillPass:
             raise first
 
     async def _handled(self, mails: Sequence[SourceMail], job: BackfillJob) -> list[Handled]:
-        chosen = [mail for mail in mails if self._is_chosen(mail, job)]
+        choices = {mail.id: self._choice(mail, job) for mail in mails}
+        chosen = [mail for mail in mails if choices[mail.id] is None]
         taken = {each.mail.id: each for each in await self._intake.take(chosen, PassName.BACKFILL, job.job_id)}
         instruments.record_message(PassName.BACKFILL, Fate.NOT_SELECTED, len(mails) - len(chosen))
-        return [taken.get(mail.id) or Handled(mail, Fate.NOT_SELECTED) for mail in mails]
+        return [choices[mail.id] or taken[mail.id] for mail in mails]
+
+    def _choice(self, mail: SourceMail, job: BackfillJob) -> Handled | None:
+        """Why it is not taken in; None where it is chosen."""
+        try:
+            return None if self._is_chosen(mail, job) else Handled(mail, Fate.NOT_SELECTED)
+        except Exception as error:  # whatever its headers do to the selection, the others go on
+            return Handled(mail, error=as_our_error(error))
 
     def _is_chosen(self, mail: SourceMail, job: BackfillJob) -> bool:
         """By its headers alone, before any body is fetched."""

@@ -24,7 +24,8 @@ from postroom.domain.envelope import (
     event_key,
 )
 from postroom.mail.addresses import parse_addresses
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
 
 PROVIDER = "gmail"
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -67,7 +68,7 @@ def full_payload(mail: SourceMail) -> Payload:
     raw = ArchivedRaw(archive_key=mail.archived.archive_key, sha256=mail.archived.sha256)
     if mail.raw is None:
         return Payload(raw=raw, normalized_text="")
-    parsed = parse_mail(mail.raw)
+    parsed = read_mail(mail.raw)
     return Payload(raw=raw, normalized_text=_clean(parsed.best_text)[:LONGEST_TEXT], attachments=_attachments(parsed))
 
 

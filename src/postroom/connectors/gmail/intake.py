@@ -6,7 +6,7 @@ One road for live mail, history and searches (BF-13): the same policy, the same 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -22,10 +22,13 @@ from postroom.connectors.sent_index import SentIndex, reply_targets
 from postroom.connectors.switchboard import RawMail, Switchboard
 from postroom.connectors.wire import IngestResult
 from postroom.domain.envelope import Envelope, Payload, field_problem
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Failed, Got, Missing
 from postroom.mail.policy import TierPolicy, Treatment
+
+NOBODYS_FAULT = (Retryable, NotAllowed)
+"""Of the network, the service or the token: never held against a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,60 +83,72 @@ class Intake:
         self._sent = sent
 
     async def take(self, mails: Sequence[SourceMail], name: PassName, job_id: str | None = None) -> list[Handled]:
-        """What became of each, in order. Taking the same message twice does nothing the second time."""
+        """What became of each, in order. Taking the same message twice does nothing the second time.
+
+        Whatever a message does to the code that reads it, it alone has the error.
+        """
         batch = _Batch(mails)
-        treated = [(mail, await self._treatment(mail)) for mail in mails]
+        treated = [(mail, treatment) for mail in mails if (treatment := await self._treatment(mail, batch))]
         for mail, treatment in treated:
             if treatment is Treatment.SKIP:
                 batch.end(Handled(mail, fate=Fate.SKIPPED_BY_POLICY))
-        whole = await self._archived([mail for mail, treatment in treated if treatment is Treatment.FULL], batch)
+        full = [mail for mail, treatment in treated if treatment is Treatment.FULL]
+        whole = await self._archived(full, batch, name)
         brief = [mail for mail, treatment in treated if treatment is Treatment.METADATA]
         await self._ingest(await _payloads(whole, brief, batch), batch, job_id)
         return _counted(batch.in_order(), name)
 
-    async def store(self, mails: Sequence[SourceMail]) -> list[SourceMail | BadInput]:
+    async def store(self, mails: Sequence[SourceMail], name: PassName) -> list[SourceMail | PostroomError]:
         """Put the bytes of each into the archive; they are on disk when this returns."""
         raws = [await self._raw(mail) for mail in mails]
         try:
-            refs = await self._switchboard.archive_store(raws)
-        except BadInput as error:
+            refs = await self._switchboard.archive_store(raws, name.lane)
+        except NOBODYS_FAULT:
+            raise
+        except Exception as error:
             if len(mails) == 1:
-                return [error]
+                return [as_our_error(error)]
             # One that cannot be stored must not keep the others out.
-            return [each for mail in mails for each in await self.store([mail])]
+            return [each for mail in mails for each in await self.store([mail], name)]
         return [mail.found_at(ref) for mail, ref in zip(mails, refs, strict=True)]
 
     async def _raw(self, mail: SourceMail) -> RawMail:
         names = await self._labels.names(mail.label_ids)
         return RawMail(mail.id, mail.thread_id, names, mail.received_ms, mail.raw or b"")
 
-    async def _treatment(self, mail: SourceMail) -> Treatment:
+    async def _treatment(self, mail: SourceMail, batch: _Batch) -> Treatment | None:
+        """None where that cannot be decided."""
         known_by = mail.label_ids | await self._labels.names(mail.label_ids)
-        return self._guidance.policy().decide(mail.headers, known_by).treatment
+        policy = self._guidance.policy()
+        try:
+            return policy.decide(mail.headers, known_by).treatment
+        except Exception as error:
+            batch.end(Handled(mail, error=as_our_error(error)))
+            return None
 
-    async def _archived(self, mails: Sequence[SourceMail], batch: _Batch) -> list[SourceMail]:
+    async def _archived(self, mails: Sequence[SourceMail], batch: _Batch, name: PassName) -> list[SourceMail]:
         """The same messages, in the archive; a body is fetched only where the archive does not have it."""
         unknown = [mail.id for mail in mails if mail.archived is None]
         known = await self._switchboard.archive_lookup(unknown) if unknown else {}
         found = [mail if mail.archived else mail.found_at(known.get(mail.id)) for mail in mails]
         lacking = [mail for mail in found if mail.archived is None]
-        brought = await self._brought(lacking, batch)
+        brought = await self._brought(lacking, batch, name)
         return [mail for mail in found if mail.archived] + brought
 
-    async def _brought(self, mails: Sequence[SourceMail], batch: _Batch) -> list[SourceMail]:
+    async def _brought(self, mails: Sequence[SourceMail], batch: _Batch, name: PassName) -> list[SourceMail]:
         by_id = {mail.id: mail for mail in mails}
         fetched: list[SourceMail] = [mail for mail in mails if mail.raw is not None]
         for answer in await self._client.get_messages([mail.id for mail in mails if mail.raw is None]):
             match answer:
                 case Got():
-                    fetched.append(from_gmail(answer.message))
+                    fetched.append(await asyncio.to_thread(from_gmail, answer.message))
                 case Missing():
                     batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
                 case Failed():
                     batch.end(Handled(by_id[answer.id], error=answer.error))
         stored: list[SourceMail] = []
-        for mail, result in zip(fetched, await self.store(fetched) if fetched else [], strict=True):
-            if isinstance(result, BadInput):
+        for mail, result in zip(fetched, await self.store(fetched, name) if fetched else [], strict=True):
+            if isinstance(result, PostroomError):
                 batch.end(Handled(mail, error=result))
             else:
                 stored.append(result)
@@ -142,6 +157,18 @@ class Intake:
     async def _ingest(self, payloads: dict[SourceMail, Payload], batch: _Batch, job_id: str | None) -> None:
         if not payloads:
             return
+        try:
+            await self._ingest_together(payloads, batch, job_id)
+        except NOBODYS_FAULT:
+            raise
+        except Exception as error:
+            for mail, payload in payloads.items():
+                if len(payloads) == 1:
+                    batch.end(Handled(mail, error=as_our_error(error)))
+                else:
+                    await self._ingest({mail: payload}, batch, job_id)
+
+    async def _ingest_together(self, payloads: Mapping[SourceMail, Payload], batch: _Batch, job_id: str | None) -> None:
         assigned = await self._assigned(list(payloads))
         identity = self._switchboard.endpoint_identity
         envelopes: dict[SourceMail, Envelope] = {}
@@ -177,22 +204,29 @@ async def _payloads(
     whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _Batch
 ) -> dict[SourceMail, Payload]:
     """Reading mail takes time that others' calls should not wait for."""
-    made = await asyncio.to_thread(lambda: [_payload(mail, full_payload) for mail in whole])
-    payloads: dict[SourceMail, Payload] = {}
-    for mail, payload in zip(whole, made, strict=True):
-        if isinstance(payload, BadInput):
+    wanted = [*((mail, full_payload) for mail in whole), *((mail, metadata_payload) for mail in brief)]
+    made = await asyncio.to_thread(lambda: [(mail, _payload(mail, make)) for mail, make in wanted])
+    for mail, payload in made:
+        if isinstance(payload, PostroomError):
             batch.end(Handled(mail, error=payload))
-        else:
-            payloads[mail] = payload
-    return payloads | {mail: metadata_payload(mail) for mail in brief}
+    return {mail: payload for mail, payload in made if isinstance(payload, Payload)}
 
 
-def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | BadInput:
+def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | PostroomError:
     """A message that fits into no envelope is one message's trouble, and no reason to stop."""
     try:
         return make(mail)
-    except ValidationError as error:
+    except Exception as error:
+        return as_our_error(error)
+
+
+def as_our_error(error: Exception) -> PostroomError:
+    """What is held against one message. Words of others' errors may quote it, so their kind has to do."""
+    if isinstance(error, PostroomError):
+        return error
+    if isinstance(error, ValidationError):
         return field_problem(error)
+    return Fatal(f"It cannot be taken in ({type(error).__name__}).")
 
 
 def _counted(handled: list[Handled], name: PassName) -> list[Handled]:

@@ -11,7 +11,7 @@ from typing import Any
 from postroom.connectors.gmail.intake import Handled
 from postroom.connectors.gmail.mail import Position
 from postroom.connectors.instruments import Fate
-from postroom.connectors.switchboard import Report, Switchboard
+from postroom.connectors.switchboard import BACKFILL, Report, Switchboard, TroubledMail
 from postroom.connectors.wire import BackfillJob, ProgressReply
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
@@ -88,6 +88,7 @@ class Work:
     cursor: Cursor = field(default_factory=Cursor)
     stride: int = 50
     """How many messages are offered at once; fewer while the hour's limit lets only few in."""
+    _passed_over: list[TroubledMail] = field(default_factory=list)
     _begun: bool = False
     _seq: int = 0
     _processed: int = 0
@@ -124,7 +125,7 @@ class Work:
         """One message is dealt with; what could not be read stays owed."""
         key = handled.mail.id
         if handled.error is not None:
-            self.owe(key, handled.error)
+            self.owe(key, handled.error, archived=handled.mail.archived is not None)
         else:
             self._settled(key)
             if handled.fate in (Fate.FULL, Fate.METADATA, Fate.DUPLICATE):
@@ -138,11 +139,12 @@ class Work:
         if self.cursor.place is None or place < self.cursor.place:
             self.cursor = replace(self.cursor, place=place)
 
-    def owe(self, key: str, error: PostroomError) -> None:
+    def owe(self, key: str, error: PostroomError, *, archived: bool = False) -> None:
         """A message that cannot be read is tried in other goes before it is passed over."""
         tries = self.cursor.owed.get(key, 0) + 1
         if tries >= TRIES:
             self.drop(key)
+            self._passed_over.append(TroubledMail(key, archived, error.message))
             log.warning("backfill.message_passed_over", message=key, reason=logs.clean(error.message))
             return
         if len(self.cursor.owed) >= _MOST_OWED:
@@ -161,6 +163,9 @@ class Work:
 
     async def report(self, status: str | None = None, error: str | None = None) -> ProgressReply:
         """Tell what was done; raises Stop unless the job is still at work."""
+        if self._passed_over:
+            await self.switchboard.report_trouble(BACKFILL, self._passed_over)
+            self._passed_over = []
         if self._unanswered is not None:
             told = await self._told(self._unanswered)
             if status is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from postroom.connectors.wire import ArchivedMail, ArchivedRef
 from postroom.gmail.resources import Message
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import parse_headers
+from postroom.reading.mail import read_headers
 
 INBOX, SENT, DRAFT, CHAT, SPAM, TRASH = "INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH"
 Position = tuple[int, str]
@@ -45,7 +45,7 @@ class SourceMail:
 
 def from_gmail(message: Message) -> SourceMail:
     """A message fetched whole, or by its headers."""
-    headers = parse_headers(message.raw) if message.raw is not None else _metadata_headers(message)
+    headers = read_headers(message.raw) if message.raw is not None else _metadata_headers(message)
     return SourceMail(
         message.id, message.thread_id, message.label_ids, message.internal_date_ms or 0, headers, message.raw
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from postroom.connectors.gmail.intake import Intake
+from postroom.connectors.gmail.intake import Handled, Intake
 from postroom.connectors.gmail.mail import SourceMail, from_gmail, newest_first
 from postroom.connectors.instruments import Fate, PassName
+from postroom.connectors.switchboard import ON_DEMAND, Switchboard, TroubledMail
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.gmail.client import GmailClient
 from postroom.gmail.fetching import Failed, Got
@@ -28,7 +30,8 @@ class OnDemandOutcome:
 
 
 class OnDemandPass:
-    def __init__(self, client: GmailClient, intake: Intake) -> None:
+    def __init__(self, switchboard: Switchboard, client: GmailClient, intake: Intake) -> None:
+        self._switchboard = switchboard
         self._client = client
         self._intake = intake
 
@@ -40,7 +43,9 @@ class OnDemandPass:
             raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
         outcome = OnDemandOutcome()
         mails = await self._found(query, max_results, outcome)
-        for each in await self._intake.take(mails, PassName.ON_DEMAND):
+        handled = await self._intake.take(mails, PassName.ON_DEMAND)
+        await self._tell([each for each in handled if each.error is not None])
+        for each in handled:
             outcome.gmail_ids.append(each.mail.id)
             match each.fate:
                 case Fate.FULL | Fate.METADATA:
@@ -52,6 +57,13 @@ class OnDemandPass:
                 case _:
                     outcome.skipped += 1
         return outcome
+
+    async def _tell(self, failed: Sequence[Handled]) -> None:
+        troubled = [
+            TroubledMail(each.mail.id, each.mail.archived is not None, each.error.message if each.error else "")
+            for each in failed
+        ]
+        await self._switchboard.report_trouble(ON_DEMAND, troubled)
 
     async def _found(self, query: str, most: int, outcome: OnDemandOutcome) -> list[SourceMail]:
         ids: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from postroom.connectors.files import read_json, write_json
 from postroom.domain.clock import Clock
-from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry import logs
 
 FILE = "parked.json"
@@ -54,7 +54,7 @@ class Parking:
         """
         before = self._entries.get(key)
         tries = (before.tries if before else 0) + 1
-        needed = _TRIES if alone or not isinstance(error, Retryable) else _PATIENT_TRIES
+        needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
         parked = tries >= needed or (before is not None and before.due is not None)
         first_seen = before.first_seen if before else self._clock.now().isoformat()
         reason = logs.clean(error.message)[:_LONGEST_REASON]
@@ -64,12 +64,15 @@ class Parking:
             log.warning("message.parked", message=key, tries=tries, reason=reason)
         return parked
 
-    def done(self, keys: list[str]) -> None:
-        """These are in, or gone."""
+    def done(self, keys: list[str]) -> list[str]:
+        """These are in, or gone; answers those that had been parked."""
         if known := [key for key in keys if key in self._entries]:
+            parked = [key for key in known if self._entries[key].due is not None]
             for key in known:
                 del self._entries[key]
             self._write()
+            return parked
+        return []
 
     def _due(self, tries: int, needed: int) -> str:
         wait: timedelta = min(_FIRST_WAIT * 2 ** min(max(0, tries - needed), 10), _LONGEST_WAIT)

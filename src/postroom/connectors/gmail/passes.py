@@ -90,7 +90,7 @@ class GmailPasses:
         )
         self._filling = SentFilling(behind, sent, folder, clock, config.sent_index_days)
         asked = mailbox.client.at(Lane.USER_ACTION)
-        self._on_demand = OnDemandPass(asked, self._intake(asked, labels, sent))
+        self._on_demand = OnDemandPass(self.switchboard, asked, self._intake(asked, labels, sent))
         self._one_live, self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     def _intake(self, client: GmailClient, labels: LabelBook, sent: SentIndex) -> Intake:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from postroom.accounts.troubled import TroubledMessage
 from postroom.archive.certificates import Certificate, Result
 from postroom.dashboard.api import api_router
 from postroom.dashboard.paging import PAGE, After, Limit, Paged
@@ -22,7 +23,6 @@ from postroom.dashboard.reading.process_figures import ProcessFigures, figures_o
 from postroom.dashboard.security.permits import named_by, permits
 from postroom.dashboard.visit import Here
 from postroom.domain.roles import Permission
-from postroom.sync.state import BadMessage
 from postroom.telemetry import metrics
 
 router = api_router("archive")
@@ -46,7 +46,7 @@ async def process(here: Here) -> ProcessFigures:
 
 @router.get("/bad")
 @permits(Permission.READ, named_by("account"))
-async def bad(here: Here, account: Mailbox, after: After = None, limit: Limit = PAGE) -> Paged[BadMessage]:
+async def bad(here: Here, account: Mailbox, after: After = None, limit: Limit = PAGE) -> Paged[TroubledMessage]:
     """Messages that could not be had or stored, with the reason."""
     return await here.read(lambda tx: bad_page(tx, account, after, limit))
 

@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 from sqlalchemy import select
 
 from postroom.accounts.store import Account, find_account, list_accounts
+from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.archive.certificates import Certificate, Result
 from postroom.archive.place import ArchivePlace
 from postroom.archive.stock import Shard
 from postroom.dashboard.paging import PAGE, Paged, paged
 from postroom.dashboard.reading.gap_map import Span, gap_map
 from postroom.db import Tx
-from postroom.db.tables.sync import bad_messages, sync_windows
+from postroom.db.tables.sync import sync_windows
 from postroom.domain.errors import BadInput, NotFound, PostroomError
-from postroom.sync.state import BadMessage, slices_of
+from postroom.sync.state import slices_of
 from postroom.sync.status import SyncStatus, status_of
 
 
@@ -99,18 +100,10 @@ def holdings(tx: Tx, account: Account, files: Files, now: datetime) -> Holdings:
     return Holdings(account.email, status, watermark, spans, _recent(tx, account.id), files)
 
 
-def bad_page(tx: Tx, email: str, after: str | None, limit: int = PAGE) -> Paged[BadMessage]:
-    """By their ids at the source, which the key of the table holds in order."""
+def bad_page(tx: Tx, email: str, after: str | None, limit: int = PAGE) -> Paged[TroubledMessage]:
+    """By their keys, which the table holds in order."""
     account = known_account(tx, email)
-    query = select(bad_messages).where(bad_messages.c.account_id == account.id).order_by(bad_messages.c.gmail_id)
-    if after is not None:
-        query = query.where(bad_messages.c.gmail_id > after)
-    rows = tx.execute(query.limit(limit + 1)).all()
-    found = [
-        BadMessage(row.gmail_id, row.reason, row.first_seen, row.last_tried, row.tries, row.reader_version)
-        for row in rows
-    ]
-    return paged(found, limit, lambda message: message.gmail_id)
+    return paged(troubled_of(tx, account.id, after, limit + 1), limit, lambda message: message.key)
 
 
 def certificates_page(place: ArchivePlace, wanted: CertificatesWanted) -> Paged[Certificate]:

@@ -22,7 +22,8 @@ from postroom.dashboard.showing.html import SafeHtml, safe_html
 from postroom.domain.errors import NotFound
 from postroom.mail.addresses import Address
 from postroom.mail.encoded_words import decode_words
-from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
 
 T = TypeVar("T")
 
@@ -77,6 +78,8 @@ class Letter:
     are_headers_cut: bool
     problems: tuple[str, ...]
     """What of it could not be read."""
+    trouble: str | None
+    """Why nothing of it could be read but a few headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Conversation:
 async def read_letter(house: House, account: str, key: str) -> Letter:
     def read(archive: MailReader, message: ArchivedMessage) -> Letter:
         attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
-        return _letter(message, parse_mail(archive.raw_of(message)), attachments)
+        return _letter(message, read_mail(archive.raw_of(message)), attachments)
 
     return await _read(house, account, key, read)
 
@@ -120,7 +123,7 @@ async def read_attachment(house: House, account: str, key: str, number: int) -> 
     """Its name and its content."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
-        attachment = attachment_of(parse_mail(archive.raw_of(message)), number)
+        attachment = attachment_of(read_mail(archive.raw_of(message)), number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
     return await _read(house, account, key, read)
@@ -130,7 +133,7 @@ async def read_html(house: House, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
-        return safe_html(parse_mail(archive.raw_of(message)).html or "")
+        return safe_html(read_mail(archive.raw_of(message)).html or "")
 
     return await _read(house, account, key, read)
 
@@ -192,7 +195,8 @@ def _letter(message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[Arc
         attachments=attachments,
         headers=tuple(_header(name, value) for name, value in parsed.headers.pairs[:_MOST_HEADERS]),
         are_headers_cut=len(parsed.headers) > _MOST_HEADERS,
-        problems=tuple(whole(problem) for problem in parsed.problems),
+        problems=() if parsed.trouble else tuple(whole(problem) for problem in parsed.problems),
+        trouble=parsed.trouble,
     )
 
 

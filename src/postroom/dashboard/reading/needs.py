@@ -11,7 +11,9 @@ from urllib.parse import quote
 from sqlalchemy import select
 
 from postroom import kill_switch
+from postroom.accounts.history import live_trouble
 from postroom.accounts.store import AccountStatus, list_accounts
+from postroom.accounts.troubled import troubled_number
 from postroom.dashboard.reading.connectors import connector_rows
 from postroom.dashboard.reading.counting import bounded
 from postroom.dashboard.reading.filters import Freshness, contact_state
@@ -89,6 +91,13 @@ def _accounts(tx: Tx) -> Iterator[Need]:
             yield Need(Level.BAD, text, f"/settings/accounts/new?email={quote(account.email)}")
         elif account.status is AccountStatus.FAILING:
             yield Need(Level.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
+        if (trouble := live_trouble(tx, account.id)) is not None:
+            yield Need(Level.BAD, f"{account.email}: {trouble.message}", "/archive")
+        if number := troubled_number(tx, account.id):
+            messages = "1 message gave" if number == 1 else f"{number:,} messages gave"
+            yield Need(
+                Level.WARN, f"{account.email}: {messages} trouble", f"/archive/bad?account={quote(account.email)}"
+            )
         for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
             level = Level.BAD if alert.level == "critical" else Level.WARN
             yield Need(level, f"{account.email}: {alert.message}", "/archive")

@@ -7,12 +7,12 @@ this module: `html.py` sanitises what it writes.
 
 from __future__ import annotations
 
-import html
 import re
 from dataclasses import dataclass, field
 from html import escape
 
 from postroom.dashboard.showing.links import Link, host_of, link_of, safe_url
+from postroom.mail.html_text import unescape
 
 LONGEST = 512 << 10
 DEEPEST = 100
@@ -109,7 +109,7 @@ class Rewriting:
     def _text(self, text: str) -> None:
         if not text:
             return
-        plain = html.unescape(text)
+        plain = unescape(text)
         self._out.append(escape(plain, quote=False))
         if self._url is not None and sum(map(len, self._said)) < _LONGEST_LINK_TEXT:
             self._said.append(plain)
@@ -180,5 +180,5 @@ def _attributes(written: str) -> dict[str, str]:
     """The first of each name counts, as in browsers."""
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(written[:_LONGEST_ATTRIBUTES]):
-        found.setdefault(match[1].lower(), html.unescape(match[2] or match[3] or match[4] or ""))
+        found.setdefault(match[1].lower(), unescape(match[2] or match[3] or match[4] or ""))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text
 
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant
@@ -40,4 +40,22 @@ quota_grants = Table(
     Column("units", Integer, nullable=False),
     Column("lane", Integer, nullable=False),
     Index("quota_grants_granted_at_idx", "account_id", "granted_at"),
+)
+
+# Messages that gave trouble, in whatever lane: tried again later, and in nobody's way meanwhile.
+troubled_messages = Table(
+    "troubled_messages",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("message_key", Text, primary_key=True, comment="its id at the source; its archive key where it has none"),
+    Column("lane", Text, nullable=False, comment="in which it first gave trouble"),
+    Column("kind", Text, nullable=False),
+    Column("archived", Boolean, nullable=False, comment="its exact bytes are in the archive"),
+    Column("reason", Text, nullable=False),
+    Column("first_seen", Instant, nullable=False),
+    Column("last_tried", Instant, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("reader_version", Integer, nullable=False, comment="of the code that could not read it"),
+    CheckConstraint("lane IN ('live', 'backfill', 'on demand', 'sync', 'import')", name="lane"),
+    CheckConstraint("kind IN ('fetch', 'read', 'intake')", name="kind"),
 )

@@ -19,6 +19,10 @@ history_cursors = Table(
     Column("fence", Integer, nullable=False, comment="raised with each change of holder"),
     Column("lease_expires_at", Instant),
     Column("updated_at", Instant, nullable=False),
+    Column("moved_at", Instant, comment="when everything up to the cursor was last known to be in"),
+    Column(
+        "unfinished", Integer, nullable=False, server_default="0", comment="how often it was claimed since it moved"
+    ),
     CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
 )
 
@@ -49,18 +53,6 @@ sync_slices = Table(
     Column("state", Text, nullable=False),
     Column("messages", Integer, nullable=False, comment="as listed"),
     CheckConstraint("state IN ('open', 'done')", name="state"),
-)
-
-bad_messages = Table(
-    "sync_bad_messages",
-    metadata,
-    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
-    Column("gmail_id", Text, primary_key=True),
-    Column("reason", Text, nullable=False),
-    Column("first_seen", Instant, nullable=False),
-    Column("last_tried", Instant, nullable=False),
-    Column("tries", Integer, nullable=False),
-    Column("reader_version", Integer, nullable=False, comment="of the code that could not read it"),
 )
 
 sync_alerts = Table(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from postroom.accounts.troubled import LONGEST_REASON, Lane, Trouble, TroubleKind
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, SCHEMA_VERSION, Envelope, Instant
 from postroom.domain.errors import BadInput
@@ -31,12 +32,15 @@ from postroom.switchboard.tools.taken import (
     MessageId,
     Short,
 )
+from postroom.telemetry import logs
 
 MOST_STORED = 100
 MOST_HEADERS = 500
 LARGEST_STORE = LARGEST_RAW
 WALKED_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "List-Id", "List-Unsubscribe")
 _LATEST_MS = 253_402_300_799_999
+MailLane = Literal["live", "backfill", "on demand"]
+Reason = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REASON)]
 
 
 class IngestArguments(Arguments):
@@ -93,6 +97,20 @@ class StoredMail(Arguments):
 class StoreArguments(Arguments):
     endpoint_identity: EndpointIdentity
     messages: list[StoredMail] = Field(min_length=1, max_length=MOST_STORED)
+    lane: MailLane = Field("live", description="how this mail came")
+
+
+class TroubledMail(Arguments):
+    gmail_id: GmailId
+    archived: bool = Field(strict=True, description="its exact bytes are in the archive")
+    reason: Reason = Field(description="what went wrong, in words for a person, without anything of its content")
+
+
+class TroubleArguments(Arguments):
+    endpoint_identity: EndpointIdentity
+    lane: MailLane = "live"
+    troubled: list[TroubledMail] = Field(default_factory=list, max_length=MOST_IDS)
+    settled: GmailIds = Field(default_factory=list, description="reported before, and in order now or gone")
 
 
 class LookupArguments(Arguments):
@@ -169,10 +187,19 @@ class MailTools:
             Permission.INGEST,
             f"Store up to {MOST_STORED} raw messages (at most {LARGEST_STORE:,} bytes together) in the archive. When "
             "it answers they are on disk; each `{key, sha256}` is the reference that an envelope's `payload.raw` "
-            "takes. Storing again changes nothing.",
+            "takes. Storing again changes nothing. What cannot be read is stored all the same; `trouble` says why.",
             StoreArguments,
             self.store,
             is_bulky=True,
+        )
+        yield Tool(
+            "trouble.report",
+            Role.CONNECTOR,
+            Permission.INGEST,
+            f"Tell of up to {MOST_IDS} messages that could not be fetched or taken in, and of those that could after "
+            "all. They are listed for the owner until they are settled.",
+            TroubleArguments,
+            self.trouble,
         )
         yield Tool(
             "archive.lookup",
@@ -253,7 +280,15 @@ class MailTools:
         mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
-        return {"stored": await self._mailroom.store(given.endpoint_identity, mails)}
+        return {"stored": await self._mailroom.store(given.endpoint_identity, mails, Lane(given.lane))}
+
+    async def trouble(self, given: TroubleArguments, caller: Caller) -> Answer:
+        troubles = [
+            Trouble(each.gmail_id, TroubleKind.INTAKE if each.archived else TroubleKind.FETCH, logs.clean(each.reason))
+            for each in given.troubled
+        ]
+        await self._mailroom.report_trouble(given.endpoint_identity, Lane(given.lane), troubles, given.settled)
+        return {"recorded": len(troubles)}
 
     async def lookup(self, given: LookupArguments, caller: Caller) -> Answer:
         return {"known": await self._mailroom.lookup(given.endpoint_identity, given.gmail_ids)}

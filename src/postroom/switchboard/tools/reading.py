@@ -19,8 +19,8 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.mail.parsing import parse_mail
 from postroom.queue import JobState
+from postroom.reading.mail import read_mail
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
 from postroom.switchboard.tools.taken import Cursor, Short
 
@@ -161,7 +161,7 @@ def _read(archive: MailReader, wanted: str, only: str | None) -> dict[str, Any]:
         message = archive.find(wanted, only)
     except BadInput as error:
         raise type(error)("id", error.problem) from None
-    parsed = parse_mail(archive.raw_of(message))
+    parsed = read_mail(archive.raw_of(message))
     text = parsed.best_text
     return {
         **_summary(message),

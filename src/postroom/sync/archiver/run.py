@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from postroom.accounts.store import Account
+from postroom.accounts.troubled import troubled_of
 from postroom.archive.certificates import Action, Certificate, Result
 from postroom.archive.model import ArchivedMessage, Provenance
 from postroom.archive.ownership import OwnedElsewhere
@@ -33,7 +34,7 @@ from postroom.sync.archiver.comparing import compare
 from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
 from postroom.sync.archiver.source import Source, insist, open_source
 from postroom.sync.mailbox import require_mailbox
-from postroom.sync.state import bad_of, get_state
+from postroom.sync.state import get_state
 from postroom.telemetry import logs
 
 MOST_IN_A_BATCH = 300
@@ -182,7 +183,7 @@ class Archiver:
         """Read again, every time."""
         account_id, email, removal = self._account.id, self._account.email, self._policy.removal
         watermark, bad = await self._site.database.read(
-            lambda tx: (get_state(tx, account_id).watermark, {each.gmail_id for each in bad_of(tx, account_id)})
+            lambda tx: (get_state(tx, account_id).watermark, {each.key for each in troubled_of(tx, account_id)})
         )
         ids = [message.gmail_id for message in messages if message.gmail_id]
         ledger = self._site.place.ledger(email)

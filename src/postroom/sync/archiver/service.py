@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.store import Account
+from postroom.accounts.troubled import troubled_of
 from postroom.archive.certificates import Action
 from postroom.archive.sharing import SharedArchive
 from postroom.db import Database
@@ -19,7 +20,7 @@ from postroom.sync.archiver.plan import ArchivePlan, make_plan
 from postroom.sync.archiver.policy import policy_of, require_enabled
 from postroom.sync.archiver.run import Archiver, Site, archiving
 from postroom.sync.archiver.selection import Policy
-from postroom.sync.state import bad_of, get_state
+from postroom.sync.state import get_state
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ArchiverService:
     ) -> ArchivePlan:
         """What a run would do. Nothing is asked of the source, and nothing is changed."""
         watermark, bad = await self.database.read(
-            lambda tx: (get_state(tx, account.id).watermark, {each.gmail_id for each in bad_of(tx, account.id)})
+            lambda tx: (get_state(tx, account.id).watermark, {each.key for each in troubled_of(tx, account.id)})
         )
         return await asyncio.to_thread(
             make_plan, self.archive.place, account.email, policy, watermark, bad, verify=verify, progress=progress

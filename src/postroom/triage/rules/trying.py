@@ -14,7 +14,7 @@ from datetime import datetime
 from postroom.archive.model import ArchivedMessage
 from postroom.archive.place import MailReader
 from postroom.domain.errors import Fatal, Retryable
-from postroom.mail.parsing import parse_headers
+from postroom.reading.mail import read_headers
 from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.facts import MailFacts
 from postroom.triage.rules.messages import archived_facts
@@ -85,7 +85,7 @@ def try_rules(
 
 def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]) -> MailFacts:
     return archived_facts(
-        parse_headers(raw),
+        read_headers(raw),
         account_id=account_id,
         subject=message.subject,
         labels=message.labels,

@@ -1,0 +1,174 @@
+"""The one list of messages that gave trouble, in every lane: those that could not be fetched or taken in, and those
+whose exact bytes are archived but could not be read. Everything that shows or counts them asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from opentelemetry.metrics import CallbackOptions, Observation
+from sqlalchemy import ColumnElement, delete, func, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.accounts import troubled_messages as table
+from postroom.reading.mail import READER_VERSION
+from postroom.telemetry.metrics import meter
+
+LONGEST_REASON = 300
+_AT_ONCE = 500
+
+
+class Lane(StrEnum):
+    """How a message came."""
+
+    LIVE = "live"
+    BACKFILL = "backfill"
+    ON_DEMAND = "on demand"
+    SYNC = "sync"
+    IMPORT = "import"
+
+
+class TroubleKind(StrEnum):
+    FETCH = "fetch"
+    """It could not be fetched or stored: its bytes are not in the archive."""
+    READ = "read"
+    """Its exact bytes are archived; what it says could not be read."""
+    INTAKE = "intake"
+    """Its exact bytes are archived; it could not be handed on to be decided about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What happened to one message."""
+
+    key: str
+    """Its id at the source, or its archive key where it has none."""
+    kind: TroubleKind
+    reason: str
+
+    @property
+    def is_archived(self) -> bool:
+        return self.kind is not TroubleKind.FETCH
+
+
+@dataclass(frozen=True, slots=True)
+class TroubledMessage:
+    key: str
+    """Its id at the source, or its archive key where it has none."""
+    reason: str
+    first_seen: datetime
+    last_tried: datetime
+    tries: int
+    reader_version: int
+    """Of the code that could not read it."""
+    lane: Lane = Lane.SYNC
+    kind: TroubleKind = TroubleKind.FETCH
+    archived: bool = False
+    """Its exact bytes are in the archive."""
+
+
+def record_trouble(
+    tx: Tx, account_id: str, lane: Lane, troubles: Iterable[Trouble], now: datetime, version: int = READER_VERSION
+) -> None:
+    """A message that is listed already keeps its lane and counts another try."""
+    for trouble in troubles:
+        values = {
+            "kind": trouble.kind,
+            "archived": trouble.is_archived,
+            "reason": trouble.reason[:LONGEST_REASON],
+            "last_tried": now,
+            "reader_version": version,
+        }
+        is_it = _are(account_id, [trouble.key])
+        again = tx.execute(update(table).where(is_it).values(tries=table.c.tries + 1, **values))
+        if again.rowcount == 0:
+            first = {"account_id": account_id, "message_key": trouble.key, "lane": lane, "first_seen": now, "tries": 1}
+            tx.insert_missing(table, first | values)
+
+
+def forget_trouble(tx: Tx, account_id: str, keys: Iterable[str], kinds: Sequence[TroubleKind] | None = None) -> int:
+    """They are in order now, or gone at the source; returns how many were listed. With `kinds`, only such trouble."""
+    wanted, forgotten = list(keys), 0
+    for start in range(0, len(wanted), _AT_ONCE):
+        where = _are(account_id, wanted[start : start + _AT_ONCE])
+        if kinds is not None:
+            where &= table.c.kind.in_(kinds)
+        forgotten += tx.execute(delete(table).where(where)).rowcount
+    return forgotten
+
+
+def are_listed(tx: Tx, account_id: str, keys: Sequence[str]) -> bool:
+    """Whether any of these is."""
+    starts = range(0, len(keys), _AT_ONCE)
+    wanted = [select(table.c.message_key).where(_are(account_id, keys[start : start + _AT_ONCE])) for start in starts]
+    return any(tx.execute(query.limit(1)).first() is not None for query in wanted)
+
+
+def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | None = None) -> list[TroubledMessage]:
+    """Oldest first; with `after` or `limit` a page of them, by key."""
+    query = select(table).where(table.c.account_id == account_id)
+    if after is None and limit is None:
+        query = query.order_by(table.c.first_seen, table.c.message_key)
+    else:
+        query = query.where(table.c.message_key > (after or "")).order_by(table.c.message_key).limit(limit)
+    return [
+        TroubledMessage(
+            key=row.message_key,
+            reason=row.reason,
+            first_seen=row.first_seen,
+            last_tried=row.last_tried,
+            tries=row.tries,
+            reader_version=row.reader_version,
+            lane=Lane(row.lane),
+            kind=TroubleKind(row.kind),
+            archived=row.archived,
+        )
+        for row in tx.execute(query).all()
+    ]
+
+
+def count_troubled(tx: Tx) -> Mapping[str, Mapping[Lane, int]]:
+    """How many there are, by account id and lane; accounts without any are left out."""
+    query = select(table.c.account_id, table.c.lane, func.count()).group_by(table.c.account_id, table.c.lane)
+    found: dict[str, dict[Lane, int]] = {}
+    for account_id, lane, count in tx.execute(query).all():
+        found.setdefault(account_id, {})[Lane(lane)] = int(count)
+    return found
+
+
+def troubled_number(tx: Tx, account_id: str | None = None) -> int:
+    """Of an account, or of all."""
+    counts = count_troubled(tx)
+    chosen = counts.values() if account_id is None else [counts.get(account_id, {})]
+    return sum(sum(lanes.values()) for lanes in chosen)
+
+
+def show_troubled(counts: Mapping[str, Mapping[Lane, int]]) -> None:
+    """In the metrics, from now on: by the account's opaque id and lane."""
+    global _shown
+    _shown = counts
+
+
+_shown: Mapping[str, Mapping[Lane, int]] = {}
+
+
+def _observe(options: CallbackOptions) -> Iterable[Observation]:
+    return [
+        Observation(number, {"account": account_id, "lane": lane.value})
+        for account_id, lanes in _shown.items()
+        for lane, number in lanes.items()
+    ]
+
+
+meter.create_observable_gauge(
+    "postroom.mail.troubled",
+    [_observe],
+    unit="{message}",
+    description="messages that gave trouble",
+)
+
+
+def _are(account_id: str, keys: Sequence[str]) -> ColumnElement[bool]:
+    return (table.c.account_id == account_id) & table.c.message_key.in_(keys)
