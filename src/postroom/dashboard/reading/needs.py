@@ -53,10 +53,9 @@ def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime, model_pr
         *_worker(lines, now),
         *_failures(tx),
         *_accounts(tx),
-        *_model(model_problem),
         *_connectors(tx, now),
         *_backfill(tx, settings),
-        *_model(tx),
+        *_model(tx, model_problem),
     ]
     order = list(Level)
     return sorted(found, key=lambda need: order.index(need.level))
@@ -103,11 +102,6 @@ def _accounts(tx: Tx) -> Iterator[Need]:
             yield Need(level, f"{account.email}: {alert.message}", "/archive")
 
 
-def _model(problem: str | None) -> Iterator[Need]:
-    if problem is not None:
-        yield Need(Level.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
-
-
 def _connectors(tx: Tx, now: datetime) -> Iterator[Need]:
     rows = connector_rows(tx, now)
     for row in (row for row in rows if not row.is_alive):
@@ -119,7 +113,9 @@ def _connectors(tx: Tx, now: datetime) -> Iterator[Need]:
         yield Need(Level.WARN, f"Known contacts {said}: mail from people you know is not put first", "/filters")
 
 
-def _model(tx: Tx) -> Iterator[Need]:
+def _model(tx: Tx, problem: str | None) -> Iterator[Need]:
+    if problem is not None:
+        yield Need(Level.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
     switch = kill_switch.model_switch(tx)
     if not switch.on:
         text = f"The model is off ({switch.reason}): what no rule decides goes to review"
