@@ -15,6 +15,7 @@ class Check(StrEnum):
     DATABASE = "database"
     ARCHIVE = "archive"
     VAULT = "vault"
+    READER = "reader"
     DNS = "dns"
     NETWORK = "network"
     TLS = "tls"
