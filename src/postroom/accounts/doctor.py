@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from postroom.domain.errors import PostroomError
 from postroom.domain.extras import Extra, is_installed
 from postroom.domain.findings import Check, Finding, Verdict, first_failure
 from postroom.gmail.grants import GrantStore
+from postroom.reading.limited import ReadingFailed, confinement_here
 from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
 
@@ -69,6 +71,7 @@ async def examine_installation(
     vault_finding = _look_at_vault(vault)
     yield vault_finding
     yield judge_extras(settings, is_installed)
+    yield await asyncio.to_thread(judge_reader)
     if vault_finding.verdict is Verdict.FAILED:
         return
     for examine in further:
@@ -183,6 +186,25 @@ def judge_archive(settings: Settings) -> Finding:
     message += " It does no jobs itself, and workers beside it cannot bring old mail into its files: they skip `sync`."
     remedy = 'Run `postroom up` in its place, or set archive.store to "database".'
     return Finding(Check.ARCHIVE, Verdict.WARNING, about, message, remedy)
+
+
+def judge_reader(examine: Callable[[], Mapping[str, str]] = confinement_here) -> Finding:
+    """The child process that reads foreign bytes: whether it starts, and whether it is as confined as it should be."""
+    about = "reader"
+    try:
+        missing = {name: why for name, why in examine().items() if why}
+    except ReadingFailed as error:
+        message = f"Foreign files cannot be read: {error.reason}."
+        return Finding(Check.READER, Verdict.FAILED, about, message, "Install Postroom again, or free some memory.")
+    if not missing:
+        message = "The process that reads foreign files is confined: no network, no files, limited time and memory."
+        return Finding(Check.READER, Verdict.OK, about, message)
+    message = "The process that reads foreign files is not fully confined: "
+    message += "; ".join(f"{name} ({why})" for name, why in missing.items()) + "."
+    if {"landlock", "seccomp"} <= set(missing):
+        remedy = "It can open files of this user; run Postroom on Linux 5.13 or later to prevent that."
+        return Finding(Check.READER, Verdict.WARNING, about, message, remedy)
+    return Finding(Check.READER, Verdict.OK, about, message)
 
 
 async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Account, MailState]]]:
