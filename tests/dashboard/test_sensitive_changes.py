@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from postroom.audit import SYSTEM, AuditFilter, list_entries
-from postroom.dashboard.security import passphrase
+from postroom.dashboard.security import links, passphrase
 from postroom.dashboard.security.proof import Sensitive, sensitive_table
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Permission, Role
@@ -207,3 +207,13 @@ async def test_a_token_with_the_permission_approves(site: Site) -> None:
     async with site.stranger(headers={"authorization": f"Bearer {token}"}) as program:
         answer = await program.post(f"/api/approvals/{question}", json={"verdict": "reject"})
         assert (answer.status_code, answer.json()["counted"]) == (200, True)
+
+
+async def test_a_link_that_sets_the_passphrase_anew_can_revoke_all_tokens_too(site: Site) -> None:
+    await site.token(Role.DASHBOARD)
+    link = await site.write(lambda tx: links.make_link(tx, SYSTEM, site.app.clock.now()))
+    async with site.stranger() as person:
+        assert "Also revoke all tokens" in (await person.get("/welcome", params={"link": link})).text
+        given = {"link": link, "passphrase": NEW, "repeated": NEW, "revoke_tokens": "yes"}
+        assert (await person.post("/welcome", data=given)).status_code == 303
+    assert all(token.revoked_at is not None for token in await site.read(list_tokens))
