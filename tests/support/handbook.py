@@ -124,7 +124,8 @@ class NotACommand(Exception):
 def read_against_the_commands(words: list[str]) -> None:
     """Parse these words as the command line would; raises NotACommand, or what a parser raises."""
     command, rest, path = _leaf(words)
-    if isinstance(command, TyperGroup) and not {"--help", "--version"} & set(rest):
+    is_only_a_group = isinstance(command, TyperGroup) and not command.invoke_without_command
+    if is_only_a_group and not {"--help", "--version"} & set(rest):
         raise NotACommand(f"not a whole command: {' '.join(path)}")
     if "--help" not in rest:
         command.make_context(" ".join(path), rest)

@@ -76,6 +76,8 @@ class Sealer:
         """Another sealer's lease while entries wait, and since when it stands so."""
         self._fresh_key: SealKey | None = None
         self._recorded: RecordedHead | None = None
+        self._problem: str | None = None
+        """What was logged last: told once, and not every few seconds."""
         self._has_sealed = True
         """Something may have been sealed since the last head was recorded."""
 
@@ -155,8 +157,7 @@ class Sealer:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            if await self._turn(is_last=True):
-                await self._database.write(self._release)
+            await self._turn(is_last=True)
 
     def _release(self, tx: Tx) -> None:
         """Let the next sealer begin at once."""
@@ -173,13 +174,17 @@ class Sealer:
         try:
             await self.tick()
             await self.record_head(at_once=is_last)
-        except (PostroomError, OSError) as error:
-            problem = error.message if isinstance(error, PostroomError) else str(error)
-            log.warning("audit.not_sealed", problem=problem)
+            if is_last:
+                await self._database.write(self._release)
+        except PostroomError as error:
+            if error.message != self._problem:
+                log.warning("audit.not_sealed", problem=error.message)
+            self._problem = error.message
             return False
         except Exception:
             log.exception("audit.not_sealed")
             return False
+        self._problem = None
         return True
 
 
