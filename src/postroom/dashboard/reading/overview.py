@@ -82,6 +82,8 @@ class ModelState:
     switch: Switch
     hidden: int
     """Messages that were hidden without a person in the last hour, of all accounts."""
+    most: int
+    """Of live mail, for each account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _model(tx: Tx, settings: Settings, accounts: Sequence[Account], now: datetim
         return None
     lanes = [(account.id, lane) for account in accounts for lane in (hiding.LIVE, hiding.BACKFILL)]
     hidden = sum(hiding.hidden_since(tx, account_id, lane, now - hiding.HOUR) for account_id, lane in lanes)
-    return ModelState(str(settings.model.name), kill_switch.model_switch(tx), hidden)
+    return ModelState(str(settings.model.name), kill_switch.model_switch(tx), hidden, settings.safety.hides_per_hour)
 
 
 def _job_spends(tx: Tx, settings: Settings, now: datetime) -> list[JobSpend]:
