@@ -28,6 +28,7 @@ from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import DatabaseSettings, RecurringSettings, Settings
+from tests.support.command_line import postroom
 from tests.support.logins import logged_in
 from tests.support.sim_mail import mailbox
 
@@ -96,6 +97,17 @@ async def test_a_revoked_login_is_said_and_its_jobs_wait_for_a_new_one(tmp_path:
         assert await status(app, account) is AccountStatus.ACTIVE
         clock.later = timedelta(seconds=61)
         assert await work(app, account) == dict.fromkeys(JOBS, JobState.COMPLETED)
+
+
+async def test_the_list_of_accounts_says_how_to_log_in_again(home: Path) -> None:
+    async with running_sim(mailbox(1)) as sim:
+        grants, grant = await logged_in(sim, home, SystemClock())
+        async with open_app(Settings(home=home)) as app:
+            account, _ = await Enrolment(app.database, grants, app.clock).add(grant)
+            await app.database.write(lambda tx: end_login(tx, account, app.clock.now(), "refused"))
+        listed = await postroom("account", "list")
+        assert "login_ended" in listed.stdout
+        assert f"Log in again with `postroom account add gmail --email {sim.email} " in listed.stdout
 
 
 async def test_a_check_notes_that_a_login_has_ended_and_that_it_is_good_again(
