@@ -126,7 +126,7 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
         if answer["next"] is None:
             break
         after = f"&after={answer['next']}"
-    assert [item["gmail_id"] for item in items] == [f"m{number:03}" for number in range(60)]
+    assert [item["key"] for item in items] == [f"m{number:03}" for number in range(60)]
 
 
 async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from postroom.archive.model import IncomingMail, Provenance
+from tests.support.broken_reading import break_reading
 from tests.support.dashboards import Site, text_of
 from tests.support.envelopes import ME
 from tests.support.mail_sites import judge, keep
@@ -194,3 +195,33 @@ async def test_nobody_without_a_login_reads_any_of_it(site: Site) -> None:
                 answer = await stranger.get(where)
                 assert answer.status_code == 401, where
                 assert "Dear" not in answer.text
+
+
+@pytest.mark.req("HW-1")
+async def test_a_message_that_cannot_be_read_has_a_page_that_says_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_reading(monkeypatch, lambda raw: b"Letter 2" in raw, RecursionError)
+    _, key = await keep(site, [mail(1), mail(2)])
+    page = await site.get(f"/mail/{ME}/{key}")
+    said = text_of(page.text)
+    assert page.status_code == 200
+    assert "This message could not be read: RecursionError in mail.py" in said
+    assert "Letter 2" in said
+    assert (await site.get(f"/mail/{ME}/{key}/raw")).content == mail(2).raw
+    assert (await site.api("GET", f"/mail/{ME}/{key}")).json()["message"]["trouble"] == "RecursionError in mail.py"
+
+
+@pytest.mark.req("HW-1", "HW-2")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Content-Type: text/html\r\n\r\n<a href='&#" + "9" * 5_000 + ";'>Hi &#" + "9" * 5_000 + ";</a>",
+        "Content-Transfer-Encoding: base64\r\n\r\n" + "!A" * 200_001,
+    ],
+    ids=["long reference", "damaged base64"],
+)
+async def test_the_mails_that_stopped_everything_have_pages(site: Site, body: str) -> None:
+    [key] = await keep(site, [mail(1, body)])
+    for path in ("", "/body", "/thread"):
+        assert (await site.get(f"/mail/{ME}/{key}{path}")).status_code == 200

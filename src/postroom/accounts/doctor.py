@@ -99,7 +99,7 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
 
 
 def judge_mail(account: Account, state: MailState) -> list[Finding]:
-    """Whether new mail arrives, and whether all that came could be read."""
+    """What is wrong with its mail: new mail does not arrive, or some of it could not be read."""
     found: list[Finding] = []
     if state.live is not None:
         remedy = "`postroom jobs list --state failed` and the log of the worker or connector tell more."
@@ -109,7 +109,7 @@ def judge_mail(account: Account, state: MailState) -> list[Finding]:
         message = f"{what} trouble: not fetched, not read, or not taken in. No other mail waits for it."
         remedy = "`postroom sync bad list` shows which and why; `postroom sync bad retry` tries again."
         found.append(Finding(Check.MAIL, Verdict.WARNING, account.email, message, remedy))
-    return found or [Finding(Check.MAIL, Verdict.OK, account.email, "All mail that came could be read.")]
+    return found
 
 
 def judge_home(home: Path) -> Finding:

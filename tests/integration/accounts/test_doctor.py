@@ -22,7 +22,9 @@ from sqlalchemy import text
 
 from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home, open_secrets
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.store import AccountStatus, NewAccount, add_account, get_account
+from postroom.accounts.history import claim_reader
+from postroom.accounts.store import AccountStatus, NewAccount, add_account, get_account, list_accounts
+from postroom.accounts.troubled import Lane, Trouble, TroubleKind, record_trouble
 from postroom.archive.ownership import Ownership
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
@@ -417,3 +419,23 @@ def test_a_settings_file_without_secrets_may_be_read_and_the_vault_may_not(tmp_p
     [entry, *_] = sorted((tmp_path / "vault").iterdir())
     entry.chmod(0o640)
     assert open_secrets(settings) == [entry]
+
+
+@pytest.mark.req("HW-1")
+async def test_troubled_messages_and_live_mail_that_fails_again_and_again_are_told(patient: Patient, sim: Sim) -> None:
+    await logged_in(sim, patient.home, CLOCK)
+    await patient.has_account(sim.url)
+    database = await connect(patient.settings.database_url, patient.settings.database)
+    [account] = await database.read(list_accounts)
+    trouble = Trouble("18f0", TroubleKind.READ, "ValueError")
+    await database.write(lambda tx: record_trouble(tx, account.id, Lane.LIVE, [trouble], CLOCK.now()))
+    [told] = await patient.complaints()
+    assert (told.check, told.verdict) == (Check.MAIL, Verdict.WARNING)
+    assert "1 message gave trouble" in told.message
+    assert "postroom sync bad list" in told.text
+    for _ in range(3):
+        await database.write(lambda tx: claim_reader(tx, account.id, "a connector", CLOCK.now()))
+    await database.close()
+    failing, _ = await patient.complaints()
+    assert (failing.check, failing.verdict) == (Check.MAIL, Verdict.FAILED)
+    assert "New mail was not taken in completely" in failing.message

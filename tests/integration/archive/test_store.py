@@ -14,6 +14,7 @@ import pytest
 from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
 from postroom.archive.place import ArchivePlace, MailWriter
 from tests.support.archives import ME, generated, letter
+from tests.support.broken_reading import break_reading
 
 pytestmark = pytest.mark.req("SY-7", "SY-18")
 
@@ -161,3 +162,32 @@ def test_what_was_stored_is_there_when_the_archive_is_opened_again(archive_place
             assert {answer.outcome for answer in archive.store(ME, mails)} == {expected}
     with archive_place.reader() as reader:
         assert [reader.raw(ME, mail.gmail_id or "") for mail in mails] == [mail.raw for mail in mails]
+
+
+@pytest.mark.req("HW-1")
+def test_a_message_that_can_be_read_at_last_is_indexed_in_its_place(
+    archive_place: ArchivePlace, archive: MailWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = letter("Ein Brief aus Tromsø.")
+    break_reading(monkeypatch, lambda given: given == raw)
+    other, unread = archive.store(ME, [api(letter("another"), "18c2000000000001"), api(raw, "18c2000000000002")])
+    assert other.trouble is None
+    assert unread.outcome is StoreOutcome.STORED
+    assert unread.trouble == "ValueError in mail.py"
+    archive.mark_deleted(ME, ["18c2000000000002"], datetime(2026, 2, 1, tzinfo=UTC))
+    with archive_place.reader() as reader:
+        assert reader.raw(ME, unread.key) == raw, "exactly as it came"
+        assert archive_place.search().search("Tromsø").hits == ()
+    assert archive_place.verify(ME).is_sound
+    monkeypatch.undo()
+    [again] = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT, "18c2000000000002")])
+    assert (again.outcome, again.row_id, again.trouble) == (StoreOutcome.REREAD, unread.row_id, None)
+    with archive_place.reader() as reader:
+        message = reader.message(ME, unread.key)
+        assert message is not None
+        assert reader.raw_of(message) == raw
+        assert "Tromsø" in reader.body_of(message)
+        assert message.deleted_at_source is not None, "what the source has is not for a second reading to say"
+    assert archive_place.verify(ME).is_sound
+    [third] = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT, "18c2000000000002")])
+    assert third.outcome is StoreOutcome.DUPLICATE

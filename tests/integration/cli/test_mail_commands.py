@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from postroom.cli.main import run
+from tests.support.broken_reading import break_reading
 from tests.support.mail_files import generated, write_maildir, write_mbox, write_takeout
 from tests.support.sim_mail import letter
 
@@ -179,3 +180,43 @@ def test_bad_usage_names_the_field_and_exits_with_2(
     done = postroom(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().startswith(message)
+
+
+HOSTILE = letter("Hostile", body="Nothing is wrong with me.")
+
+
+@pytest.mark.req("HW-1")
+def test_a_message_that_breaks_the_reader_is_imported_as_it_is_and_shown_with_the_reason(
+    postroom: Postroom, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mail.mbox"
+    write_mbox(path, [letter("Before"), HOSTILE, letter("After")])
+    break_reading(monkeypatch, lambda raw: b"Hostile" in raw, MemoryError)
+    done = postroom("import", "mbox", path, "--account", ME)
+    assert done.returncode == 0
+    assert b"MemoryError in mail.py; kept as it is" in done.stdout
+    assert b"3 stored" in done.stdout
+    [key] = [hit["message"]["key"] for hit in postroom.printed("search", "Hostile")["hits"]]
+    shown = postroom("show", key)
+    assert shown.returncode == 0
+    assert b"This message could not be read: MemoryError in mail.py." in shown.stdout
+    assert b"Hostile" in shown.stdout
+    assert postroom.printed("show", key)["trouble"] == "MemoryError in mail.py"
+    raw = postroom("show", key, "--raw").stdout
+    assert raw.replace(b"\r\n", b"\n") == HOSTILE.replace(b"\r\n", b"\n")
+
+
+@pytest.mark.req("HW-1", "HW-2")
+def test_the_mails_that_stopped_everything_are_imported_and_shown(
+    postroom: Postroom, home: Path, tmp_path: Path
+) -> None:
+    head = b"From: Eve <eve@x.example>\nSubject: %s\nMessage-ID: <%s@x.example>\n"
+    reference = head % (b"one", b"one") + b"Content-Type: text/html\n\n<p>Hi &#" + b"9" * 5_000 + b"; there</p>\n"
+    damaged = head % (b"two", b"two") + b"Content-Transfer-Encoding: base64\n\n" + b"!A" * 300_001 + b"\n"
+    path = tmp_path / "mail.mbox"
+    write_mbox(path, [reference, damaged])
+    report = postroom.printed("import", "mbox", path, "--account", ME)["report"]
+    assert (report["stored"], report["unreadable_count"]) == (2, 0)
+    for message_id in ("<one@x.example>", "<two@x.example>"):
+        assert postroom("show", message_id).returncode == 0
+    assert b"there" in postroom("show", "<one@x.example>").stdout

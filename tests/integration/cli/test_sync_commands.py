@@ -98,7 +98,7 @@ async def test_a_bad_message_is_listed_with_its_reason_and_can_be_tried_again(ac
     sim.control.add_fault(broken)
     assert (await postroom("sync", "run", "--once")).code == 0
     [bad] = (await postroom("sync", "bad", "list", "--json")).json
-    assert (bad["message"]["gmail_id"], bad["account"]) == (IDS[3], OWNER)
+    assert (bad["message"]["key"], bad["account"]) == (IDS[3], OWNER)
     assert "failedPrecondition" in bad["message"]["reason"]
     assert IDS[3] in (await postroom("sync", "bad", "list")).stdout
     assert (await postroom("sync", "bad", "retry", "--dry-run")).stdout.startswith(f"{OWNER}: would try 1")

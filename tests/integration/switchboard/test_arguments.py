@@ -55,6 +55,10 @@ FITTING: dict[str, dict[str, Any]] = {
     "search_archive": {"query": "dentist", "limit": 5},
     "sent.add": {"endpoint_identity": ME, "messages": [{"message_id": "<a@b>", "sent_at": "2026-01-01T00:00:00Z"}]},
     "sent.lookup": {"endpoint_identity": ME, "message_ids": ["<a@b>"]},
+    "trouble.report": {
+        "endpoint_identity": ME, "lane": "live", "settled": ["b"],
+        "troubled": [{"gmail_id": "a", "archived": True, "reason": "cannot be read"}],
+    },
 }  # fmt: skip
 JUNK: list[Any] = [
     None, True, -1, 0, 10**30, 1.5, float("nan"), "", " ", "\0", "\ud800", "x" * 70_000, "../..", [], [None], [[]],

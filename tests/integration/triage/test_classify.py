@@ -25,7 +25,7 @@ from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.model import find
 from postroom.switchboard.spending import JobSpending
-from postroom.triage import records
+from postroom.triage import classify, prompt, records
 from postroom.triage.jobs import CLASSIFY
 from postroom.triage.sim.script import Answer, Fault
 from tests.support.databases import SqliteFactory, on_sqlite
@@ -364,3 +364,26 @@ async def test_a_worker_killed_between_the_call_and_its_record_leaves_true_books
         assert spend.settled_microdollars == calls[0].cost_microdollars + COST
         assert spend.reserved_microdollars == 0
     await database.close()
+
+
+@on_sqlite
+@pytest.mark.req("HW-1")
+@pytest.mark.parametrize("error", [ValueError, MemoryError, RecursionError])
+async def test_a_message_that_breaks_its_judging_fails_alone(
+    office: Office, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    real = prompt.question_about
+
+    def broken(mail: Any, *given: Any) -> Any:
+        if "Hostile" in mail.subject:
+            raise error
+        return real(mail, *given)
+
+    monkeypatch.setattr(classify, "question_about", broken)
+    for subject in ("Before", "Hostile", "After"):
+        await office.take_in(subject=subject)
+    office.answer(ARCHIVE, ARCHIVE)
+    await office.work()
+    assert len(await office.rows(decisions)) == 2
+    states = await office.job_states()
+    assert sorted(states) == sorted([JobState.COMPLETED, JobState.COMPLETED, JobState.QUEUED])
