@@ -8,7 +8,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench chaos soak reqs docs screenshots lock image wheel sbom clean
+.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs screenshots lock image wheel sbom clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -33,13 +33,20 @@ demo: setup ## see it work, on simulated mail, leaving nothing behind
 	$(BIN)/postroom demo
 
 test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
-	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/unit tests/integration
+	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/unit tests/integration tests/hostile
 
 acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
 	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/e2e tests/dashboard tests/browser
 
-chaos: setup ## the longer fault runs
-	$(BIN)/python -m pytest -q -m chaos --timeout=900 -n 2 --dist loadgroup
+chaos: setup fuzz ## the longer fault runs: fuzzing, other people's mail, a siege, faults
+	$(BIN)/python -m pytest -q -m chaos --timeout=1500 -n 2 --dist loadgroup
+
+foreign: setup ## other people's mail, downloaded by name into .cache, through everything that reads mail
+	$(BIN)/python -m pytest -q -s -m chaos tests/foreign
+
+fuzz: setup ## mutate the hostile corpus for ten minutes; what it finds becomes a seed of the tests
+	$(BIN)/pip install --quiet --disable-pip-version-check "atheris>=3.0"
+	$(BIN)/python -m tests.hostile.fuzzing --all 600
 
 soak: setup ## a hundred thousand messages through everything, in flat memory; most of an hour
 	$(BIN)/python -m pytest -q -s -m soak

@@ -1,0 +1,176 @@
+"""Reads hostile items in forked children and measures what each costs.
+
+The process that forks has imported every reader, so a child starts at once. A child reads item after item, and tells
+what each cost; one that takes far too long or too much memory is ended by its limits, is a fault of that item, and the
+next child goes on behind it. Processor time counts, never the clock on the wall. `python -m tests.hostile.measuring`
+takes a line of JSON (names of kinds) on standard input and answers with a line of JSON (the faults of each).
+
+Of each kind the item at 2n is read; where that took long enough to be worth comparing, the one at n as well.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from postroom.domain.errors import PostroomError
+from tests.hostile.corpus import Kind, corpus
+from tests.hostile.readers import MB, READERS, Reader
+
+SLACK = 3.0
+"""Machines differ; the bound on processor time is multiplied by this."""
+WORTH_COMPARING = 0.15
+"""Seconds of processor time below which growth is lost in noise."""
+MOST_GROWTH = 3.0
+"""From n to 2n: twice as much is linear, four times is quadratic."""
+SIZE = 100 << 10
+SIZES = {"page": 25 << 10}
+"""Bytes of the smaller item. The HTML parser behind `page` is quadratic in places, and is held to its limits alone."""
+
+Item = tuple[Kind, str]
+
+
+@dataclass(frozen=True)
+class Cost:
+    size: int
+    seconds: float
+    memory: int
+    """Bytes by which the child grew at its largest."""
+    problem: str | None = None
+
+
+def faults_of(items: Sequence[Item], size: int | None = None) -> dict[str, list[str]]:
+    """What is wrong with each, by `kind, reader`; nothing of those with which all is well."""
+    found: dict[str, list[str]] = {}
+    for (kind, reader), (large, single) in zip(items, costs_of(items, size), strict=True):
+        how = READERS[reader]
+        faults = _faults(how, large) + ([] if single is None else _faults(how, single) + _growth(single, large))
+        if faults:
+            found[f"{kind.name}, {reader}"] = faults
+    return found
+
+
+def _faults(reader: Reader, cost: Cost) -> list[str]:
+    faults = [] if cost.problem is None else [f"{cost.size:,} bytes: {cost.problem}"]
+    if cost.seconds > SLACK * reader.seconds_for(cost.size):
+        faults.append(f"{cost.size:,} bytes cost {cost.seconds:.2f} s of processor time")
+    if cost.memory > reader.memory_for(cost.size):
+        faults.append(f"{cost.size:,} bytes cost {cost.memory / MB:.0f} MB of memory")
+    return faults
+
+
+def _growth(single: Cost, large: Cost) -> list[str]:
+    if large.size < 1.5 * single.size or large.seconds <= MOST_GROWTH * single.seconds + WORTH_COMPARING:
+        return []
+    grown = f"{single.size:,} bytes cost {single.seconds:.2f} s of processor time, {large.size:,} {large.seconds:.2f} s"
+    return [f"not linear: {grown}"]
+
+
+def costs_of(items: Sequence[Item], size: int | None = None) -> Iterator[tuple[Cost, Cost | None]]:
+    """Of each item the cost at 2n, and where it is worth comparing at n."""
+    position = 0
+    while position < len(items):
+        for costs in _in_a_child(items[position:], size):
+            position += 1
+            yield costs
+
+
+def _in_a_child(items: Sequence[Item], size: int | None) -> Iterator[tuple[Cost, Cost | None]]:
+    """Until all are read, or one of them ends the child."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receiving)
+        _read_all(items, size, sending)
+    os.close(sending)
+    told = 0
+    with os.fdopen(receiving, "rb") as pipe:
+        for line in pipe:
+            told += 1
+            large, single = json.loads(line)
+            yield Cost(**large), None if single is None else Cost(**single)
+    _, status, _ = os.wait4(child, 0)
+    if told < len(items):
+        why = signal.Signals(status).name if os.WIFSIGNALED(status) else f"code {status}"
+        yield Cost(0, 0.0, 0, f"ended the process that read it ({why})"), None
+
+
+def _read_all(items: Iterable[Item], size: int | None, sending: int) -> None:
+    """In the child, which ends without a word."""
+    for kind, name in items:
+        reader = READERS[name]
+        small = size or SIZES.get(name, SIZE)
+        large = _cost(reader, kind.doubled(small))
+        is_slow = not reader.is_apart and large.seconds > WORTH_COMPARING and large.problem is None
+        single = _cost(reader, kind.sized(small)) if is_slow else None
+        os.write(sending, json.dumps([asdict(large), single and asdict(single)]).encode() + b"\n")
+    os._exit(0)
+
+
+def _cost(reader: Reader, data: bytes) -> Cost:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+    before = _status("VmHWM")
+    _limit(reader, len(data))
+    started = time.process_time()
+    problem = _problem_of(reader, data)
+    seconds = time.process_time() - started
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return Cost(len(data), seconds, _status("VmHWM") - before, problem)
+
+
+def _problem_of(reader: Reader, data: bytes) -> str | None:
+    try:
+        reader.read(data)
+    except PostroomError:
+        return None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+        return f"{type(error).__name__}: {str(error)[:120]} ({where})"
+    return None
+
+
+def _limit(reader: Reader, size: int) -> None:
+    """From now on: the bound and a little more, so that a fault is seen and not only suffered."""
+    seconds, room = 0.0, resource.RLIM_INFINITY
+    if not reader.is_apart:  # else what it starts would inherit the limits
+        seconds = SLACK * reader.seconds_for(size) + 1
+        room = _status("VmSize") + int(reader.memory_for(size)) + 100 * MB
+    # Counts from now on, where RLIMIT_CPU would count from the start, and in ticks that drift from the true time.
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1_024
+    raise LookupError(field)
+
+
+def main() -> None:
+    kinds = corpus()
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        items = [
+            (kind, reader)
+            for kind in map(kinds.__getitem__, asked["kinds"])
+            for reader in asked.get("readers") or kind.readers
+        ]
+        print(json.dumps(faults_of(items, asked.get("size"))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

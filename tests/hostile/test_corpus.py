@@ -1,0 +1,96 @@
+"""Every hostile kind, read by everything of ours that may meet it, within bounds of processor time, memory and growth.
+
+The harness is in `measuring.py`, the kinds are in `kinds_*.py`, the readers and their bounds in `readers.py`. What the
+fuzzer once found is in `seeds/`, a file each, and is read again here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom.domain.errors import PostroomError
+from tests.hostile.corpus import corpus
+from tests.hostile.fuzzing import SEEDS, TARGETS
+from tests.hostile.readers import READERS
+
+pytestmark = pytest.mark.req("HW-1", "HW-2")
+
+KINDS = corpus()
+FAMILIES = sorted({kind.family for kind in KINDS.values()})
+LARGE = 24 << 20
+"""Bytes of the smaller item in `make chaos`; the other one is twice as large, which is as large as mail gets."""
+OF_MAIL = {
+    "structure",
+    "headers",
+    "words",
+    "parameters",
+    "addresses",
+    "transfer",
+    "attachments",
+    "enclosed",
+    "entities",
+}
+
+Faults = dict[str, list[str]]
+Measure = Callable[..., Faults]
+
+
+@pytest.fixture(scope="session")
+def measure() -> Iterator[Measure]:
+    """A process with all readers at hand, which forks a child for those that it is asked about."""
+    command = [sys.executable, "-m", "tests.hostile.measuring"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        asking, answering = process.stdin, process.stdout
+        assert asking is not None
+        assert answering is not None
+
+        def ask(family: str, **more: Any) -> Faults:
+            names = [name for name, kind in KINDS.items() if kind.family == family]
+            asking.write(json.dumps({"kinds": names, **more}) + "\n")
+            asking.flush()
+            found: Faults = json.loads(answering.readline())
+            return found
+
+        yield ask
+        asking.close()
+
+
+def test_there_are_three_hundred_hostile_kinds_and_no_two_make_the_same_bytes() -> None:
+    assert len(KINDS) >= 300
+    seen = Counter(kind.make(60) for kind in KINDS.values() if len(kind.make(60)) > 40)
+    twice = [kind.name for kind in KINDS.values() if seen[kind.make(60)] > 1]
+    assert twice == []
+
+
+def test_every_reader_is_met_by_some_kind_and_every_kind_has_a_reader() -> None:
+    met = {reader for kind in KINDS.values() for reader in kind.readers}
+    assert met | {"parsed"} == set(READERS)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whatever_comes_is_read_or_refused_in_linear_time_and_little_memory(family: str, measure: Measure) -> None:
+    assert measure(family) == {}
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", sorted(OF_MAIL))
+def test_mail_as_large_as_mail_gets_costs_two_seconds_and_four_times_its_size(family: str, measure: Measure) -> None:
+    assert measure(family, size=LARGE, readers=["parsed"]) == {}
+
+
+@pytest.mark.parametrize("seed", sorted(SEEDS.rglob("*.seed")), ids=lambda path: f"{path.parent.name}-{path.stem[:12]}")
+def test_what_the_fuzzer_once_found_is_read_or_refused(seed: Path) -> None:
+    try:
+        TARGETS[seed.parent.name].read(seed.read_bytes())
+    except PostroomError:
+        return
