@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from postroom.domain.errors import PostroomError
-from tests.hostile.corpus import corpus
+from tests.hostile.corpus import Kind, corpus
 from tests.hostile.fuzzing import SEEDS, TARGETS
-from tests.hostile.readers import READERS
+from tests.hostile.measuring import faults_of
+from tests.hostile.readers import READERS, Reader
 
 pytestmark = pytest.mark.req("HW-1", "HW-2")
 
@@ -63,16 +64,40 @@ def measure() -> Iterator[Measure]:
         asking.close()
 
 
-def test_there_are_three_hundred_hostile_kinds_and_no_two_make_the_same_bytes() -> None:
+def test_there_are_three_hundred_hostile_kinds_and_no_two_are_the_same_bytes_for_the_same_reader() -> None:
     assert len(KINDS) >= 300
-    seen = Counter(kind.make(60) for kind in KINDS.values() if len(kind.make(60)) > 40)
-    twice = [kind.name for kind in KINDS.values() if seen[kind.make(60)] > 1]
-    assert twice == []
+    made = {name: (kind.readers, kind.make(200)) for name, kind in KINDS.items()}
+    often = Counter(made.values())
+    assert [name for name, what in made.items() if often[what] > 1] == []
 
 
 def test_every_reader_is_met_by_some_kind_and_every_kind_has_a_reader() -> None:
     met = {reader for kind in KINDS.values() for reader in kind.readers}
     assert met | {"parsed"} == set(READERS)
+
+
+def _quadratic(data: bytes) -> None:
+    for _ in range(len(data) // 20):
+        data.count(b"x")
+
+
+@pytest.mark.parametrize(
+    ("read", "fault"),
+    [
+        (_quadratic, "not linear"),
+        (lambda data: int(data), "ValueError"),
+        (lambda data: [data * 400], "MB of memory"),
+        (lambda data: any(iter(int, 1)), "ended the process"),
+    ],
+    ids=["quadratic", "raising", "hungry", "endless"],
+)
+def test_the_harness_notices_what_it_is_there_for(
+    read: Callable[[bytes], object], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(READERS, "bad", Reader(read))
+    kind = Kind("bad.kind", "bad", lambda n: b"x" * n, ("bad",))
+    [[said, *_]] = faults_of([(kind, "bad")]).values()
+    assert fault in said
 
 
 @pytest.mark.timeout(300)
