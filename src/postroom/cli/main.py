@@ -14,6 +14,7 @@ import typer
 from postroom import __version__
 from postroom.cli.output import errors, printable
 from postroom.domain.errors import BadInput, PostroomError
+from postroom.telemetry import logs
 from postroom.telemetry.logs import clean
 
 FAILED, BAD_USAGE = 1, 2
@@ -90,6 +91,7 @@ def main(
 
 def run() -> None:
     os.umask(0o077)  # whatever a command writes holds mail, or the way to it
+    logs.configure(level="warning", format="console")
     try:
         tree(sys.argv[1:])()
     except KeyboardInterrupt:

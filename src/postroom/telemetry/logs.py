@@ -60,6 +60,11 @@ def configure(
     )
 
 
+# Where nothing was configured, as in a short command or a child process, standard output belongs to the answer.
+if not structlog.is_configured():
+    structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
+
+
 def bind(**fields: Any) -> None:
     """Add these fields to every event of this task from now on."""
     _context.set({**_context.get(), **fields})

@@ -220,3 +220,4 @@ def test_the_mails_that_stopped_everything_are_imported_and_shown(
     for message_id in ("<one@x.example>", "<two@x.example>"):
         assert postroom("show", message_id).returncode == 0
     assert b"there" in postroom("show", "<one@x.example>").stdout
+    assert postroom.printed("show", "<two@x.example>")["trouble"] is None, "nothing but JSON is printed"
