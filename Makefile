@@ -8,7 +8,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs screenshots lock image clean
+.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs screenshots lock image wheel sbom clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -76,8 +76,14 @@ docs: setup ## rewrite the generated pages
 screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
 	$(BIN)/python -m tools.screenshots
 
+wheel: setup ## build the wheel, install it with pip and with uv, and see the story told there
+	$(BIN)/python -m tools.try_wheel
+
+sbom: setup ## write the software bill of materials (CycloneDX) to dist/
+	$(BIN)/python -m tools.sbom
+
 lock: setup ## renew the lock files
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra all -o requirements.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra dev -o requirements-dev.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --extra bench -c requirements-dev.lock -o requirements-bench.lock pyproject.toml
 

@@ -1,6 +1,7 @@
-"""The kill switch of all backfill, mail and web: the environment AND the switch in the database have to allow it.
+"""Switches that stop work in every process at once. They are rows of the database, so all of them see a change.
 
-Filling a gap after an expired history id is live work: it belongs to no backfill job, and nobody asks here.
+Backfill, mail and web, runs only where the environment AND its switch allow it. Filling a gap after an expired history
+id is live work: it belongs to no backfill job and asks for no switch. The model has a switch of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +20,25 @@ from postroom.domain.errors import NotAllowed
 from postroom.settings import BackfillSettings
 
 NAME = "backfill_enabled"
+MODEL = "model_enabled"
 
 
 class SwitchedOff(NotAllowed):
     """Backfill is switched off: set BACKFILL_ENABLED=true (or backfill.enabled), and turn the dashboard's switch on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch as it stands in the database."""
+
+    on: bool = True
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it is off, in words for a person; empty while it is on."""
+        return "" if self.on else f"switched off by {self.changed_by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +61,8 @@ class SwitchState:
 
 
 def state(tx: Tx, settings: BackfillSettings) -> SwitchState:
-    row = tx.execute(select(switches).where(switches.c.name == NAME)).one_or_none()
-    if row is None:
-        return SwitchState(settings.enabled, True)
-    return SwitchState(settings.enabled, row.value, row.changed_at, row.changed_by)
+    found = _found(tx, NAME)
+    return SwitchState(settings.enabled, found.on, found.changed_at, found.changed_by)
 
 
 def require_on(tx: Tx, settings: BackfillSettings) -> None:
@@ -58,11 +72,31 @@ def require_on(tx: Tx, settings: BackfillSettings) -> None:
 
 def turn(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
     """Turn the switch in the database. Whatever runs is stopped by whoever runs it."""
-    tx.lock_table(switches)
-    before = state(tx, settings)
-    values = {"value": on, "changed_at": now, "changed_by": who.name}
-    row = insert(tx, switches).values(name=NAME, **values)
-    tx.execute(row.on_conflict_do_update(index_elements=[switches.c.name], set_=values))
-    then, now_is = {"value": before.database}, {"value": on}
-    audit.record(tx, who, "switch.change", ("switch", NAME), now, before=then, after=now_is)
+    _turn(tx, NAME, on, who, now)
     return state(tx, settings)
+
+
+def model_switch(tx: Tx) -> Switch:
+    """To be read in the transaction that begins a call of the model, or one of its actions."""
+    return _found(tx, MODEL)
+
+
+def turn_model(tx: Tx, on: bool, who: Actor, now: datetime) -> Switch:
+    """Turn the model off or on. A call that is under way ends; what comes of it needs approval."""
+    _turn(tx, MODEL, on, who, now)
+    return model_switch(tx)
+
+
+def _found(tx: Tx, name: str) -> Switch:
+    """A switch without a row is on."""
+    row = tx.execute(select(switches).where(switches.c.name == name)).one_or_none()
+    return Switch() if row is None else Switch(row.value, row.changed_at, row.changed_by)
+
+
+def _turn(tx: Tx, name: str, on: bool, who: Actor, now: datetime) -> None:
+    tx.lock_table(switches)
+    before = _found(tx, name)
+    values = {"value": on, "changed_at": now, "changed_by": who.name}
+    row = insert(tx, switches).values(name=name, **values)
+    tx.execute(row.on_conflict_do_update(index_elements=[switches.c.name], set_=values))
+    audit.record(tx, who, "switch.change", ("switch", name), now, before={"value": before.on}, after={"value": on})

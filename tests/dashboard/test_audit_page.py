@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from postroom import audit
+from postroom.app.auditing import sealing, verify_audit
 from postroom.audit import Actor
 from postroom.db import Tx
 from tests.support.dashboards import Site, text_of
@@ -25,6 +28,21 @@ async def test_entries_are_shown_newest_first_with_before_and_after_as_text(site
     assert "&lt;Ann&gt;" in page
     assert "</pre><b>" not in page
     assert "thing.change" in text_of(page)
+
+
+@pytest.mark.req("HW-5")
+async def test_the_page_says_how_far_the_log_is_sealed_and_when_it_was_verified(site: Site) -> None:
+    await entries(site, 2)
+    words = text_of((await site.get("/audit")).text)
+    assert "Nothing is sealed yet; " in words
+    assert "to be sealed, the oldest from" in words
+    assert "Never verified" in words
+    async with sealing(site.app):
+        pass
+    found = await verify_audit(site.app)
+    words = text_of((await site.get("/audit")).text)
+    assert f"Sealed up to entry {found.sealed}, " in words
+    assert "with no problem found" in words
 
 
 async def test_a_filter_holds_over_all_pages(site: Site) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from postroom import audit
 from postroom.audit import AuditFilter
+from postroom.db.tables.dashboard import dashboard_sessions
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
@@ -323,6 +325,25 @@ async def test_the_api_estimates_makes_and_steers_a_job_as_the_pages_do(site: Si
     assert overview["statuses"]["cancelled"] == 1
     wrong = await site.api("POST", "/backfill/estimate", json=wanted | {"rate_limit_per_hour": -1})
     assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "rate_limit_per_hour")
+
+
+@pytest.mark.req("HW-4")
+async def test_a_cap_above_that_of_the_settings_takes_the_passphrase_and_no_token_gives_it(site: Site) -> None:
+    wanted = {"endpoint_identity": ME, "target_categories": ["finance"], "daily_cost_cap_cents": 501}
+    offer = (await site.api("POST", "/backfill/estimate", json=wanted)).json()["offer"]
+    long_ago = {"proved_at": site.app.clock.now() - timedelta(minutes=5)}
+    await site.write(lambda tx: tx.execute(update(dashboard_sessions).values(long_ago)))
+    refused = await site.api("POST", "/backfill/jobs", json={"offer": offer, "consent": True})
+    assert (refused.status_code, "passphrase" in refused.json()["error"]["message"]) == (403, True)
+    asked = await site.post("/backfill", offer=offer, consent="yes")
+    assert (asked.status_code, "Confirm with your passphrase" in asked.text) == (403, True)
+    token = await site.token(Role.DASHBOARD)
+    async with site.stranger(headers={"authorization": f"Bearer {token}"}) as program:
+        theirs = (await program.post("/api/backfill/estimate", json=wanted)).json()["offer"]
+        answer = await program.post("/api/backfill/jobs", json={"offer": theirs, "consent": True})
+        assert (answer.status_code, "command line" in answer.json()["error"]["message"]) == (403, True)
+    usual = (await site.api("POST", "/backfill/estimate", json=wanted | {"daily_cost_cap_cents": 500})).json()["offer"]
+    assert (await site.api("POST", "/backfill/jobs", json={"offer": usual, "consent": True})).status_code == 200
 
 
 async def test_hostile_words_of_a_connector_or_a_program_are_shown_as_text(site: Site) -> None:

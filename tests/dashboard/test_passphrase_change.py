@@ -87,7 +87,7 @@ async def test_a_program_needs_the_passphrase_too(site: Site) -> None:
         wrong = await program.post("/api/settings/passphrase", json={"current": NEW, "passphrase": NEW})
         assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "current")
         right = await program.post("/api/settings/passphrase", json={"current": OLD, "passphrase": NEW})
-        assert right.json() == {"logins_ended": 1}
+        assert right.json() == {"logins_ended": 1, "tokens_revoked": 0}
     assert (await site.get("/api/queue")).status_code == 401
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx2
 import pytest
 from pydantic import SecretStr
 
@@ -24,7 +23,7 @@ async def test_a_token_is_shown_once_works_and_is_revoked(site: Site) -> None:
     assert made.status_code == 200
     (text,) = re.findall(r"prt_[\w-]{43}", made.text)
     assert text not in (await site.get("/settings")).text
-    async with httpx2.AsyncClient(base_url=site.url, headers={"authorization": f"Bearer {text}"}) as program:
+    async with site.stranger(headers={"authorization": f"Bearer {text}"}) as program:
         assert (await program.get("/api/queue")).status_code == 200
         (token,) = await site.read(list_tokens)
         assert (token.name, token.role, token.expires_at is None) == ("my script", Role.DASHBOARD, False)
@@ -44,9 +43,9 @@ async def test_a_token_is_shown_once_works_and_is_revoked(site: Site) -> None:
         ({"role": "agent", "name": ""}, "name"),
         ({"role": "agent", "name": "x", "expires_days": "soon"}, "expires_days"),
         ({"role": "agent", "name": "x", "expires_days": "0"}, "expires_days"),
-        ({"role": "agent", "name": "x", "identity": "me@example.org"}, "identity"),
+        ({"role": "agent", "name": "x", "permissions": "tokens"}, "permissions"),
     ],
-    ids=["role", "name", "no number", "zero", "identity"],
+    ids=["role", "name", "no number", "zero", "permissions"],
 )
 async def test_a_token_that_cannot_be_is_refused_beside_its_field_and_what_was_written_stays(
     site: Site, fields: dict[str, str], wrong: str

@@ -33,6 +33,7 @@ from postroom.dashboard.showing.text import linked
 from postroom.dashboard.showing.web_pages import shown_page
 from postroom.domain.envelope import parse_envelope
 from postroom.domain.errors import PostroomError
+from postroom.domain.roles import Caller, Permission, Role
 from postroom.domain.tariffs import Tokens
 from postroom.gmail import batch, resources
 from postroom.gmail.client_secrets import parse_client_secrets
@@ -248,10 +249,10 @@ async def _run_nothing(arguments: SearchArguments, caller: object) -> dict[str, 
 
 
 def _tool(data: bytes) -> None:
-    tool = Tool("search_archive", "agent", "", SearchArguments, _run_nothing)  # type: ignore[arg-type]
+    tool = Tool("search_archive", Role.AGENT, Permission.SEARCH, "", SearchArguments, _run_nothing)
     value = _json(data)
     given = value if isinstance(value, dict) else {"query": value}
-    asyncio.run(tool.call(given, SimpleNamespace(endpoint_identity=None)))  # type: ignore[arg-type]
+    asyncio.run(tool.call(given, Caller(Role.AGENT, "a stranger")))
 
 
 _DISCORD_KEY = Ed25519PrivateKey.from_private_bytes(b"\7" * 32)

@@ -7,10 +7,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import select
 
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.jobs import LoginWatch
 from postroom.accounts.store import Account, NewAccount, add_account
 from postroom.actions import desk, snoozes, store, undo
 from postroom.actions.executing import ActionHandler
@@ -20,6 +23,7 @@ from postroom.actions.mailbox import LabelFinder
 from postroom.actions.snoozes import Snooze
 from postroom.actions.store import Action
 from postroom.actions.undo import UndoHandler
+from postroom.actions.undo_many import UNDO_MANY, undo_many
 from postroom.actions.upkeep import UPKEEP, upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.audit import Actor
@@ -30,11 +34,13 @@ from postroom.domain.actions import parse_action
 from postroom.domain.clock import Clock, ManualClock
 from postroom.domain.ids import new_id
 from postroom.gmail.client import GmailClient
+from postroom.gmail.grants import GrantStore
 from postroom.gmail.sim.faults import Fault, Rule
 from postroom.gmail.sim.server import Sim, running_sim
 from postroom.queue import Catalogue, Handler, JobQueue, JobType, KeyUse
-from postroom.settings import GmailSettings
+from postroom.settings import GmailSettings, SafetySettings
 from postroom.triage import guidance_store
+from postroom.vault import Vault
 from tests.support.gmail_client import client_of
 from tests.support.jobs import count_jobs
 from tests.support.sim_mail import letter, mailbox
@@ -43,6 +49,12 @@ from tests.support.workers import run_until_idle
 
 async def make_account(database: Database, clock: Clock, email: str, api_base: str) -> Account:
     return await database.write(lambda tx: add_account(tx, NewAccount(email, api_base), clock.now()))
+
+
+def watched(database: Database, clock: Clock, handlers: dict[str, Handler]) -> dict[str, Handler]:
+    """As a worker has them: a refused login makes the jobs of its account wait. The vault is empty."""
+    grants = GrantStore(Vault(Path("there is no such folder")))
+    return LoginWatch(Enrolment(database, grants, clock)).watched(handlers)
 
 
 async def make_message(database: Database, clock: Clock, account: Account, gmail_id: str, **more: Any) -> str:
@@ -122,22 +134,29 @@ class Scene:
     def __post_init__(self) -> None:
         sending = JobType("outbound.send", KeyUse.REPEATABLE)
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
-        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
+        catalogue = Catalogue([ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking])
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
+        self.safety = SafetySettings()
 
     def handlers(self) -> dict[str, Handler]:
         mailboxes, labels = _OneMailbox(self.client), LabelFinder(self.database, self.clock)
-        return {
-            ACTION.name: ActionHandler(mailboxes, labels, self.settings),
+        handlers: dict[str, Handler] = {
+            ACTION.name: ActionHandler(mailboxes, labels, self.settings, self.safety),
             UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, self.settings),
             SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
             UNDO.name: UndoHandler(mailboxes),
+            UNDO_MANY.name: undo_many,
             LABELS_SYNC.name: LabelsSyncHandler(
                 mailboxes, lambda *given: self.disable_rules(*given), guidance_store.model_rules_naming
             ),
             UPKEEP.name: upkeep,
         }
+        return watched(self.database, self.clock, handlers)
+
+    async def log_in(self) -> None:
+        """The owner renews the login."""
+        await make_account(self.database, self.clock, self.account.email, self.account.api_base)
 
     async def work(self) -> None:
         await run_until_idle(self.queue, self.handlers())

@@ -19,11 +19,14 @@ from postroom.dashboard.security.sessions import begin_session
 from postroom.dashboard.server import Dashboard
 from postroom.db import Tx
 from postroom.domain.clock import Clock
-from postroom.domain.roles import Role
+from postroom.domain.roles import Role, all_permissions
 from postroom.settings import DashboardSettings, DatabaseSettings, Settings, SwitchboardSettings
 from postroom.switchboard.tokens import NewToken, create_token
 
 T = TypeVar("T")
+
+_PATIENCE_S = 60.0
+"""A machine at work on other things answers late; how late is not what these tests are about."""
 
 
 @dataclass
@@ -55,10 +58,11 @@ class Site:
         return await self.http.request(method, f"/api{path}", headers={"x-csrf-token": self.csrf}, **options)
 
     def stranger(self, **options: Any) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=self.url, **options)
+        return httpx2.AsyncClient(base_url=self.url, timeout=_PATIENCE_S, **options)
 
-    async def token(self, role: Role) -> str:
-        new = NewToken(role, f"a {role}")
+    async def token(self, role: Role, **new_token: Any) -> str:
+        """With every permission of its role, unless others are named."""
+        new = NewToken(role, f"a {role}", **{"permissions": all_permissions(role), **new_token})
         _, text = await self.write(lambda tx: create_token(tx, new, self.app.clock.now()))
         return text
 
@@ -83,7 +87,7 @@ async def open_site(
 
     async with open_app(settings, clock) as app, open_switchboard(app, front) as running:
         secret = await log_in(app)
-        site = Site(app, running.url, made[0], secret, httpx2.AsyncClient(base_url=running.url))
+        site = Site(app, running.url, made[0], secret, httpx2.AsyncClient(base_url=running.url, timeout=_PATIENCE_S))
         site.http.cookies.update(site.cookie)
         async with site.http:
             yield site

@@ -36,6 +36,7 @@ from postroom.queue import Catalogue, JobQueue, JobState, NewJob, Worker
 from postroom.queue.context import JobContext
 from postroom.queue.inspection import JobRecord
 from postroom.settings import WorkerSettings
+from tests.support.action_scene import make_account, watched
 from tests.support.gmail_client import UNHURRIED, EagerClock, FixedToken
 from tests.support.jobs import claim, record_of
 from tests.support.reaper import Killed, MortalDatabase, MortalNetwork, Reaper
@@ -171,10 +172,15 @@ class Outbox:
         """A worker serves until all is done, retries included, or for so many hours."""
         for _ in range(hours * 3):
             settings = WorkerSettings(concurrency=4, poll_s=30)
-            await Worker(self.queue(), {SEND.name: self.sender()}, settings, random=Random(0), until_idle=True).run()
+            handlers = watched(self.database, self.clock, {SEND.name: self.sender()})
+            await Worker(self.queue(), handlers, settings, random=Random(0), until_idle=True).run()
             if not await self._unfinished():
                 return
             self.clock.advance(1_200)
+
+    async def log_in(self) -> None:
+        """The owner renews the login."""
+        await make_account(self.database, self.clock, self.account.email, self.account.api_base)
 
     async def _unfinished(self) -> bool:
         query = select(jobs.c.id).where(jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING])).limit(1)

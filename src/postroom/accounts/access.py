@@ -14,7 +14,7 @@ from postroom.gmail.client import GmailClient, connected
 from postroom.gmail.gate import tuner_limits_for
 from postroom.gmail.grants import GrantStore
 from postroom.gmail.limiter import Limiter, limiter_for
-from postroom.gmail.oauth import credentials_for
+from postroom.gmail.oauth import CurrentCredentials
 from postroom.gmail.ports import Lane
 from postroom.gmail.quota import PROFILES, QuotaProfile
 from postroom.gmail.transport import TransportConfig
@@ -38,7 +38,7 @@ class GmailAccess:
     async def client(self, account: Account, lane: Lane) -> AsyncIterator[GmailClient]:
         """Connected for as long as the block lasts."""
         async with connected(
-            credentials_for(self._grants, account.email, self._clock),
+            CurrentCredentials(self._grants, account.email, self._clock),
             self._limiter(account),
             self._clock,
             profile=_profile(account),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.enrolment import examine_account
 from postroom.accounts.history import LiveTrouble, live_trouble
-from postroom.accounts.store import Account, list_accounts
+from postroom.accounts.store import Account, AccountStatus, list_accounts
 from postroom.accounts.troubled import troubled_number
 from postroom.archive.opening import open_place
 from postroom.archive.ownership import SWITCHBOARD, owner_of
@@ -22,14 +23,20 @@ from postroom.db import Database, Dialect, Tx, schema
 from postroom.db.opening import unmigrated
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.domain.findings import Check, Finding, Verdict
+from postroom.domain.extras import Extra, is_installed
+from postroom.domain.findings import Check, Finding, Verdict, first_failure
 from postroom.gmail.grants import GrantStore
+from postroom.reading.limited import ReadingFailed, confinement_here
 from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
 
 MIB = 1024 * 1024
+SOURCES_FILE = "sources.toml"
 _TOO_LITTLE = 256 * MIB
 _LITTLE = 2_048 * MIB
+
+
+Examination = Callable[[Settings, Vault, Clock], Awaitable[Sequence[Finding]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,15 @@ def free_bytes(folder: Path) -> int:
 
 
 async def examine_installation(
-    settings: Settings, vault: Vault, clock: Clock, *, free: Callable[[Path], int] = free_bytes
+    settings: Settings,
+    vault: Vault,
+    clock: Clock,
+    *,
+    free: Callable[[Path], int] = free_bytes,
+    further: Sequence[Examination] = (),
 ) -> AsyncIterator[Finding]:
-    """One finding after the other, as they are made; accounts come last, because they rest on the others."""
+    """One finding after the other, as they are made; accounts come last, because they rest on the others. `further`
+    are examinations of other parts, made where the vault can be read."""
     yield judge_home(settings.home)
     for path in open_secrets(settings):
         yield judge_secret_file(path)
@@ -57,11 +70,32 @@ async def examine_installation(
     yield judge_archive(settings)
     vault_finding = _look_at_vault(vault)
     yield vault_finding
+    yield judge_extras(settings, is_installed)
+    yield await asyncio.to_thread(judge_reader)
     if vault_finding.verdict is Verdict.FAILED:
         return
+    for examine in further:
+        for finding in await examine(settings, vault, clock):
+            yield finding
     for account, state in accounts:
         for finding in [*await _look_at_account(vault, account, clock), *judge_mail(account, state)]:
             yield replace(finding, account=account.email)
+
+
+def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
+    """Which optional parts are here; one that the settings ask for has to be."""
+    missing = [extra for extra in Extra if not has(extra)]
+    wanted = {
+        Extra.WEB: (settings.home / SOURCES_FILE).exists(),
+        Extra.MODELS: settings.model.provider is not None,
+        Extra.POSTGRES: settings.database_url.startswith("postgresql"),
+    }
+    here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
+    commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)
+    verdict = Verdict.FAILED if any(wanted[extra] for extra in missing) else Verdict.OK
+    needed = ", ".join(extra for extra in missing if wanted[extra])
+    message = f"Extras installed: {here}." + (f" The settings need {needed}." if needed else "")
+    return Finding(Check.EXTRAS, verdict, "extras", message, commands)
 
 
 def judge_mail(account: Account, state: MailState) -> list[Finding]:
@@ -154,6 +188,25 @@ def judge_archive(settings: Settings) -> Finding:
     return Finding(Check.ARCHIVE, Verdict.WARNING, about, message, remedy)
 
 
+def judge_reader(examine: Callable[[], Mapping[str, str]] = confinement_here) -> Finding:
+    """The child process that reads foreign bytes: whether it starts, and whether it is as confined as it should be."""
+    about = "reader"
+    try:
+        missing = {name: why for name, why in examine().items() if why}
+    except ReadingFailed as error:
+        message = f"Foreign files cannot be read: {error.reason}."
+        return Finding(Check.READER, Verdict.FAILED, about, message, "Install Postroom again, or free some memory.")
+    if not missing:
+        message = "The process that reads foreign files is confined: no network, no files, limited time and memory."
+        return Finding(Check.READER, Verdict.OK, about, message)
+    message = "The process that reads foreign files is not fully confined: "
+    message += "; ".join(f"{name} ({why})" for name, why in missing.items()) + "."
+    if {"landlock", "seccomp"} <= set(missing):
+        remedy = "It can open files of this user; run Postroom on Linux 5.13 or later to prevent that."
+        return Finding(Check.READER, Verdict.WARNING, about, message, remedy)
+    return Finding(Check.READER, Verdict.OK, about, message)
+
+
 async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Account, MailState]]]:
     remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
     try:
@@ -195,6 +248,11 @@ def _look_at_vault(vault: Vault) -> Finding:
 
 async def _look_at_account(vault: Vault, account: Account, clock: Clock) -> list[Finding]:
     try:
-        return await examine_account(GrantStore(vault), account, clock)
+        findings = await examine_account(GrantStore(vault), account, clock)
     except PostroomError as error:
         return [Finding(Check.VAULT, Verdict.FAILED, account.email, error.message)]
+    if account.status is AccountStatus.LOGIN_ENDED and first_failure(findings) is None:
+        message = f"Jobs of {account.email} wait, because its login was refused a short time ago. It is accepted now."
+        remedy = f"They go on within ten minutes, or at once after `postroom account check {account.email}`."
+        findings.append(Finding(Check.AUTH, Verdict.WARNING, account.email, message, remedy))
+    return findings

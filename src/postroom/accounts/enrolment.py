@@ -3,6 +3,7 @@ to be the one that was named."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from postroom.accounts.store import (
@@ -56,7 +57,9 @@ class Enrolment:
         findings = await self.examine(account)
         failure = first_failure(findings)
         error = None if failure is None else clean(failure.text)
-        await self.database.write(lambda tx: record_check(tx, account.id, self.clock.now(), error))
+        refused = _login_refused(findings)
+        now = self.clock.now()
+        await self.database.write(lambda tx: record_check(tx, account.id, now, error, login_refused=refused))
         return findings
 
     async def examine(self, account: Account) -> list[Finding]:
@@ -70,6 +73,20 @@ class Enrolment:
             await self.database.write(lambda tx: remove_account(tx, account.id, self.clock.now()))
 
 
+def _login_refused(findings: Sequence[Finding]) -> bool | None:
+    """None where the check failed before the login was tried."""
+    found = [finding.verdict for finding in findings if finding.check is Check.AUTH]
+    return found[-1] is Verdict.FAILED if found else None
+
+
+def log_in_again(email: str) -> str:
+    """What mends a login that has ended."""
+    return (
+        f"Log in again with `postroom account add gmail --email {email} --client-secrets FILE`, or in the dashboard "
+        "under Settings."
+    )
+
+
 async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
     grant = grants.find(account.email)
     if grant is None:
@@ -79,7 +96,7 @@ async def examine_account(grants: GrantStore, account: Account, clock: Clock) ->
                 Verdict.FAILED,
                 account.email,
                 f"The vault holds no login for {account.email}.",
-                f"Log in with `postroom account add gmail --email {account.email} --client-secrets FILE`.",
+                log_in_again(account.email),
             )
         ]
     return await examine(grant, credentials_for(grants, account.email, clock), clock)

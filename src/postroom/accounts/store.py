@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import ColumnElement, Row, and_, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
@@ -27,6 +27,8 @@ class AccountStatus(StrEnum):
     ACTIVE = "active"
     FAILING = "failing"
     """The last check did not pass; `last_error` says why."""
+    LOGIN_ENDED = "login_ended"
+    """The provider refuses the login. Its jobs wait for a new one; `last_error` says how to log in."""
     REMOVED = "removed"
     """Its tokens are gone; its mail and history stay, and adding it again takes them up."""
 
@@ -70,6 +72,7 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
         "updated_at": now,
         "last_checked_at": now,
         "last_error": None,
+        "login_ended_at": None,
     }
     if known is None:
         identity = {"id": new_id(), "provider": new.provider, "email": email, "api_base": new.api_base}
@@ -114,18 +117,39 @@ def account_with_id(tx: Tx, account_id: str) -> Account | None:
     return None if row is None else _account(row)
 
 
-def record_check(tx: Tx, account_id: str, now: datetime, error: str | None) -> None:
-    """Note how the account is doing; None says that all is well."""
+def record_check(
+    tx: Tx, account_id: str, now: datetime, error: str | None, *, login_refused: bool | None = False
+) -> None:
+    """Note how the account is doing; None says that all is well. `login_refused` is None where the check did not get
+    as far as the login."""
     status = AccountStatus.ACTIVE if error is None else AccountStatus.FAILING
     text = None if error is None else error[:_LONGEST_ERROR]
-    values = {"status": status, "last_error": text, "last_checked_at": now, "updated_at": now}
-    here = (accounts.c.id == account_id) & (accounts.c.status != AccountStatus.REMOVED)
-    tx.execute(update(accounts).where(here).values(**values))
+    values: dict[str, Any] = {"status": status, "last_error": text, "last_checked_at": now, "updated_at": now}
+    if login_refused is not None:
+        values["login_ended_at"] = func.coalesce(accounts.c.login_ended_at, now) if login_refused else None
+    tx.execute(update(accounts).where(_in_use(account_id)).values(**values))
+
+
+def end_login(tx: Tx, account: Account, now: datetime, reason: str) -> None:
+    """The provider refuses the account's login. A login that was renewed since the account was read stays good."""
+    same_login = accounts.c.updated_at == account.updated_at
+    values = {"login_ended_at": now, "last_error": reason[:_LONGEST_ERROR], "last_checked_at": now, "updated_at": now}
+    tx.execute(update(accounts).where(_in_use(account.id), same_login).values(**values))
+
+
+def _in_use(account_id: str) -> ColumnElement[bool]:
+    return and_(accounts.c.id == account_id, accounts.c.status != AccountStatus.REMOVED)
 
 
 def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
     """The account is no longer used; what was fetched for it stays, and so does its row."""
-    values = {"status": AccountStatus.REMOVED, "scopes": "", "last_error": None, "updated_at": now}
+    values = {
+        "status": AccountStatus.REMOVED,
+        "scopes": "",
+        "last_error": None,
+        "login_ended_at": None,
+        "updated_at": now,
+    }
     tx.execute(update(accounts).where(accounts.c.id == account_id).values(**values))
 
 
@@ -142,9 +166,15 @@ def _account(row: Row[Any]) -> Account:
         api_base=row.api_base,
         quota=None if row.quota_profile is None else ProfileName(row.quota_profile),
         scopes=frozenset(row.scopes.split()),
-        status=AccountStatus(row.status),
+        status=_status(row),
         created_at=row.created_at,
         updated_at=row.updated_at,
         last_checked_at=row.last_checked_at,
         last_error=row.last_error,
     )
+
+
+def _status(row: Row[Any]) -> AccountStatus:
+    stored = AccountStatus(row.status)
+    ended = row.login_ended_at is not None and stored is not AccountStatus.REMOVED
+    return AccountStatus.LOGIN_ENDED if ended else stored

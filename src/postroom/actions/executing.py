@@ -24,7 +24,7 @@ from postroom.gmail.errors import Gone
 from postroom.gmail.ports import Lane
 from postroom.queue import JobContext
 from postroom.queue.model import Json
-from postroom.settings import GmailSettings
+from postroom.settings import GmailSettings, SafetySettings
 
 
 def _lane_of(origin: Origin) -> Lane:
@@ -34,10 +34,13 @@ def _lane_of(origin: Origin) -> Lane:
 
 
 class ActionHandler:
-    def __init__(self, mailboxes: Mailboxes, labels: LabelFinder, settings: GmailSettings) -> None:
+    def __init__(
+        self, mailboxes: Mailboxes, labels: LabelFinder, settings: GmailSettings, safety: SafetySettings
+    ) -> None:
         self._mailboxes = mailboxes
         self._labels = labels
         self._snoozing = Snoozing(labels, settings)
+        self._safety = safety
 
     async def __call__(self, context: JobContext) -> Json:
         account_id, action_id = running.named(context, "account_id"), running.named(context, "action_id")
@@ -48,7 +51,7 @@ class ActionHandler:
 
     def _take(self, tx: Tx, context: JobContext, account_id: str, action_id: str) -> Taken:
         running.require_account(store.get(tx, action_id), account_id)
-        return running.take(tx, action_id, context.job.id, context.queue.clock.now())
+        return running.take(tx, action_id, context.job.id, context.queue.clock.now(), self._safety)
 
     async def _work(self, context: JobContext, action: Action) -> None:
         parameters = action.wanted.parameters

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from postroom.actions import line, store
+from postroom.actions import hiding, line, store
+from postroom.actions.intake import question_job
 from postroom.actions.mailbox import LabelGone
 from postroom.actions.store import Action
 from postroom.db import Tx
@@ -19,10 +20,11 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
-from postroom.gmail.errors import Gone
+from postroom.gmail.errors import Gone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.model import Json
 from postroom.queue.outcome import describe
+from postroom.settings import SafetySettings
 
 GONE = "The message is no longer in the mailbox."
 
@@ -41,11 +43,20 @@ class NotOurs:
     why: str
 
 
-Taken = Action | Waits | NotOurs
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """It may no longer be done without a person."""
+
+    action: Action
+    reason: str
+    expires_at: datetime
 
 
-def take(tx: Tx, action_id: str, job_id: str, now: datetime) -> Taken:
-    """Take an action in hand, or up again after a crash."""
+Taken = Action | Waits | NotOurs | Asks
+
+
+def take(tx: Tx, action_id: str, job_id: str, now: datetime, safety: SafetySettings | None = None) -> Taken:
+    """Take an action in hand, or up again after a crash. `safety` bounds what may begin without a person."""
     action = store.get(tx, action_id, lock=True)
     if action.status is S.EXECUTING and action.job_id == job_id:
         return action
@@ -53,12 +64,14 @@ def take(tx: Tx, action_id: str, job_id: str, now: datetime) -> Taken:
         return NotOurs(f"it is {action.status}")
     if (behind := line.first_before(tx, action)) is not None:
         return Waits(behind)
+    if safety is not None and (reason := hiding.reason_to_ask(tx, action, safety, now)) is not None:
+        return Asks(action, reason, now + timedelta(days=safety.approval_days))
     store.move(tx, action.id, S.QUEUED, S.EXECUTING, now, job_id=job_id, error=None)
     return store.get(tx, action.id)
 
 
-class _NobodyBefore(Exception):
-    """The one before ended in this very moment."""
+class _Changed(Exception):
+    """What kept the action from beginning ended in this very moment."""
 
 
 async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | None:
@@ -71,10 +84,10 @@ async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | 
             case NotOurs():
                 await _end(context, found)
                 return None
-            case Waits():
+            case Waits() | Asks():
                 try:
-                    await context.complete(lambda tx: _step_back(choose(tx)))
-                except _NobodyBefore:
+                    await context.complete(lambda tx: _step_back(tx, context.queue, choose(tx)))
+                except _Changed:
                     continue
                 return None
 
@@ -83,11 +96,25 @@ async def _end(context: JobContext, found: NotOurs) -> None:
     await context.complete(lambda tx: {"outcome": found.why})
 
 
-def _step_back(found: Taken) -> Json:
+def _step_back(tx: Tx, queue: JobQueue, found: Taken) -> Json:
     """Looked at once more in the transaction that ends the job: who is before us will call us, and not too early."""
-    if not isinstance(found, Waits):
-        raise _NobodyBefore
-    return {"outcome": "waits", "behind": found.behind}
+    match found:
+        case Waits():
+            return {"outcome": "waits", "behind": found.behind}
+        case Asks():
+            return _ask(tx, queue, found)
+        case _:
+            raise _Changed
+
+
+def _ask(tx: Tx, queue: JobQueue, found: Asks) -> Json:
+    """Give the action to a person, and let the next on its message begin."""
+    action, now = found.action, queue.clock.now()
+    reasons = [*action.reasons, found.reason]
+    store.move(tx, action.id, S.QUEUED, S.APPROVED_PENDING, now, reasons=reasons, expires_at=found.expires_at)
+    queue.add(tx, question_job(action.account_id, action.id))
+    line.call_next(tx, queue, action, now)
+    return {"outcome": "needs approval", "reason": found.reason}
 
 
 def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **values: object) -> bool:
@@ -102,7 +129,7 @@ async def guarded(context: JobContext, action: Action, work: Callable[[], Awaita
     """Do the work; what cannot succeed any more ends the action before it ends the job."""
     try:
         await work()
-    except LeaseLost:
+    except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
         raise
     except Exception as error:
         told = told_of(error)

@@ -10,7 +10,8 @@ from postroom.domain.actions import ActionStatus as S
 LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
     {
         S.APPROVED_PENDING: frozenset({S.QUEUED, S.REJECTED, S.EXPIRED, S.CANCELED}),
-        S.QUEUED: frozenset({S.EXECUTING, S.FAILED, S.CANCELED}),
+        # Back to a person where, at the moment of execution, it may not be done unasked any more.
+        S.QUEUED: frozenset({S.EXECUTING, S.FAILED, S.CANCELED, S.APPROVED_PENDING}),
         # To `executing` again only by the job that holds it, after a crash; to `queued` only by a person.
         S.EXECUTING: frozenset({S.EXECUTING, S.COMPLETED, S.FAILED, S.QUEUED, S.CANCELED}),
         S.FAILED: frozenset({S.QUEUED}),

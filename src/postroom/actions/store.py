@@ -21,7 +21,9 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 
 LONGEST_ERROR = 1_000
-_SETTABLE = frozenset({"pre_image", "undo_hint", "job_id", "error", "answered_by", "answered_at", "expires_at"})
+_SETTABLE = frozenset(
+    {"pre_image", "undo_hint", "job_id", "error", "answered_by", "answered_at", "expires_at", "reasons"}
+)
 
 
 @dataclass(frozen=True, slots=True)

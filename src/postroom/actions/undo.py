@@ -34,8 +34,8 @@ _FOR_GOOD = {
 }
 
 
-def obstacle(tx: Tx, action: Action) -> str | None:
-    """Why this action cannot be undone, for people; None if it can."""
+def impossible(action: Action) -> str | None:
+    """Why this action could never be undone, for people; None if it could, or has been."""
     hint = action.undo_hint or {}
     if action.origin is Origin.UNDO:
         return "it is an undo itself; do the action again instead"
@@ -45,6 +45,13 @@ def obstacle(tx: Tx, action: Action) -> str | None:
         return "it changed nothing"
     if hint.get("irreversible") or hint.get("inverse_action", "none") == "none":
         return _FOR_GOOD.get(action.type, "it cannot be taken back")
+    return None
+
+
+def obstacle(tx: Tx, action: Action) -> str | None:
+    """Why this action cannot be undone now, for people; None if it can."""
+    if (reason := impossible(action)) is not None:
+        return reason
     existing = links.undo_of(tx, action.id)
     if existing is None or existing.status in (S.FAILED, S.CANCELED):
         return None
@@ -140,7 +147,7 @@ class UndoHandler:
         if inverse.cancel_job is not None:
             # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
             await _cancel_wake_up(context, pair.original, inverse.cancel_job)
-        await context.complete(lambda tx: _complete(tx, context, pair, after))
+        await context.complete(lambda tx: _complete(tx, context, pair, after, nothing_changed=after == now))
 
     async def _look(self, context: JobContext, client: GmailClient, undo: Action) -> Labels:
         """The labels before the undo; those of its first try, if it was cut off."""
@@ -164,8 +171,9 @@ async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) ->
         step.result = {"outcome": await context.write(cancel)}
 
 
-def _complete(tx: Tx, context: JobContext, pair: _Pair, after: Labels) -> Json:
+def _complete(tx: Tx, context: JobContext, pair: _Pair, after: Labels, *, nothing_changed: bool) -> Json:
     hint = irreversible(pair.undo.type, undo_of=pair.original.id)
+    hint |= {"nothing_changed": True} if nothing_changed else {}
     now = context.queue.clock.now()
     running.finish(tx, context.queue, pair.undo, S.COMPLETED, now, undo_hint=hint, error=None)
     record_label_ids(tx, pair.undo.account_id, pair.undo.gmail_id, after)

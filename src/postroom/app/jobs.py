@@ -10,6 +10,7 @@ from postroom.actions.approvals import EXPIRE, EXPIRE_HOURLY
 from postroom.actions.discord.notify import NOTIFY
 from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.actions.outbound.prepare import SEND
+from postroom.actions.undo_many import UNDO_MANY
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import UPKEEP_SCHEDULE as ACTIONS_UPKEEP_SCHEDULE
 from postroom.queue import Catalogue, JobType, KeyUse, NewJob, RetryPolicy, Schedule
@@ -49,6 +50,7 @@ CATALOGUE = Catalogue(
         UNSNOOZE,
         SNOOZE_CHECK,
         UNDO,
+        UNDO_MANY,
         LABELS_SYNC,
         ACTIONS_UPKEEP,
         SEND,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from postroom.app.auditing import sealing
 from postroom.app.installation import App
 from postroom.app.serving import Front, House, RunningSwitchboard, open_switchboard, running_address
 from postroom.app.working import open_worker
@@ -32,6 +33,7 @@ async def run_everything(
     """Serve and work until `stop` is set; `ready` is called once pages are answered."""
     with _alone(app.settings.home):
         async with (
+            sealing(app),
             open_switchboard(app, front_of, command="postroom up") as running,
             open_worker(app, drain_s=_DRAIN_S) as worker,
         ):

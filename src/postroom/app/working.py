@@ -9,7 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from postroom.accounts.access import AccountClients
-from postroom.accounts.jobs import EACH_ACCOUNT, account_of, each_account
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
 from postroom.accounts.store import Account
 from postroom.accounts.troubled import count_troubled, show_troubled
 from postroom.actions import approvals
@@ -25,6 +26,7 @@ from postroom.actions.outbound.originals import Originals
 from postroom.actions.outbound.prepare import SEND
 from postroom.actions.outbound.sending import Sender
 from postroom.actions.undo import UndoHandler
+from postroom.actions.undo_many import UNDO_MANY, undo_many
 from postroom.actions.upkeep import UPKEEP as ACTIONS_UPKEEP
 from postroom.actions.upkeep import upkeep
 from postroom.actions.waking import SnoozeCheckHandler, UnsnoozeHandler
@@ -52,7 +54,7 @@ from postroom.triage.classify import Classifier, Ways
 from postroom.triage.forgetting import forgetting
 from postroom.triage.guidance_store import model_rules_naming
 from postroom.triage.jobs import CLASSIFY
-from postroom.triage.model import open_model
+from postroom.triage.model import model_problem, open_model
 from postroom.triage.rules.book import RuleBook
 from postroom.triage.rules.store import disable_rules_using
 from postroom.websources import service as web
@@ -66,7 +68,11 @@ _PATIENCE_S = 60.0
 async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
     """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        problem = model_problem(app.settings.model, app.vault)
+        if problem is None:
+            model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        else:  # rules go on deciding, and mail that none decides waits for a person
+            model = None
         roads = await stack.enter_async_context(Roads(app))
         passes = _Passes(app, roads, stack)
         settings = app.settings
@@ -87,7 +93,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
                 model,
                 spending,
                 Intake(app.queue, settings.safety),
-                Ways(settings.model, settings.safety),
+                Ways(settings.model, settings.safety, problem),
             ),
             EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
@@ -96,6 +102,8 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             **web.handlers(app.web, WebReader()),
             **{job_type.name: passes.handle for job_type in PASSES},
         }
+        watch = LoginWatch(Enrolment(app.database, app.grants, app.clock))
+        handlers = watch.watched(handlers, not_waiting=[ON_DEMAND.name])
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
@@ -116,12 +124,13 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
 
 
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
-    labels, settings = LabelFinder(app.database, app.clock), app.settings.gmail
+    labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
-        ACTION.name: ActionHandler(mailboxes, labels, settings),
+        ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
         UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         UNDO.name: UndoHandler(mailboxes),
+        UNDO_MANY.name: undo_many,
         LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
         ACTIONS_UPKEEP.name: upkeep,
     }

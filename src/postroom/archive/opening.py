@@ -5,6 +5,7 @@ from __future__ import annotations
 from postroom.archive.files import FilesPlace
 from postroom.archive.place import ArchivePlace
 from postroom.domain.errors import BadInput
+from postroom.domain.extras import Extra, require
 from postroom.settings import Settings
 
 
@@ -18,6 +19,7 @@ def open_place(settings: Settings) -> ArchivePlace:
             'is "database", which needs PostgreSQL: set database.url to an address such as '
             'postgresql://user@host/name, or archive.store to "files"',
         )
+    require(Extra.POSTGRES, 'archive.store = "database"')
     from postroom.archive.postgres.place import DatabasePlace  # drivers are slow to load, and files do not need them
 
     return DatabasePlace(settings.database_url)

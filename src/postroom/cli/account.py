@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from postroom import settings
-from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.store import Account, Provider, get_account, list_accounts
+from postroom.accounts.enrolment import Enrolment, log_in_again
+from postroom.accounts.store import Account, AccountStatus, Provider, get_account, list_accounts
 from postroom.app import App, open_vault
 from postroom.audit import Actor
 from postroom.cli import account_labels
@@ -118,6 +118,10 @@ def list_(json: JsonOption = False) -> None:
             ([a.email, a.provider, a.status, a.quota, age(a.last_checked_at, now), a.last_error] for a in accounts),
             empty="No accounts yet; `postroom account add gmail --help` says how to add one.",
         )
+        for account in accounts:
+            if account.status is AccountStatus.LOGIN_ENDED:
+                text = f"The login of {account.email} has ended, and its jobs wait. {log_in_again(account.email)}"
+                console.print(text, markup=False, soft_wrap=True)
 
     with_app(run)
 

@@ -11,11 +11,12 @@ from postroom.accounts.store import get_account
 from postroom.actions import browsing, desk, undo, wording
 from postroom.actions.browsing import ActionFilter, Listed, Window
 from postroom.actions.store import Action
+from postroom.actions.undo_many import Progress, Span, Survey, Surveyed, start, survey
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli import action_snoozes
 from postroom.cli.accounts_chosen import AccountOption
-from postroom.cli.moments import instant, length
+from postroom.cli.moments import instant, length, moment
 from postroom.cli.output import DryRunOption, JsonOption, age, console, print_json, print_table, printable, shown
 from postroom.cli.session import me, with_app
 from postroom.db import Tx
@@ -135,23 +136,33 @@ def do_(
 def undo_(
     action_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One; or name many by the options.")] = None,
     rule: RuleOption = None,
-    since: SinceOption = None,
+    by: Annotated[
+        Origin | None, typer.Option("--by", help="All that the model, or any rule, did since --since.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Done at or after this time, with its zone, or so long ago: 2h, 3d.")
+    ] = None,
     until: UntilOption = None,
     account: AccountOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Take back one action, or all of a rule or of a time window, the newest first.
+    """Take back one action, or all of a rule, of the model or of a time window, the newest first.
 
     Only what an action changed is taken back. `--dry-run` shows which actions are meant.
     """
-    if (action_id is not None) == any((rule, since, until)):
-        raise BadInput("action", "name either one action, or a rule or a time window")
+    if (action_id is not None) == any((rule, since, until, by)):
+        raise BadInput("action", "name either one action, or a rule, the model or a time window")
+    if by is not None:
+        _undo_span(by, rule, since, until, account, dry_run=dry_run, json=json)
+        return
 
     async def run(app: App) -> list[tuple[Action, str | None]]:
         if action_id is not None:
             return [await app.database.write(lambda tx: _undo_one(tx, app, action_id, dry_run=dry_run))]
-        window = Window(rule, instant("since", since), instant("until", until), await _account_id(app, account))
+        window = Window(
+            rule, moment("since", since, app.clock.now()), instant("until", until), await _account_id(app, account)
+        )
         return await app.database.write(lambda tx: _undo_all(tx, app, window, dry_run=dry_run))
 
     met = with_app(run)
@@ -184,6 +195,51 @@ def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
 
     with_app(run)
     console.print("It would be called off." if dry_run else "Called off.")
+
+
+def _undo_span(
+    by: Origin,
+    rule: str | None,
+    since: str | None,
+    until: str | None,
+    account: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """However many there are: a worker undoes them, and the same command with `--dry-run` says how far it is."""
+    if since is None or rule is not None:
+        raise BadInput("by", "needs --since, and goes with no --rule")
+
+    async def run(app: App) -> Survey:
+        now = app.clock.now()
+        begin, end = moment("since", since, now) or now, instant("until", until) or now
+        span = Span(begin, end, by, await _account_id(app, account))
+        found = await app.database.read(lambda tx: survey(tx, span))
+        if not dry_run and found.counts[Progress.OPEN] + found.counts[Progress.FAILED]:
+            await app.database.write(lambda tx: start(tx, app.queue, span, Actor.of(me())))
+        return found
+
+    found = with_app(run)
+    if json:
+        print_json(_survey_json(found, dry_run=dry_run))
+        return
+    rows = ([each.action.id, each.action.finished_at, wording.title(each.action), _said(each)] for each in found.items)
+    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+    if found.items and not dry_run:
+        console.print("A worker undoes them now; the same command with --dry-run shows how far it is.")
+    if not found.is_whole:
+        console.print(f"These are the newest {len(found.items)} of {found.total}; the others are meant too.")
+
+
+def _said(each: Surveyed) -> str:
+    return f"{each.progress}: {each.reason}" if each.reason else str(each.progress)
+
+
+def _survey_json(found: Survey, *, dry_run: bool) -> dict[str, Any]:
+    counts = {progress.name.lower(): found.counts[progress] for progress in Progress}
+    left = [{"id": each.action.id, "reason": each.reason} for each in found.not_undone]
+    return {"total": found.total, **counts, "left_with_reason": left, "dry_run": dry_run}
 
 
 def _undo_one(tx: Tx, app: App, action_id: str, *, dry_run: bool) -> tuple[Action, str | None]:

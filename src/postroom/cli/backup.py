@@ -117,6 +117,8 @@ def _told(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
             "would be sent again: look at `postroom actions list --status queued` before you start Postroom on this "
             "home, and cancel those."
         )
+    if made.audit_head is not None:
+        yield "Check its audit log, once the key is there, with `postroom audit verify`."
     if made.database == DUMP:
         yield f"Now restore the database: pg_restore --no-owner --dbname=URL {folder / DUMP}"
         yield "Then check what lies in it with `postroom verify`."

@@ -35,6 +35,9 @@ _BY_SUFFIX = {".vcf": FileFormat.VCARD, ".vcard": FileFormat.VCARD, ".csv": File
 def import_file(
     file: Annotated[Path, typer.Argument(help="A vCard (.vcf) or CSV file, as Google or Outlook export it.")],
     format: Annotated[FileFormat | None, typer.Option(help="What the file is, if its name does not tell.")] = None,
+    mailbox: Annotated[
+        str | None, typer.Option(help="They are contacts of this mailbox, also for a connector bound to it.")
+    ] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -47,7 +50,7 @@ def import_file(
     async def run(app: App) -> ImportResult:
         source, now = ContactSource(kind.value), app.clock.now()
         return await app.database.write(
-            lambda tx: contacts.import_entries(tx, book.entries, source, now, dry_run=dry_run)
+            lambda tx: contacts.import_entries(tx, book.entries, source, now, mailbox=mailbox, dry_run=dry_run)
         )
 
     result = with_app(run)

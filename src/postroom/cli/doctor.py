@@ -7,16 +7,19 @@ import typer
 from postroom import eventloop, settings
 from postroom.accounts.doctor import examine_installation
 from postroom.app import open_vault
+from postroom.app.auditing import examine_audit
 from postroom.cli.output import JsonOption, console, print_json
-from postroom.domain.clock import SystemClock
+from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.findings import Finding, Verdict, first_failure
 from postroom.telemetry import logs
+from postroom.triage.model import examine_model
+from postroom.vault import Vault
 
 _STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check home folder, disk, database, archive, vault and every account, down to DNS, clock, login, scope and quota.
+    """Check home, disk, database, archive, vault, extras, model, audit log and every account, down to its quota.
 
     Changes nothing. Ends with exit code 1 if anything failed.
     """
@@ -31,7 +34,8 @@ def doctor(json: JsonOption = False) -> None:
 
 async def _examine(loaded: settings.Settings, *, quiet: bool) -> list[Finding]:
     findings: list[Finding] = []
-    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock()):
+    further = [_examine_model, examine_audit]
+    async for finding in examine_installation(loaded, open_vault(loaded), SystemClock(), further=further):
         if not quiet:
             if findings and finding.account != findings[-1].account:
                 print_heading(finding.account)
@@ -47,3 +51,7 @@ def print_heading(account: str) -> None:
 def print_finding(finding: Finding) -> None:
     console.print(f"{finding.verdict:<8}", style=_STYLE[finding.verdict], end="")
     console.print(f"{finding.check:<10}{logs.clean(finding.text)}", markup=False, soft_wrap=True)
+
+
+async def _examine_model(loaded: settings.Settings, vault: Vault, clock: Clock) -> list[Finding]:
+    return examine_model(loaded.model, vault)

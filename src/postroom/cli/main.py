@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -39,6 +39,7 @@ _COMMANDS = {
     "contacts": "contacts",
     "policy": "policy",
     "rules": "rules",
+    "model": "model",
     "actions": "actions",
     "approvals": "approvals",
     "jobs": "jobs",
@@ -93,18 +94,31 @@ def run() -> None:
     logs.configure(level="warning", format="console")
     try:
         tree(sys.argv[1:])()
-    except BadInput as error:
-        _fail(error, BAD_USAGE)
-    except PostroomError as error:
-        _fail(error, FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:
-        errors.print(clean(traceback.format_exc()), markup=False, emoji=False, soft_wrap=True)
-        errors.print("This is a fault in Postroom. Please report it with the lines above.")
-        sys.exit(FAILED)
+    except Exception as error:
+        sys.exit(_told(error))
 
 
-def _fail(error: PostroomError, code: int) -> None:
-    errors.print(f"error: {clean(printable(error.message))}", markup=False, emoji=False, soft_wrap=True)
-    sys.exit(code)
+def _told(error: Exception) -> int:
+    """Say what ended the command, and with which exit code it ends. Errors of tasks that ran together come as a group:
+    where all of them are ours, the first is the cause; else what is not ours is a fault."""
+    causes = list(_causes(error))
+    faults = [cause for cause in causes if not isinstance(cause, PostroomError)]
+    if not faults:
+        message = str(causes[0].args[0])
+        errors.print(f"error: {clean(printable(message))}", markup=False, emoji=False, soft_wrap=True)
+        return BAD_USAGE if isinstance(causes[0], BadInput) else FAILED
+    for fault in faults:
+        lines = "".join(traceback.format_exception(fault))
+        errors.print(clean(lines), markup=False, emoji=False, soft_wrap=True)
+    errors.print("This is a fault in Postroom. Please report it with the lines above.")
+    return FAILED
+
+
+def _causes(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _causes(inner)
+    else:
+        yield error

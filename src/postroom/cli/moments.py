@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from postroom.domain.clock import require_utc
@@ -20,6 +20,14 @@ def instant(field: str, text: str | None) -> datetime | None:
         return require_utc(datetime.fromisoformat(text), field)
     except ValueError:
         raise BadInput(field, f"{text[:60]!r} is not a time; write for example 2026-11-14T09:00:00+00:00") from None
+
+
+def moment(field: str, text: str | None, now: datetime) -> datetime | None:
+    """A time, or how long ago: `2h`."""
+    if text is None or _LENGTH.fullmatch(text.strip().lower()) is None:
+        return instant(field, text)
+    ago = length(field, text)
+    return now - timedelta(**{ago["units"]: ago["amount"]})
 
 
 def length(field: str, text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from postroom.domain.roles import Caller, Role
 from postroom.telemetry import logs
 
 T = TypeVar("T")
+log = logs.get(__name__)
 
 
 def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False) -> T:
@@ -28,6 +29,14 @@ def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False)
             return await action(app)
 
     return eventloop.run(run())
+
+
+def log_model_problem(app: App) -> None:
+    """A model that cannot be asked stops nothing: it is said once, when a service starts."""
+    from postroom.triage.model import model_problem
+
+    if problem := model_problem(app.settings.model, app.vault):
+        log.warning("model.not_asked", problem=problem)
 
 
 def me() -> Caller:

@@ -18,6 +18,7 @@ from postroom.telemetry import logs
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INDENT = "   "
+_TO_COPY = ("://", "pip install")
 
 
 async def tell(messages: int, *, in_terminal: bool) -> None:
@@ -40,7 +41,10 @@ async def _tell(messages: int, *, in_terminal: bool) -> None:
         if not in_terminal:
             _show_the_way(house.link)
         for number, step in enumerate(STORY, start=1):
-            await _take(number, step, house.scene, with_address=not in_terminal)
+            if step.skipped is None:
+                await _take(number, step, house.scene, with_address=not in_terminal)
+            else:
+                _skip(number, step, step.skipped)
         if not in_terminal:
             _say("That was the story. Look around; a letter arrives now and then. Ctrl-C ends it.")
             await life_goes_on(house.scene)
@@ -66,10 +70,15 @@ async def _take(number: int, step: Step, scene: Scene, *, with_address: bool) ->
     _say("")
 
 
+def _skip(number: int, step: Step, why: str) -> None:
+    _say(f"{number}. {step.title}", style="bold", then=f"  {step.says}")
+    _say(f"{_INDENT}{why}\n", style="yellow")
+
+
 def _say(line: str, *, style: str = "", then: str = "") -> None:
     """A line as it is; on a narrow terminal its end is cut rather than wrapped, but for what has to be copied."""
     text = Text.assemble((line, style), then)
-    if "://" in line:
+    if any(mark in line for mark in _TO_COPY):
         console.print(text, soft_wrap=True)
     else:
         console.print(text, no_wrap=True, overflow="ellipsis")

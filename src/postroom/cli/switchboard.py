@@ -9,7 +9,7 @@ import signal
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.output import errors
-from postroom.cli.session import me, with_app
+from postroom.cli.session import log_model_problem, me, with_app
 from postroom.telemetry import logs, metrics
 
 log = logs.get(__name__)
@@ -24,6 +24,7 @@ def switchboard() -> None:
 
     async def run(app: App) -> None:
         # The web server takes a second to import.
+        from postroom.app.auditing import sealing
         from postroom.app.serving import open_switchboard
         from postroom.dashboard.entering import first_link
         from postroom.dashboard.server import Dashboard
@@ -33,7 +34,7 @@ def switchboard() -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-        async with open_switchboard(app, Dashboard) as running:
+        async with sealing(app), open_switchboard(app, Dashboard) as running:
             link = await first_link(app, running.url, Actor.of(me()))
             welcome = {} if link is None else {"welcome": link}
             print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
@@ -41,6 +42,7 @@ def switchboard() -> None:
                 errors.print(
                     f"Open this link within the hour to set your passphrase:\n{link}", markup=False, soft_wrap=True
                 )
+            log_model_problem(app)
             log.info("switchboard.serving", address=running.url)
             await stopped.wait()
             log.info("switchboard.stopping")

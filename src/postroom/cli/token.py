@@ -11,8 +11,9 @@ from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import me, with_app
-from postroom.domain.roles import Role
-from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_token
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Permission, Role
+from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_all, revoke_with_made
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,16 +27,20 @@ def create(
     name: Annotated[
         str | None, typer.Option(help="Stands in the audit for whoever uses it; default: the role.")
     ] = None,
+    permission: Annotated[
+        list[Permission] | None,
+        typer.Option(help="What it may do, once for each; default: all that its role can, but approve and tokens."),
+    ] = None,
     expires_days: Annotated[int | None, typer.Option(help="Ends after so many days; default: never.")] = None,
-    identity: Annotated[
-        str | None, typer.Option(help="For a connector: good for this mailbox only, given by its address.")
+    mailbox: Annotated[
+        str | None, typer.Option("--mailbox", "--identity", help="Good for this mailbox only, given by its address.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Make a token and print it. It is shown this once; only a hash of it is kept."""
 
     async def run(app: App) -> None:
-        new = NewToken(role, name or role.value, expires_days, identity)
+        new = NewToken(role, name or role.value, expires_days, mailbox, permission or None)
         token, text = await app.database.write(lambda tx: create_token(tx, new, app.clock.now(), Actor.of(me())))
         if json:
             print_json({"token": text, **_shown(token, app.clock.now())})
@@ -56,11 +61,8 @@ def list_(json: JsonOption = False) -> None:
             print_json([_shown(token, now) for token in tokens])
             return
         print_table(
-            ["id", "role", "name", "state", "used", "expires", "mailbox"],
-            (
-                [t.id, t.role, t.name, _state(t, now), age(t.last_used_at, now), t.expires_at, t.endpoint_identity]
-                for t in tokens
-            ),
+            ["id", "role", "name", "state", "used", "expires", "mailbox", "permissions", "made by"],
+            (_row(token, now) for token in tokens),
             empty="No tokens yet; `postroom token create --role connector` makes one.",
         )
 
@@ -68,14 +70,26 @@ def list_(json: JsonOption = False) -> None:
 
 
 @app.command()
-def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As `postroom token list` shows it.")]) -> None:
-    """Make a token useless, at once and for good."""
+def revoke(
+    token_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="As `postroom token list` shows it.", show_default=False)
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every token there is.")] = False,
+) -> None:
+    """Make a token useless, at once and for good, and with it those that it made."""
+    if (token_id is None) is not all:
+        raise BadInput("id", "give the id of one token, or --all for every token")
 
-    async def run(app: App) -> None:
-        token = await app.database.write(lambda tx: revoke_token(tx, token_id, app.clock.now(), Actor.of(me())))
-        console.print(f"Revoked {token.name} ({token.role}).", markup=False)
+    async def run(app: App) -> str:
+        now, who = app.clock.now(), Actor.of(me())
+        if token_id is None:
+            fell = await app.database.write(lambda tx: revoke_all(tx, now, who))
+            return f"Revoked {_tokens(fell)}."
+        token, fell = await app.database.write(lambda tx: revoke_with_made(tx, token_id, now, who))
+        also = f", and {_tokens(fell)} that it made" if fell else ""
+        return f"Revoked {token.name} ({token.role}){also}."
 
-    with_app(run)
+    console.print(with_app(run), markup=False)
 
 
 @app.command()
@@ -98,10 +112,15 @@ def link(json: JsonOption = False) -> None:
 
 
 def _shown(token: Token, now: datetime) -> dict[str, object]:
-    return {name: getattr(token, name) for name in Token.__slots__} | {"state": _state(token, now)}
+    plain = {name: getattr(token, name) for name in Token.__slots__}
+    return plain | {"permissions": token.permission_names, "state": token.state(now)}
 
 
-def _state(token: Token, now: datetime) -> str:
-    if token.revoked_at is not None:
-        return "revoked"
-    return "good" if token.is_good(now) else "expired"
+def _row(token: Token, now: datetime) -> list[object]:
+    used, maker = age(token.last_used_at, now), token.made_by or "owner"
+    known = [token.id, token.role, token.name, token.state(now), used, token.expires_at, token.endpoint_identity]
+    return [*known, ", ".join(token.permission_names), maker]
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} {'token' if count == 1 else 'tokens'}"

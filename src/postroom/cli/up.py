@@ -14,7 +14,7 @@ from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.interrupt import stopped_by_signals
 from postroom.cli.output import console
-from postroom.cli.session import me, with_app
+from postroom.cli.session import log_model_problem, me, with_app
 from postroom.telemetry import logs, metrics
 
 log = logs.get(__name__)
@@ -48,6 +48,7 @@ async def _run(app: App, *, for_programs: bool) -> None:
         if for_programs:
             welcome = {} if link is None else {"welcome": link}
             print(json_format.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
+            log_model_problem(app)
         else:
             await _greet(app, running.url, link)
         log.info("up.serving", address=running.url)
@@ -56,6 +57,16 @@ async def _run(app: App, *, for_programs: bool) -> None:
     with stopped_by_signals("" if for_programs else _STOPPING) as stop:
         await run_everything(app, Dashboard, stop, ready)
     log.info("up.stopped")
+
+
+def _model(app: App) -> str:
+    from postroom.triage.model import model_problem
+
+    settings = app.settings.model
+    problem = model_problem(settings, app.vault)
+    if problem is not None:
+        return f"is not asked, rules decide alone: {problem}"
+    return "none: rules decide alone" if settings.provider is None else f"{settings.name} ({settings.provider})"
 
 
 async def _greet(app: App, url: str, link: str | None) -> None:
@@ -67,6 +78,7 @@ async def _greet(app: App, url: str, link: str | None) -> None:
         say(link)
     say("")
     say(f"  mailboxes  {', '.join(mailboxes) if mailboxes else 'none yet: Settings in the dashboard adds one'}")
+    say(f"  model      {_model(app)}")
     say(f"  kept in    {app.settings.home}")
     say(f"  for MCP    {url}/mcp, with a token from `postroom token create`")
     say("\nCtrl-C stops it. Nothing is lost by that, nor by a power cut.")

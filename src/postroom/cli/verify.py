@@ -38,7 +38,7 @@ def verify(
 ) -> None:
     """Check every byte of the archive against its hash, and every shard against the catalogue.
 
-    Every gap is printed, and the exit code is 1 if there is one.
+    Every gap is printed, and the exit code is 1 if there is one. `postroom audit verify` checks the audit log.
     """
     with open_place(settings.load()) as archive:
         report = _verified(archive, account)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
-from postroom.cli.session import with_app
+from postroom.cli.session import log_model_problem, with_app
 from postroom.domain.errors import BadInput
 from postroom.settings import TelemetrySettings
 from postroom.telemetry import endpoint, logs, metrics
@@ -24,12 +24,14 @@ def worker(
     """Run jobs. SIGTERM or Ctrl-C lets the running ones finish, hands the rest back, and ends."""
 
     async def run(app: App) -> None:
+        from postroom.app.auditing import sealing
         from postroom.app.working import open_worker  # models take a second to import
 
         metrics.configure()
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
-            async with open_worker(app, until_idle=once) as worker:
+            log_model_problem(app)
+            async with sealing(app), open_worker(app, until_idle=once) as worker:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)

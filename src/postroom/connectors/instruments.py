@@ -1,4 +1,4 @@
-"""The connector's metrics, named as in spec/2 §6. Attributes are few and fixed: no message, no sender, no text."""
+"""The connector's metrics, named as in spec/2 §6. Attributes are few and fixed: no message, no address, no text."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _passes = meter.create_counter("postroom.connector.passes", unit="{pass}", descr
 _lag = meter.create_histogram(
     "postroom.connector.live_lag", unit="s", description="from Gmail's receipt to the Switchboard's, live mail"
 )
+UNKNOWN = "unknown"
+"""The mailbox is no account of the Switchboard that took its mail in."""
 
 
 class PassName(StrEnum):
@@ -53,12 +55,13 @@ class Fate(StrEnum):
     UNREADABLE = "unreadable"
 
 
-def record_assignment(endpoint_identity: str, assignment: Assignment) -> None:
+def record_assignment(account_id: str | None, assignment: Assignment) -> None:
+    """`endpoint_identity` is the opaque id of the account, never its address; `unknown` for no account of ours."""
     _assigned.add(
         1,
         {
             "provider": "gmail",
-            "endpoint_identity": endpoint_identity,
+            "endpoint_identity": account_id or UNKNOWN,
             "policy_tier": str(assignment.tier),
             "assignment_rule": str(assignment.rule),
         },

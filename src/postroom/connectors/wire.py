@@ -30,6 +30,8 @@ class IngestResult(_Item):
     status: Literal["accepted", "refused", "rejected"]
     request_id: str | None = None
     duplicate: bool = False
+    account_id: str | None = None
+    """The opaque id of the mailbox's account; None where it is no account of this Postroom."""
     reason: str | None = None
     message: str | None = None
     retry_after: float | None = None

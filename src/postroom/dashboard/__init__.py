@@ -12,7 +12,10 @@ To add a page, say `thing` (nothing central has to be edited; the navigation sho
   Text of other people goes through `| plain`. A region with `id` and `data-live="topic"` renews itself when that topic
   of `live/looks.py` changes. Charts: `charts.py`, shown by `| chart`. Style: app.css, no inline style or script.
 - `api/thing.py`: `router = api_router("thing")`, the same through the same functions; typed answers make the OpenAPI.
+  Each route has `@permits(Permission.READ, ..)` below its `@router` line; a test fails on one without.
 - tests: `tests/dashboard/test_thing.py` (fixture `site`), `tests/browser/test_thing.py` (fixture `window`).
 
-The gate (`security/gate.py`) asks every request for a login and every change for its CSRF token: a page need not.
+What is sensitive calls `require_proof` (`changing/passphrase.py`), page and API alike, and stands in the table of
+`security/proof.py`. The gate (`security/gate.py`) asks every request for a login and every change for its CSRF token: a
+page need not.
 """

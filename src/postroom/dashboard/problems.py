@@ -14,8 +14,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from postroom.dashboard.forms import Form
 from postroom.dashboard.rendering import render
 from postroom.dashboard.security.bodies import TooLarge
+from postroom.dashboard.security.proof import FIELD, ProofNeeded
 from postroom.dashboard.security.throttle import TooManyAttempts
 from postroom.dashboard.security.visitor import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable
@@ -75,8 +77,18 @@ def answer(scope: Scope, error: Exception) -> Response:
         return RedirectResponse(f"/login?next={quote(_local(request), safe='')}", 303)
     if _wants_json(request):
         return JSONResponse(problem.content, problem.status, problem.headers)
+    if isinstance(error, ProofNeeded):
+        return _confirmation(scope, error)
     html = render("problem.html", problem=problem, visitor=visitor_of(scope), section=None)
     return HTMLResponse(html, problem.status, problem.headers)
+
+
+def _confirmation(scope: Scope, error: ProofNeeded) -> Response:
+    """The page that asks for the passphrase, with the form that was sent in it, so that nothing is written twice."""
+    form = Form() if not error.problem else Form().refused(BadInput(FIELD, error.problem))
+    shown = {"change": error.change, "fields": error.fields, "action": scope["path"], "form": form}
+    html = render("confirm.html", visitor=visitor_of(scope), section=None, **shown)
+    return HTMLResponse(html, error.status)
 
 
 def problem_of(error: Exception) -> Problem:

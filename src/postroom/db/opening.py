@@ -8,6 +8,7 @@ from sqlalchemy.exc import ArgumentError
 from postroom.db import schema
 from postroom.db.database import Database, Dialect
 from postroom.domain.errors import BadInput
+from postroom.domain.extras import Extra, require
 from postroom.settings import DatabaseSettings
 
 
@@ -36,6 +37,7 @@ def unmigrated(url: URL, settings: DatabaseSettings) -> Database:
 
             return SqliteDatabase(url, settings)
         case Dialect.POSTGRESQL:
+            require(Extra.POSTGRES, "A database.url of PostgreSQL")
             from postroom.db.postgres import PostgresDatabase
 
             return PostgresDatabase(url, settings)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 
 from postroom.domain.errors import NewerSchema
 
-HEAD = "0010"
+HEAD = "0014"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _UPGRADE_LOCK = 0x706F7374  # an arbitrary number that all Postroom processes agree on

@@ -51,7 +51,9 @@ OFFER = Letter("Lamp World <offers@lamps.example>", "20 % off all lamps", header
 PRIZE = Letter("Lottery <win@prizes.example>", "You have won a prize", "Send us your bank details.\n")
 QUESTION = Letter("Tom Hale <tom.hale@pianos.example>", "Question about your piano", "Is it still for sale?\n")
 MEETING = Letter("Ruth Birch <ruth@parish.example>", "Minutes of the meeting", "Nothing to do for you.\n")
-ARRIVALS = (BILL, OFFER, PRIZE, QUESTION, MEETING)
+FOR_RULES = (BILL, OFFER, PRIZE)
+ARRIVALS = (*FOR_RULES, QUESTION, MEETING)
+"""No rule decides the last two: they are for the model."""
 
 RULES: tuple[Mapping[str, Any], ...] = (
     {

@@ -11,11 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sqlalchemy import select
+
 from postroom.accounts.store import Account, get_account
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.connectors.calling import Connect, call, http_client, over_http
 from postroom.db import Tx
+from postroom.db.tables.queue import jobs
 from postroom.demo.post import Letter
 from postroom.demo.stand_ins import StandIns
 from postroom.domain.errors import Fatal
@@ -27,6 +30,7 @@ T = TypeVar("T")
 TELLER = Caller(Role.DASHBOARD, "the demonstration")
 _LOOK_AGAIN_S = 0.1
 _PATIENCE_S = 90.0
+_MOST_LOOKED_AT, _MOST_TOLD = 100, 2
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,16 @@ class Scene:
                         return found
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
-            raise Fatal(f"The demonstration waited {_PATIENCE_S:.0f} seconds for {what}, in vain.") from None
+            troubles = await self.read(_troubles)
+            said = f" Its jobs say: {'; '.join(troubles)}" if troubles else ""
+            raise Fatal(f"The demonstration waited {_PATIENCE_S:.0f} seconds for {what}, in vain.{said}") from None
+
+
+def _troubles(tx: Tx) -> list[str]:
+    """The last errors of jobs, each once: the reason why something does not come about."""
+    with_error = select(jobs.c.type, jobs.c.last_error).where(jobs.c.last_error.is_not(None))
+    rows = tx.execute(with_error.order_by(jobs.c.seq.desc()).limit(_MOST_LOOKED_AT)).all()
+    return list(dict.fromkeys(f"{row.type}: {row.last_error}" for row in rows))[:_MOST_TOLD]
 
 
 @asynccontextmanager

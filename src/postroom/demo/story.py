@@ -12,6 +12,7 @@ from postroom.demo.steps.deciding import approve_what_waits, rules_and_model, un
 from postroom.demo.steps.following import follow_a_web_source
 from postroom.demo.steps.morning import a_burst_in_the_morning
 from postroom.demo.steps.recovering import recover_old_mail
+from postroom.domain.extras import Extra, ExtraMissing, is_installed
 
 
 class Outcome(Protocol):
@@ -27,6 +28,15 @@ class Step:
     path: str
     """Of the page that shows it."""
     run: Callable[[Scene], Awaitable[Outcome]]
+    needs: Extra | None = None
+    """Without it the step is named and skipped."""
+
+    @property
+    def skipped(self) -> str | None:
+        """Why it cannot be taken here, with the command that mends it."""
+        if self.needs is None or is_installed(self.needs):
+            return None
+        return ExtraMissing(self.needs, "skipped: this step").message
 
 
 STORY = (
@@ -35,6 +45,12 @@ STORY = (
     Step("Rules and a model", "Five letters; three rules; a model for the rest.", "/mail", rules_and_model),
     Step("A question", "What could do harm waits for a person.", "/approvals", approve_what_waits),
     Step("An undo", "What was done can be taken back.", "/mail", undo_an_action),
-    Step("Old mail, under a budget", "Told before what it costs; never more.", "/backfill", recover_old_mail),
-    Step("A web source", "A site that publishes things worth keeping.", "/web", follow_a_web_source),
+    Step(
+        "Old mail, under a budget",
+        "Told before what it costs; never more.",
+        "/backfill",
+        recover_old_mail,
+        Extra.MODELS,
+    ),
+    Step("A web source", "A site that publishes things worth keeping.", "/web", follow_a_web_source, Extra.WEB),
 )

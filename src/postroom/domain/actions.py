@@ -178,6 +178,42 @@ def parse_action(name: object, parameters: object = None, where: str = "action")
         raise BadInput(place, f"{problem['msg'].removeprefix('Value error, ')} ({action})") from None
 
 
+_ADDED: Mapping[str, ActionType] = {
+    "trash": ActionType.TRASH,
+    "spam": ActionType.TRASH,  # Gmail deletes both after thirty days
+    "starred": ActionType.STAR,
+    "unread": ActionType.MARK_UNREAD,
+}
+_TAKEN_AWAY: Mapping[str, ActionType] = {
+    "inbox": ActionType.ARCHIVE,
+    "unread": ActionType.MARK_READ,
+    "starred": ActionType.UNSTAR,
+    "trash": ActionType.RESTORE,
+}
+
+
+def meaning(wanted: Wanted) -> ActionType:
+    """What the action comes to. Gmail's own labels are its states, so that a label can archive or throw away."""
+    if not isinstance(wanted.parameters, LabelParameters):
+        return wanted.type
+    states = _ADDED if wanted.type is ActionType.APPLY_LABEL else _TAKEN_AWAY
+    return states.get(wanted.parameters.label.strip().casefold(), wanted.type)
+
+
+def consequence_of(wanted: Wanted) -> Consequence:
+    """How far the action reaches, by its name and by what it comes to."""
+    reach = max(CONSEQUENCES[wanted.type], CONSEQUENCES[meaning(wanted)])
+    return max(reach, Consequence.HIDES) if _leaves_first_tab(wanted) else reach
+
+
+def _leaves_first_tab(wanted: Wanted) -> bool:
+    """Gmail shows mail of a category in a tab of its own, beside the one that opens."""
+    if wanted.type is not ActionType.APPLY_LABEL or not isinstance(wanted.parameters, LabelParameters):
+        return False
+    label = wanted.parameters.label.strip().casefold()
+    return label.startswith("category_") and label != "category_personal"
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """An action that was decided on. With reasons it waits for a person; without any it is done."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Protocol
 
+from postroom.domain.extras import Extra, is_installed
 from postroom.domain.money import MICROS_PER_DOLLAR, Micros
 
 # Prices are looked up once for these figures when a tariff is made, so that one that cannot be read is found early.
@@ -82,6 +83,8 @@ def tariff_for(
         return None
     if input_price is not None and output_price is not None:
         return FixedTariff(input_price, output_price)
+    if not is_installed(Extra.MODELS):
+        return None
     published = PublishedTariff(provider, model)
     return published if _is_published(published) else None
 

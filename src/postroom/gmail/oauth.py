@@ -10,7 +10,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed
 from postroom.gmail.client_secrets import ClientSecrets
 from postroom.gmail.errors import LoginNeeded
-from postroom.gmail.grants import GrantStore, OAuthGrant, StaticGrant
+from postroom.gmail.grants import GrantStore, OAuthGrant, StaticGrant, StoredGrant
 from postroom.gmail.loopback import visit
 from postroom.gmail.ports import Credentials
 from postroom.gmail.scope import shortage, wanted
@@ -98,6 +98,35 @@ class OAuthCredentials:
         self._grants.save(renewed)
         log.info("login.refreshed", account=self._email)
         return renewed
+
+
+class CurrentCredentials:
+    """The login of an account as the vault has it now: one that was renewed is taken up, also one of another kind."""
+
+    def __init__(self, grants: GrantStore, email: str, clock: Clock) -> None:
+        self._grants = grants
+        self._email = email
+        self._clock = clock
+        self._known: StoredGrant | None = None
+        self._inner: Credentials | None = None
+
+    def __repr__(self) -> str:
+        return f"CurrentCredentials({self._email!r})"
+
+    async def access_token(self, *, rejected: str | None = None) -> str:
+        if self._inner is None:
+            return await self._renewed().access_token(rejected=rejected)
+        try:
+            return await self._inner.access_token(rejected=rejected)
+        except Fatal:
+            if self._grants.find(self._email) == self._known:
+                raise
+            return await self._renewed().access_token(rejected=rejected)
+
+    def _renewed(self) -> Credentials:
+        self._inner = credentials_for(self._grants, self._email, self._clock)
+        self._known = self._grants.find(self._email)
+        return self._inner
 
 
 def credentials_for(grants: GrantStore, email: str, clock: Clock) -> Credentials:

@@ -63,6 +63,11 @@ def _answer(header: dict[str, Any], own_size: int | None, incoming: BinaryIO, ou
     return True
 
 
+def nothing(header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    """A task that shows that the process works."""
+    return {}, b""
+
+
 def prepare(modules: list[str]) -> None:
     """Everything that a task may need is loaded while files can still be opened."""
     faulthandler.enable()

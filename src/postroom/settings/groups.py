@@ -202,6 +202,9 @@ class DashboardSettings(Group):
     )
     session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
     idle_days: int = Field(7, ge=1, le=365, description="a login that nobody uses ends after this")
+    proof_minutes: int = Field(
+        5, ge=1, le=60, description="for how long the passphrase, once given, allows sensitive changes"
+    )
 
 
 class BackfillSettings(Group):
@@ -306,6 +309,16 @@ class SafetySettings(Group):
     )
     always_approve: str = Field("", description="actions that need approval without any exception")
     approval_days: int = Field(7, ge=1, le=365, description="a question that nobody answers expires after this")
+    hides_per_hour: int = Field(
+        30,
+        ge=0,
+        le=100_000,
+        description="messages of an account that may be hidden without a person within any hour; more need approval. "
+        "Rules are not counted",
+    )
+    backfill_hides_per_hour: int = Field(
+        100, ge=0, le=100_000, description="the same for mail that a backfill brought, counted apart"
+    )
 
     @field_validator("dangerous_actions", "always_approve")
     @classmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -16,7 +16,7 @@ from postroom.accounts.store import Account, list_accounts
 from postroom.archive.model import PersonWrittenTo
 from postroom.archive.place import ArchivePlace
 from postroom.db import Tx
-from postroom.db.tables.mail import contact_exports, contacts
+from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts
 from postroom.db.upsert import insert
 from postroom.mail.addresses import canonical_address
 from postroom.mail.contact_files import BookEntry, Kind, shown_name
@@ -72,12 +72,23 @@ class WrittenTo:
     address: str
     name: str
     last_at: datetime
+    mailboxes: frozenset[str] = field(default=frozenset(), compare=False)
+    """From which the owner wrote to them."""
 
 
 def import_entries(
-    tx: Tx, entries: Sequence[BookEntry], source: ContactSource, now: datetime, *, dry_run: bool = False
+    tx: Tx,
+    entries: Sequence[BookEntry],
+    source: ContactSource,
+    now: datetime,
+    *,
+    mailbox: str | None = None,
+    dry_run: bool = False,
 ) -> ImportResult:
-    """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin."""
+    """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin.
+
+    With `mailbox` they count as contacts of that mailbox before any mail was exchanged with it.
+    """
     tx.lock_table(contacts)
     known = _known(tx, [entry.address for entry in entries])
     fresh = [entry for entry in entries if entry.address not in known]
@@ -87,6 +98,8 @@ def import_entries(
         for entry in changed:
             values = {"name": entry.name or known[entry.address].name, "source": source, "kind": entry.kind}
             tx.execute(update(contacts).where(contacts.c.address == entry.address).values(**values))
+        if mailbox is not None:
+            note_mailboxes(tx, {(mailbox, entry.address) for entry in entries})
     return ImportResult(len(fresh), len(changed), len(entries) - len(fresh) - len(changed))
 
 
@@ -105,7 +118,29 @@ def add_written_to(tx: Tx, people: Iterable[WrittenTo], now: datetime) -> int:
         last = by_address[address].last_at
         if contact.last_seen_at is None or contact.last_seen_at < last:
             tx.execute(update(contacts).where(contacts.c.address == address).values(last_seen_at=last))
+    note_mailboxes(tx, {(mailbox, one.address) for one in by_address.values() for mailbox in one.mailboxes})
     return len(fresh)
+
+
+def note_mailboxes(tx: Tx, pairs: Set[tuple[str, str]]) -> None:
+    """Remember which mailbox which contact has to do with: mailbox, and address in its compared form.
+
+    In the order of their keys, so that two who note the same never wait for each other in a circle.
+    """
+    wanted = sorted({(mailbox.strip().lower(), address) for mailbox, address in pairs})
+    rows = [{"mailbox": mailbox, "address": address} for mailbox, address in wanted]
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        tx.execute(insert(tx, contact_mailboxes).on_conflict_do_nothing(), rows[start : start + _ROWS_AT_ONCE])
+
+
+def addresses_for(tx: Tx, mailbox: str | None) -> list[str]:
+    """The addresses of known contacts. For one mailbox: of those it has exchanged mail with, and of those that were
+    imported for it; the rest of the owner's contacts is none of its business."""
+    query = select(contacts.c.address).order_by(contacts.c.address)
+    if mailbox is not None:
+        here = contact_mailboxes.c.mailbox == mailbox.strip().lower()
+        query = query.where(contacts.c.address.in_(select(contact_mailboxes.c.address).where(here)))
+    return [row.address for row in tx.execute(query)]
 
 
 def list_contacts(tx: Tx, limit: int | None = None) -> list[Contact]:
@@ -156,7 +191,8 @@ def people_written_to(place: ArchivePlace, owners: Sequence[str]) -> list[Writte
         for owner in owners:
             for one in _people(archive.written_to(owner)):
                 known = found.get(one.address, one)
-                found[one.address] = WrittenTo(one.address, known.name or one.name, max(known.last_at, one.last_at))
+                name, last_at = known.name or one.name, max(known.last_at, one.last_at)
+                found[one.address] = WrittenTo(one.address, name, last_at, known.mailboxes | {owner.lower()})
     return sorted((one for one in found.values() if one.address not in mine), key=lambda one: one.address)
 
 

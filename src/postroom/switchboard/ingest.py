@@ -6,7 +6,7 @@ id. An envelope that is wrong is refused by itself, and nothing of it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -19,9 +19,11 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import CLASSIFY
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller
+from postroom.mail.addresses import canonical_address
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.admission import open_gate
+from postroom.switchboard.contacts import note_mailboxes
 from postroom.switchboard.evidence import gather
 from postroom.switchboard.inbox import (
     Delivery,
@@ -67,16 +69,27 @@ class Ingest:
                 results[number] = Rejected(found)
             elif envelope is not None:
                 deliveries.append(Delivery(number, envelope.dedupe_key, envelope, found, new_id(), new_id()))
-        results |= await self._store(deliveries, caller)
+        results |= await self._store(deliveries, contacts, caller)
         ordered = [results[number] for number in range(len(given))]
         _count(envelopes, ordered)
         return ordered
 
-    async def _store(self, deliveries: Sequence[Delivery], caller: Caller) -> dict[int, Result]:
+    async def _store(self, deliveries: Sequence[Delivery], contacts: Set[str], caller: Caller) -> dict[int, Result]:
+        """`contacts` are the senders whom the owner knows: from now on, contacts of the mailbox that they wrote to."""
         if not deliveries:
             return {}
         now = self._queue.clock.now()
-        return await self._database.write(lambda tx: self._within(tx, deliveries, caller, now))
+        met = {
+            (delivery.envelope.source.endpoint_identity, canonical_address(delivery.envelope.sender.identity))
+            for delivery in deliveries
+            if delivery.envelope.sender.identity in contacts
+        }
+
+        def store(tx: Tx) -> dict[int, Result]:
+            note_mailboxes(tx, met)
+            return self._within(tx, deliveries, caller, now)
+
+        return await self._database.write(store)
 
     def _within(self, tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime) -> dict[int, Result]:
         known = known_requests(tx, [delivery.key for delivery in deliveries])
@@ -95,7 +108,8 @@ class Ingest:
         for delivery in deliveries:
             if delivery.key in rows:
                 first = fresh[delivery.key]
-                results[delivery.number] = Accepted(first.request_id, duplicate=first is not delivery)
+                account_id = rows[delivery.key]["account_id"]
+                results[delivery.number] = Accepted(first.request_id, first is not delivery, account_id)
             elif delivery.key in kept_out:
                 results[delivery.number] = kept_out[delivery.key]
             else:

@@ -15,9 +15,12 @@ from postroom.switchboard.instruments import Outcome
 class Accepted:
     request_id: str
     duplicate: bool
+    account_id: str | None = None
+    """Told with what is new, for a connector's metrics: they name no mailbox by its address."""
 
     def answer(self) -> dict[str, Any]:
-        return {"request_id": self.request_id, "status": "accepted", "duplicate": self.duplicate}
+        account = {} if self.account_id is None else {"account_id": self.account_id}
+        return {"request_id": self.request_id, "status": "accepted", "duplicate": self.duplicate, **account}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tools over MCP. There is one server for each role, so that a client sees the tools it may call and no others.
+"""Tools over MCP. There is one server for each role, and a client sees the tools that it may call and no others.
 
 Built on the SDK's low-level server: its decorated one takes unknown arguments without a word and wraps errors in
 sentences of its own, and here both are part of the contract.
@@ -49,10 +49,11 @@ def server_for(toolbox: Toolbox, caller: Caller) -> Server[Any]:
 
 
 def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Caller]) -> Server[Any]:
-    listed = [_listed(tool, name) for tool in toolbox.of(role) for name in tool.names]
+    listed = {tool.name: [_listed(tool, name) for name in tool.names] for tool in toolbox.of(role)}
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=listed)
+        mine = toolbox.open_to(caller_of(context))
+        return ListToolsResult(tools=[each for tool in mine for each in listed[tool.name]])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         try:

@@ -1,5 +1,8 @@
 """The Switchboard's tools: each with its name, who may call it, what it takes, and what it does.
 
+Whether a caller may use a tool is decided here and nowhere else: by its role, by the permission that the tool names,
+and, for a caller that is bound to one mailbox, by the mailbox that the call is about.
+
 A tool stands under its name and, where that has dots, under an alias with underscores: several popular MCP clients
 refuse dots. Arguments are checked strictly; a refusal names the argument.
 """
@@ -15,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from postroom.domain.envelope import field_problem
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
-from postroom.domain.roles import Caller, Role
+from postroom.domain.roles import Caller, Permission, Role
 
 
 class Arguments(BaseModel):
@@ -40,12 +43,15 @@ Answer = Mapping[str, Any]
 class Tool(Generic[A]):
     name: str
     role: Role
+    permission: Permission
     description: str
     arguments: type[A]
     run: Callable[[A, Caller], Awaitable[Answer]]
     reads_only: bool = False
     is_bulky: bool = False
     """Takes whole messages: its request may be as large as the role's largest."""
+    keeps_to_mailbox: bool = False
+    """It takes no `endpoint_identity`, and itself keeps to the mailbox that its caller is bound to."""
 
     @property
     def alias(self) -> str:
@@ -62,6 +68,20 @@ class Tool(Generic[A]):
     def schema(self) -> dict[str, Any]:
         return self.arguments.described()
 
+    @property
+    def names_mailbox(self) -> bool:
+        return "endpoint_identity" in self.arguments.model_fields
+
+    def refusal(self, caller: Caller) -> str | None:
+        """Why this caller may not use it, whatever it asks; None: it may."""
+        if self.role is not caller.role:
+            return f"{self.name} is not allowed for role {caller.role}; it needs a token of role {self.role}."
+        if not caller.may(self.permission):
+            return f"{self.name} needs a token with the permission `{self.permission}`; this one lacks it."
+        if caller.endpoint_identity is not None and not (self.names_mailbox or self.keeps_to_mailbox):
+            return f"{self.name} concerns every mailbox; this token is for {caller.endpoint_identity} only."
+        return None
+
     async def call(self, given: Mapping[str, Any], caller: Caller) -> Answer:
         try:
             arguments = self.arguments.model_validate(given)
@@ -69,8 +89,7 @@ class Tool(Generic[A]):
             raise field_problem(error, "arguments") from None
         except (RecursionError, OverflowError):
             raise BadInput("arguments", "are nested too deeply or hold an impossible number") from None
-        _require_identity(arguments, caller)
-        return await self.run(arguments, caller)
+        return await self.run(_kept_to_mailbox(arguments, caller), caller)
 
 
 class Toolbox:
@@ -91,6 +110,10 @@ class Toolbox:
     def of(self, role: Role) -> list[Tool[Any]]:
         return [tool for tool in self if tool.role is role]
 
+    def open_to(self, caller: Caller) -> list[Tool[Any]]:
+        """Those that this caller may use."""
+        return [tool for tool in self if tool.refusal(caller) is None]
+
     def get(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)
 
@@ -102,16 +125,21 @@ class Toolbox:
         tool = self._tools.get(name)
         if tool is None:
             raise NotFound("name", f"there is no tool {name[:100]!r}")
-        if tool.role is not caller.role:
-            raise NotAllowed(f"{name} is not allowed for role {caller.role}; it needs a token of role {tool.role}.")
+        if (refusal := tool.refusal(caller)) is not None:
+            raise NotAllowed(refusal)
         return await tool.call(given, caller)
 
 
-def _require_identity(arguments: Arguments, caller: Caller) -> None:
-    """A token made for one mailbox is good for that one only."""
-    wanted = getattr(arguments, "endpoint_identity", None)
-    if wanted is not None:
-        require_own_mailbox(wanted, caller)
+def _kept_to_mailbox(arguments: A, caller: Caller) -> A:
+    """A token made for one mailbox is good for that one only; where the call names none, it means that one."""
+    mine = caller.endpoint_identity
+    if mine is None or "endpoint_identity" not in type(arguments).model_fields:
+        return arguments
+    wanted: str | None = getattr(arguments, "endpoint_identity", None)
+    if wanted is None:
+        return arguments.model_copy(update={"endpoint_identity": mine})
+    require_own_mailbox(wanted, caller)
+    return arguments
 
 
 def require_own_mailbox(endpoint_identity: str, caller: Caller) -> None:
@@ -121,11 +149,11 @@ def require_own_mailbox(endpoint_identity: str, caller: Caller) -> None:
 
 def tool_table(toolbox: Toolbox) -> Iterator[str]:
     """Tool by role for `docs/mcp.md`, which a test compares with this."""
-    yield f"| tool | also | {' | '.join(Role)} | takes |"
-    yield "|---|---|" + "---|" * (len(Role) + 1)
+    yield f"| tool | also | {' | '.join(Role)} | permission | takes |"
+    yield "|---|---|" + "---|" * (len(Role) + 2)
     for tool in sorted(toolbox, key=lambda tool: (list(Role).index(tool.role), tool.name)):
         name, *also = (f"`{name}`" for name in tool.names)
         marks = " | ".join("yes" if tool.role is role else "" for role in Role)
         required = tool.schema.get("required", [])
         taken = [f"{one}" if one in required else f"{one}?" for one in tool.schema.get("properties", {})]
-        yield f"| {name} | {', '.join(also)} | {marks} | {', '.join(taken)} |"
+        yield f"| {name} | {', '.join(also)} | {marks} | {tool.permission} | {', '.join(taken)} |"

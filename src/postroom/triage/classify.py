@@ -1,9 +1,11 @@
 """The job `classify`: one message, judged once. Rules come first; what none decides is shown to the model. Decision,
 what it orders, its cost and the job's end are one transaction.
 
-A model is asked only where the message is here in full, a model is configured, and the budget of the message's
-backfill job has room. Each call is in the books before it is made (`records.py`), so a process that dies between the
-call and its record may pay twice, and the books then say so.
+A model is asked only where the message is here in full, a model is configured and switched on, and the budget of the
+message's backfill job has room. The switch is read in the transaction that begins each call, and again in the one that
+orders what came of it: so it stops queued mail at once, and of a call that was under way nothing is done unasked. Each
+call is in the books before it is made (`records.py`), so a process that dies between the call and its record may pay
+twice, and the books then say so.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from postroom import kill_switch
 from postroom.db import Tx
 from postroom.domain.actions import Order, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError
@@ -21,7 +24,7 @@ from postroom.queue.model import Json
 from postroom.settings import ModelSettings, SafetySettings
 from postroom.triage import instruments, records
 from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question
-from postroom.triage.context import briefing_for
+from postroom.triage.context import briefing_for, contacts_among
 from postroom.triage.decision import Decision, Source, for_review, left_alone
 from postroom.triage.judging import decided_by_model, decided_by_rule
 from postroom.triage.prompt import Briefing, question_about
@@ -36,6 +39,8 @@ if TYPE_CHECKING:  # its library is slow to load, and only needed where a model 
 _MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
+_SWITCHED_OFF = "No rule decides it, and the model is switched off."
+_UNUSABLE = "No rule decides it, and the model cannot be asked."
 _NO_ROOM = "No rule decides it, and the day's budget of its backfill job has no room for the model."
 _NOT_OURS = "its mailbox is no account of this installation, so nothing is done there"
 
@@ -70,10 +75,16 @@ class Ways:
 
     model: ModelSettings
     safety: SafetySettings
+    model_problem: str | None = None
+    """Why the configured model cannot be asked."""
+
+    @property
+    def no_model(self) -> str:
+        return _NO_MODEL if self.model_problem is None else f"{_UNUSABLE} {self.model_problem}"
 
 
-class _NoRoom(Exception):
-    """The budget has no room for another call."""
+class _NotAsked(Exception):
+    """The model may not be asked now; the message says why, for the person who reviews it."""
 
 
 class Classifier:
@@ -110,23 +121,24 @@ class Classifier:
         if message.is_metadata_only:
             return left_alone("No rule decides it, and only its envelope was taken in.")
         if self._model is None:
-            return for_review(_NO_MODEL)
+            return for_review(self._ways.no_model)
         try:
             return await self._ask_twice(self._model, context, message)
-        except _NoRoom:
-            return for_review(_NO_ROOM)
+        except _NotAsked as reason:
+            return for_review(str(reason))
         except ModelRefused as error:
             return for_review(error.message)
 
     async def _ask_twice(self, model: ModelClient, context: JobContext, message: Message) -> Decision:
         wanted = self._ways.model.thread_messages
-        briefing = await context.queue.database.read(lambda tx: briefing_for(tx, message, wanted))
+        read = context.queue.database.read
+        briefing, known = await read(lambda tx: (briefing_for(tx, message, wanted), contacts_among(tx, message)))
         problem: str | None = None
         for _ in range(_MOST_CALLS):
             question = question_about(message.mail, briefing, problem)
             choice = await self._ask(model, context, message, question, briefing)
             if isinstance(choice, Choice):
-                return decided_by_model(choice, message.mail, briefing, self._ways.safety)
+                return decided_by_model(choice, message.mail, briefing, self._ways.safety, known)
             problem = choice
         return for_review(f"The model's answer could not be used, twice: {problem}.")
 
@@ -151,11 +163,13 @@ class Classifier:
     def _begin(
         self, tx: Tx, context: JobContext, message: Message, model: ModelClient, most: Micros, question: Question
     ) -> str:
+        if not kill_switch.model_switch(tx).on:
+            raise _NotAsked(_SWITCHED_OFF)
         prompt = question.text if self._ways.model.keep_prompts_days > 0 else None
         call_id = records.begin_call(tx, message, model.provider, model.name, most, context.queue.clock.now(), prompt)
         job_id, total = message.backfill_job_id, records.spent_on(tx, message.id)
         if job_id is not None and not self._spending.afford(tx, job_id, message.id, total):
-            raise _NoRoom
+            raise _NotAsked(_NO_ROOM)
         return call_id
 
     def _fail(self, tx: Tx, context: JobContext, message: Message, call_id: str, failed: CallFailed) -> None:
@@ -165,6 +179,9 @@ class Classifier:
             self._settle(tx, message)
 
     def _finish(self, tx: Tx, context: JobContext, message: Message, decision: Decision) -> Json:
+        switch = kill_switch.model_switch(tx)
+        if decision.source is Source.MODEL and not switch.on:
+            decision = decision.asking(f"the model was {switch.reason} while it was asked")
         decision_id = records.record_decision(tx, message, decision, context.queue.clock.now())
         self._settle(tx, message)
         if decision_id is None:

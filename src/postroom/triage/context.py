@@ -11,7 +11,7 @@ from sqlalchemy import String, func, literal, or_, select
 from postroom.accounts.labels import KnownLabel, for_classifier, labels_of
 from postroom.db import Tx
 from postroom.db.tables.mail import contacts, messages
-from postroom.mail.addresses import canonical_address
+from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.telemetry import logs
 from postroom.triage.guidance import Guidance, guidance_for
 from postroom.triage.offers import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, Offer, bounded
@@ -22,6 +22,7 @@ log = logs.get(__name__)
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+'-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,10}")
 _SHORTEST_NAME = 5
+_MOST_SENDERS = 50
 _TEXT_READ = 20_000
 """Of an earlier message; more never has room in a prompt."""
 
@@ -88,6 +89,20 @@ def _thread(tx: Tx, message: Message, most: int) -> tuple[EarlierMail, ...]:
         for row in tx.execute(query)
     ]
     return tuple(reversed(newest_first))
+
+
+def contacts_among(tx: Tx, message: Message) -> tuple[str, ...]:
+    """Those whom the message names as its senders and whom the contacts have, whether or not it proves to be theirs."""
+    mail = message.mail
+    written = {name.lower(): str(value) for name, value in mail.headers.items()}
+    named = [written.get("from", ""), written.get("sender", "")]
+    if "list-id" not in written:  # a list has answers sent to itself, and the owner may have written there
+        named.append(written.get("reply-to", ""))
+    found = [canonical_address(mail.sender), *message.facts.senders]
+    found += [address.canonical for text in named for address in parse_addresses(text)]
+    asked = list(dict.fromkeys(found))[:_MOST_SENDERS]
+    known = tx.execute(select(contacts.c.address).where(contacts.c.address.in_(asked)))
+    return tuple(sorted(known.scalars()))
 
 
 def named_addresses(tx: Tx, told: Iterable[str]) -> list[str]:

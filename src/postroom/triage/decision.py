@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -37,6 +37,11 @@ class Decision:
         """Why what it wants needs a person: each reason once, in order."""
         found = [reason for proposal in self.actions for reason in proposal.reasons]
         return tuple(dict.fromkeys(found if self.obstacle is None else [*found, self.obstacle]))
+
+    def asking(self, reason: str) -> Decision:
+        """The same, but nothing of it is done before a person was asked."""
+        asked = tuple(replace(each, reasons=(*each.reasons, reason)) for each in self.actions)
+        return replace(self, actions=asked)
 
     @property
     def action(self) -> str:

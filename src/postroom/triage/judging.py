@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from postroom.domain.actions import ActionType, ForwardParameters, Proposal, Wanted
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.settings import SafetySettings
@@ -10,6 +12,7 @@ from postroom.triage.prompt import Briefing, MailToJudge, shown_texts
 from postroom.triage.reading import Choice
 from postroom.triage.rules.model import Rule
 from postroom.triage.safety import reasons_for
+from postroom.triage.security_mail import security_sign
 from postroom.triage.suspicion import suspicion_of
 
 
@@ -24,7 +27,10 @@ def decided_by_rule(rule: Rule, safety: SafetySettings) -> Decision:
     return Decision(Source.RULE, reason, proposals, 1.0, rule_id=rule.id, rule_name=rule.name)
 
 
-def decided_by_model(choice: Choice, mail: MailToJudge, briefing: Briefing, safety: SafetySettings) -> Decision:
+def decided_by_model(
+    choice: Choice, mail: MailToJudge, briefing: Briefing, safety: SafetySettings, contacts: Sequence[str] = ()
+) -> Decision:
+    """`contacts` are those among the senders whom the owner knows."""
     if choice.wanted is None:
         return Decision(Source.MODEL, choice.reason, (), choice.confidence, needs_review=choice.asks_approval)
     reasons = reasons_for(
@@ -35,8 +41,16 @@ def decided_by_model(choice: Choice, mail: MailToJudge, briefing: Briefing, safe
         suspicion=suspicion_of(shown_texts(mail, briefing.thread)),
         model_asked=choice.asks_approval,
         strangers=_strangers(choice.wanted, mail, briefing),
+        protected=_protected(mail, contacts),
     )
     return Decision(Source.MODEL, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
+
+
+def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
+    """What a model alone never hides, whatever it was told and however sure it is."""
+    known = [f"{address} is a contact of yours" for address in contacts]
+    sign = security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers)
+    return (*known, f"it looks like security mail, for {sign}") if sign else tuple(known)
 
 
 def _strangers(wanted: Wanted, mail: MailToJudge, briefing: Briefing) -> tuple[str, ...]:

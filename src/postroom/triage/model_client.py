@@ -20,6 +20,7 @@ from pydantic_ai.tools import ToolDefinition
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.domain.metering import Meter
+from postroom.domain.money import Micros
 from postroom.domain.tariffs import Tariff, Tokens
 from postroom.settings import ModelSettings
 from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question, ToolCall, one_line
@@ -44,6 +45,10 @@ class ModelClient:
     @property
     def name(self) -> str:
         return str(self._settings.name)
+
+    def most_for(self, most: Tokens) -> Micros:
+        """What a call with at most these tokens can cost."""
+        return self._tariff.cost(most)
 
     async def ask(self, question: Question) -> Answer | CallFailed:
         """One call, paid for whatever comes back."""

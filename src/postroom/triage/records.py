@@ -90,12 +90,21 @@ def begin_call(
     open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
     lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
     tx.execute(update(model_calls).where(open_before).values(**lost))
+    return _begun(
+        tx, provider, model, most, now, message_id=message.id, backfill_job_id=message.backfill_job_id, prompt=prompt
+    )
+
+
+def begin_trial_call(tx: Tx, provider: str, model: str, most: Micros, now: datetime) -> str:
+    """Note a call that is about no message: a person tries the model."""
+    return _begun(tx, provider, model, most, now)
+
+
+def _begun(tx: Tx, provider: str, model: str, most: Micros, now: datetime, **about: str | None) -> str:
     call_id = new_id()
     tx.execute(
         model_calls.insert().values(
             id=call_id,
-            message_id=message.id,
-            backfill_job_id=message.backfill_job_id,
             provider=provider,
             model=model,
             input_tokens=0,
@@ -104,8 +113,8 @@ def begin_call(
             latency_ms=0,
             outcome=STARTED,
             simulated=False,
-            prompt=prompt,
             created_at=now,
+            **about,
         )
     )
     return call_id

@@ -8,31 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, LabelParameters, Wanted
+from postroom.domain.actions import ActionType, Consequence, Wanted, consequence_of, meaning
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Source
 from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
-
-_ADDED = {
-    "trash": ActionType.TRASH,
-    "spam": ActionType.TRASH,  # Gmail deletes both after thirty days
-    "starred": ActionType.STAR,
-    "unread": ActionType.MARK_UNREAD,
-}
-_TAKEN_AWAY = {
-    "inbox": ActionType.ARCHIVE,
-    "unread": ActionType.MARK_READ,
-    "starred": ActionType.UNSTAR,
-    "trash": ActionType.RESTORE,
-}
-
-
-def meaning(wanted: Wanted) -> ActionType:
-    """What the action comes to. Gmail's own labels are its states, so that a label can archive or throw away."""
-    if not isinstance(wanted.parameters, LabelParameters):
-        return wanted.type
-    states = _ADDED if wanted.type is ActionType.APPLY_LABEL else _TAKEN_AWAY
-    return states.get(wanted.parameters.label.strip().casefold(), wanted.type)
 
 
 def reasons_for(
@@ -45,22 +24,36 @@ def reasons_for(
     model_asked: bool = False,
     unattended: bool = False,
     strangers: Sequence[str] = (),
+    protected: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Why the action needs approval; nothing: it may be done.
 
     `unattended` frees a rule from the list of dangerous actions and from nothing else. `strangers` are those whom the
-    action would reach and whom neither the owner's words nor the contacts name.
+    action would reach and whom neither the owner's words nor the contacts name. `protected` says what about the message
+    keeps a model from hiding it unasked.
     """
     kinds = {wanted.type, meaning(wanted)}
-    reach = max(CONSEQUENCES[kind] for kind in kinds)
+    reach = consequence_of(wanted)
     found = [*_by_lists(kinds, settings, spared=unattended and source is Source.RULE)]
     if source is Source.MODEL:
         found += _by_model(reach, confidence, settings, model_asked=model_asked)
         if suspicion and reach > Consequence.MARKS:
             found.append(f"the message may try to instruct the model: {suspicion}")
+        if reach > Consequence.MARKS:
+            found += [f"the model alone never hides this: {what}" for what in protected]
         if strangers:
             found.append(f"it would reach {', '.join(strangers)}, whom you have not named")
     return tuple(found)
+
+
+def acts_alone(actions: Iterable[Wanted], settings: SafetySettings, *, unattended: bool) -> bool:
+    """Whether a rule with these actions sends or destroys, or does what is listed as dangerous, without approval."""
+    for wanted in actions:
+        kinds = {wanted.type, meaning(wanted)}
+        far = consequence_of(wanted) >= Consequence.DESTROYS or kinds & settings.dangerous
+        if far and not reasons_for(wanted, Source.RULE, 1.0, settings, unattended=unattended):
+            return True
+    return False
 
 
 def _by_lists(kinds: Iterable[ActionType], settings: SafetySettings, *, spared: bool) -> Iterable[str]:

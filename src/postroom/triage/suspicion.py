@@ -9,30 +9,36 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from urllib.parse import unquote
 
 from postroom.mail.patterns import Pattern, any_of
+from postroom.triage.folding import REVERSED, TAGS, forms, visible
 from postroom.triage.phrases import GROUPS, MARKS, STRONG, WEAK, Group
 
 _MORE = "(?:[^ .!?]{1,30} ){0,4}?"
 _NO_WORD = re.compile(r"[^\w.!?:@]+|_")
 _END = re.compile(r"\s*([.!?:@])\s*")
-_TAGS = re.compile("[\U000e0020-\U000e007f]+")
 _FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f")
 """Flags of parts of a country are the honest use of tag characters."""
-_REVERSED = re.compile("\u202e([^\u202c\n]{1,500})")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){16,}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
+_LONG, _LONGEST_WORD = 16, 12
+_MIXED = re.compile(r"[a-z][A-Z]|[A-Za-z][0-9]|[0-9][A-Za-z]|=$")
+"""How a piece of base64 looks, and few words do."""
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[\s:,]{0,2}){16,}")
 _PERCENT = re.compile(r"(?:[\w.-]{0,20}%[0-9a-fA-F]{2}){6,}[\w.-]{0,20}")
-_APART = re.compile(r"(?<![\w'])(\w) (?=\w(?![\w']))")
-_WORD = re.compile(r"[^\W_]+")
 _MOST_ENCODED = 20
-_LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһгкмтвнԛԝαεορχυικντ", "aeopcyxijsdhrkmtbhqwaeopxyiknt")
-_NUMBERS = str.maketrans("013457@$", "oieastas")
+_DEEPEST = 2
+"""What was encoded twice is decoded twice, and no further."""
+_TEXT_TURNED = 50_000
+_ROT13 = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM"
+)
+_APART_IN_HEX = str.maketrans(":,", "  ")
+_UPSIDE_DOWN = str.maketrans("ɐqɔpǝɟƃɥᴉɾʞןɯuodbɹsʇnʌʍxʎz", "abcdefghijklmnopqrstuvwxyz")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,11 @@ def suspicion_of(texts: Iterable[str]) -> Suspicion:
 
 
 def _signs(text: str) -> Iterator[tuple[str, int]]:
-    forms = list(dict.fromkeys(_forms(text)))
+    found = list(dict.fromkeys(forms(text)))
     groups, marks = _compiled()
-    if any(marks.found_in(form) for form in forms):
+    if any(marks.found_in(form) for form in found):
         yield MARKS.sign, MARKS.weight
-    words = [_in_words(form) for form in forms]
+    words = [_in_words(form) for form in found]
     for group, pattern in groups:
         if any(pattern.found_in(form) for form in words):
             yield group.sign, group.weight
@@ -74,50 +80,64 @@ def _signs(text: str) -> Iterator[tuple[str, int]]:
 
 def _hidden(text: str) -> Iterator[tuple[str, int]]:
     """What cannot be read as it stands is a sign by itself, or where an order comes out of it."""
-    if _TAGS.search(_FLAG.sub("", text)):
+    if TAGS.search(_FLAG.sub("", text)):
         yield "it holds characters that nobody can see", STRONG
-    if _REVERSED.search(text):
+    if REVERSED.search(text):
         yield "it turns the direction of writing around", WEAK
-    if any(sum(weight for _, weight in _signs(piece)) >= STRONG for piece in _decoded(text)):
+    if any(_is_order(piece) for piece in _decoded(text)):
         yield "it holds encoded orders", STRONG
+    elif any(_is_order(piece) for piece in _turned(text)):
+        yield "it holds orders written backwards or in a cipher", STRONG
 
 
-def _forms(text: str) -> Iterator[str]:
-    """The text as a reader would take it, whatever it is dressed up as."""
-    visible = _TAGS.sub(lambda tags: "".join(chr(ord(char) - 0xE0000) for char in tags[0]), text)
-    visible = _REVERSED.sub(lambda turned: turned[1][::-1], visible)
-    visible = "".join(char for char in visible if unicodedata.category(char) != "Cf")
-    plain = _folded(_APART.sub(r"\1", visible))
-    yield plain
-    if not plain.isascii():
-        yield _WORD.sub(_one_script, plain)
-    if any(char.isdigit() for char in plain):
-        yield _WORD.sub(_letters_for_digits, plain)
+def _is_order(text: str) -> bool:
+    return sum(weight for _, weight in _signs(text)) >= STRONG
 
 
-def _one_script(word: re.Match[str]) -> str:
-    """Letters that look like Latin ones, in a word that has Latin ones too."""
-    return word[0].translate(_LOOK_ALIKES) if re.search("[a-z]", word[0]) else word[0]
+def _turned(text: str) -> Iterator[str]:
+    """The text as it was before letters were exchanged, or before it was written from the end."""
+    shown = visible(text[:_TEXT_TURNED])
+    yield shown.translate(_ROT13)
+    yield shown[::-1]
+    if "ǝ" in shown:
+        yield shown.casefold().translate(_UPSIDE_DOWN)[::-1]
 
 
-def _letters_for_digits(word: re.Match[str]) -> str:
-    return word[0].translate(_NUMBERS) if re.search("[a-z]", word[0]) else word[0]
+def _decoded(text: str, depth: int = 1) -> Iterator[str]:
+    for piece in _pieces(text):
+        yield piece
+        if depth < _DEEPEST:
+            yield from _decoded(piece, depth + 1)
 
 
-def _folded(text: str) -> str:
-    lowered = text.casefold()
-    if lowered.isascii():
-        return lowered
-    return "".join(char for char in unicodedata.normalize("NFKD", lowered) if not unicodedata.combining(char))
+def _pieces(text: str) -> Iterator[str]:
+    """What comes out of everything that looks encoded; few candidates of each kind, so that the work stays bounded."""
+    found = [
+        islice((_from_base64(run) for run in _base64_runs(text)), 3 * _MOST_ENCODED),
+        islice((_from_hex(match[0]) for match in _HEX.finditer(text)), _MOST_ENCODED),
+        islice((unquote(match[0]) for match in _PERCENT.finditer(text)), _MOST_ENCODED),
+    ]
+    for piece in chain.from_iterable(found):
+        if piece and "".join(piece.split()).isprintable():
+            yield piece
 
 
-def _decoded(text: str) -> Iterator[str]:
-    for pattern, decode in ((_BASE64, _from_base64), (_HEX, _from_hex), (_PERCENT, unquote)):
-        for number, match in enumerate(pattern.finditer(text)):
-            if number == _MOST_ENCODED:
-                break
-            if (piece := decode(match[0])) and piece.isprintable():
-                yield piece
+def _base64_runs(text: str) -> Iterator[str]:
+    """Base64 as it stands in mail: in one piece, or broken over lines. A long word before it may not be part of it."""
+    run: list[str] = []
+    for token in [*text.replace(">", " ").split(), ""]:
+        if _BASE64.fullmatch(token) and (len(token) >= _LONGEST_WORD or _MIXED.search(token)):
+            run.append(token)
+            continue
+        tail = [token] if run and len(token) <= _LONGEST_WORD and _BASE64.fullmatch(token) else []
+        yield from _readings(run, tail)
+        run = []
+
+
+def _readings(run: list[str], tail: list[str]) -> Iterator[str]:
+    for pieces in (run, [*run, *tail], run[1:]):
+        if sum(map(len, pieces)) >= _LONG:
+            yield "".join(pieces)
 
 
 def _from_base64(text: str) -> str:
@@ -129,7 +149,7 @@ def _from_base64(text: str) -> str:
 
 
 def _from_hex(text: str) -> str:
-    return bytes.fromhex(text.replace(":", " ")).decode("utf-8", "replace")
+    return bytes.fromhex(text.translate(_APART_IN_HEX)).decode("utf-8", "replace")
 
 
 def _in_words(text: str) -> str:

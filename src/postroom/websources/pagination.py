@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
-from lxml import etree  # type: ignore[import-untyped]
-
 MOST_LINKS = 10_000
 """Of one page; no page for people has more."""
 
-_TEXT = etree.XPath("string()")
 _NEXT_WORDS = frozenset(
     [
         *("next", "next page", "older", "older posts", "older entries", "\u203a", "»", ">", ">>", "→"),
@@ -58,6 +55,8 @@ def with_page(url: str, parameter: str, number: int) -> str:
 
 
 def _parsed(text: str) -> Any:
+    from lxml import etree  # type: ignore[import-untyped] # of the web extra
+
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, recover=True, huge_tree=False)
     try:
         return etree.fromstring(text.encode("utf-8", "replace"), parser)
@@ -93,5 +92,5 @@ def _rank(element: Any) -> int | None:
         return None
     if _NEXT_CLASSES & set(str(element.get("class") or "").lower().split()):
         return 1
-    label = str(element.get("aria-label") or "") or " ".join(_TEXT(element).split())
+    label = str(element.get("aria-label") or "") or " ".join(str(element.xpath("string()")).split())
     return 2 if label.strip().lower() in _NEXT_WORDS else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
@@ -24,6 +25,9 @@ from postroom.websources.fetching.errors import Disallowed, Unavailable
 from postroom.websources.fetching.fetcher import Fetcher
 from postroom.websources.fetching.targets import Target, read_target, redirected
 from postroom.websources.fetching.wire import Answer
+
+if TYPE_CHECKING:
+    pass
 
 log = logs.get(__name__)
 

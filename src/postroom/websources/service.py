@@ -13,7 +13,8 @@ from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed, Retryable
-from postroom.queue import Handler, JobContext, JobQueue
+from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
+from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.model import Json
 from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings
@@ -32,6 +33,10 @@ from postroom.websources.sentinel import Look, Sentinel
 
 T = TypeVar("T")
 
+FOLLOWING = "Following web sources"
+_NOT_HERE = timedelta(hours=1)
+"""How long a page waits where the web extra is missing; another worker may have it."""
+
 
 @dataclass(frozen=True)
 class WebSources:
@@ -44,6 +49,7 @@ class WebSources:
 
     @asynccontextmanager
     async def road(self, sources: Sources) -> AsyncIterator[Road]:
+        require(Extra.WEB, FOLLOWING)
         web, clock = self.settings.web, self.queue.clock
         limits, allowed = limits_of(sources, web), private_hosts(sources)
         async with open_road(
@@ -53,11 +59,13 @@ class WebSources:
 
     async def create(self, who: Actor, new: NewRun) -> Run:
         """A run that waits to be started."""
+        require(Extra.WEB, FOLLOWING)
         sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
         return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
 
     async def begin(self, who: Actor, new: NewRun) -> Run:
         """A run that is started in the same breath, for `drive`: one that nobody drives cannot be left behind."""
+        require(Extra.WEB, FOLLOWING)
         sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
 
         def create_and_start(tx: Tx, now: datetime) -> Run:
@@ -68,6 +76,7 @@ class WebSources:
 
     async def hand_over(self, who: Actor, new: NewRun) -> Run:
         """A run that a worker will drive; run and job are made together."""
+        require(Extra.WEB, FOLLOWING)
         sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
 
         def create_and_queue(tx: Tx, now: datetime) -> Run:
@@ -78,15 +87,18 @@ class WebSources:
         return await self._write(create_and_queue)
 
     async def start(self, who: Actor, run_id: str) -> Run:
+        require(Extra.WEB, FOLLOWING)
         sources, backfill = self.sources(), self.settings.backfill
         return await self._write(lambda tx, now: runs.start(tx, sources, backfill, run_id, who, now))
 
     async def resume(self, who: Actor, run_id: str) -> Run:
+        require(Extra.WEB, FOLLOWING)
         sources, backfill = self.sources(), self.settings.backfill
         return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
 
     async def resume_later(self, who: Actor, run_id: str) -> Run:
         """A FAILED run that a worker will go on with; it stays FAILED until one has a place for it."""
+        require(Extra.WEB, FOLLOWING)
         sources, backfill = self.sources(), self.settings.backfill
 
         def check_and_queue(tx: Tx, now: datetime) -> Run:
@@ -136,6 +148,7 @@ class WebSources:
 
     async def look_later(self, who: Actor) -> str:
         """The id of the job of a look at all sources: the one that waits or runs already, or a new one."""
+        require(Extra.WEB, FOLLOWING)
 
         def queue(tx: Tx, now: datetime) -> str:
             (queued,) = self.queue.add(tx, sentinel_job())
@@ -146,6 +159,7 @@ class WebSources:
 
     async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[Retried]:
         """Ask once more for pages that could not be had, as many as may wait at once."""
+        require(Extra.WEB, FOLLOWING)
         sources, most = self.sources(), self.settings.web.queue_depth
         chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
 
@@ -171,6 +185,11 @@ class WebSources:
 
     async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
+
+
+def missing_extra() -> str | None:
+    """What this installation lacks for following web sources, and the command that adds it."""
+    return None if is_installed(Extra.WEB) else ExtraMissing(Extra.WEB, FOLLOWING).message
 
 
 async def started(web: WebSources, run: Run) -> Run:
@@ -213,4 +232,19 @@ def handlers(web: WebSources, reader: Reader) -> dict[str, Handler]:
     async def upkeep(context: JobContext) -> Json:
         return await web.upkeep()
 
+    if not is_installed(Extra.WEB):
+        return {**_without_extra(), UPKEEP.name: upkeep}
     return {FETCH.name: bring, VERIFY.name: bring, SENTINEL.name: look, BACKFILL.name: backfill, UPKEEP.name: upkeep}
+
+
+def _without_extra() -> dict[str, Handler]:
+    """Where the web extra is missing: what recurs says so and ends, what was asked for waits."""
+    missing = missing_extra() or ""
+
+    async def skip(context: JobContext) -> Json:
+        return {"skipped": missing}
+
+    async def wait(context: JobContext) -> Json:
+        raise Postponed(_NOT_HERE, missing)
+
+    return {SENTINEL.name: skip, **dict.fromkeys((FETCH.name, VERIFY.name, BACKFILL.name), wait)}

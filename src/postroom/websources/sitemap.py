@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from xml.etree.ElementTree import Element, ParseError
 
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
-
 from postroom.websources.fetching.decoding import gunzip
 from postroom.websources.fetching.errors import BadAnswer
 
@@ -80,6 +77,9 @@ def read_sitemap(body: bytes, largest: int) -> Sitemap:
     data = gunzip(body, largest) if body.startswith(_GZIP) else body
     if not _looks_like_xml(data):
         return _of_text(data)
+    from defusedxml import DefusedXmlException  # of the web extra
+    from defusedxml.ElementTree import fromstring
+
     try:
         root = fromstring(data, forbid_dtd=True)
     except DefusedXmlException as error:

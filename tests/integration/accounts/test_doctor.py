@@ -103,10 +103,10 @@ async def test_an_account_that_is_well_is_looked_at_from_its_name_to_its_quota(p
     await patient.has_account(sim.url)
     findings = await patient.findings()
     assert [finding.check for finding in findings if finding.verdict is Verdict.OK] == [
-        *(Check.HOME, Check.DISK, Check.DATABASE, Check.ARCHIVE, Check.VAULT, Check.DNS, Check.NETWORK),
-        *(Check.CLOCK, Check.SERVICE, Check.AUTH, Check.SCOPE, Check.QUOTA),
+        *(Check.HOME, Check.DISK, Check.DATABASE, Check.ARCHIVE, Check.VAULT, Check.EXTRAS, Check.READER),
+        *(Check.DNS, Check.NETWORK, Check.CLOCK, Check.SERVICE, Check.AUTH, Check.SCOPE, Check.QUOTA),
     ]
-    assert len(findings) == 12
+    assert len(findings) == 14
 
 
 async def test_a_home_open_to_others_is_found(patient: Patient) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from postroom.accounts.store import remove_account
+from postroom.accounts.store import AccountStatus, get_account, remove_account
 from postroom.actions import waking
 from postroom.actions.running import GONE
 from postroom.actions.snoozes import SnoozeState
@@ -37,7 +37,7 @@ TOO_MANY = Fault(kind="error", code=429, reason="rateLimitExceeded", domain="usa
 BROKEN = Fault(kind="error", code=503)
 HOUR = timedelta(hours=1)
 LATER = [RATE, TOO_MANY, BROKEN, Fault(kind="drop"), Fault(kind="malformed")]
-NEVER = {LOGIN: "Log in again", FORBIDDEN: "needs the permission", GONE_FAULT: GONE}
+NEVER = {FORBIDDEN: "needs the permission", GONE_FAULT: GONE}
 
 CALLS: list[tuple[str, dict[str, Any], set[str], str]] = [
     ("archive", {}, {"INBOX"}, "messages.get"),
@@ -81,6 +81,26 @@ async def test_refusals_of_each_call_of_an_action(
         scene.clock.advance(60)
         await scene.work()
         assert (await scene.action(action.id)).status is S.COMPLETED, fault
+
+
+@pytest.mark.req("HW-7")
+async def test_an_action_whose_login_is_refused_waits_for_a_new_login(scene: Scene) -> None:
+    rule = scene.fail("messages.modify", LOGIN)
+    gmail_id, action = await scene.do("archive", "INBOX")
+    _, later = await scene.do("archive", "INBOX")
+    scene.sim.control.clear_faults(rule)
+    scene.clock.advance(61)
+    await scene.work()
+    waiting = [(await scene.action(each.id)).status for each in (action, later)]
+    assert waiting == [S.EXECUTING, S.QUEUED], "the second is not even tried"
+    account = await scene.database.read(lambda tx: get_account(tx, scene.account.email))
+    assert account.status is AccountStatus.LOGIN_ENDED
+    assert f"postroom account add gmail --email {account.email}" in (account.last_error or "")
+    await scene.log_in()
+    scene.clock.advance(61)
+    await scene.work()
+    assert [(await scene.action(each.id)).status for each in (action, later)] == [S.COMPLETED] * 2
+    assert scene.labels(gmail_id) == set()
 
 
 def _numbered(parameters: dict[str, Any], number: str) -> dict[str, Any]:
@@ -274,7 +294,7 @@ async def test_no_action_is_at_work_for_ever(scene: Scene) -> None:
 @pytest.mark.req("JB-13")
 async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: Scene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="hours")
-    scene.fail("*", LOGIN)
+    scene.fail("*", FORBIDDEN)
     scene.clock.advance(3_600)
     await scene.work()
     assert (await record_of(scene.queue, (await scene.snooze(action.id)).job_id)).state == "failed"
@@ -345,7 +365,7 @@ async def test_actions_on_one_message_are_done_in_the_order_in_which_they_were_w
 @on_sqlite
 async def test_an_action_that_is_tried_again_waits_for_a_later_one_that_is_at_work(scene: Scene) -> None:
     gmail_id, _ = await scene.message("INBOX")
-    fault = scene.fail("messages.get", LOGIN)
+    fault = scene.fail("messages.get", FORBIDDEN)
     first = await scene.want(gmail_id, "star")
     await scene.work()
     scene.sim.control.clear_faults(fault)

@@ -94,7 +94,7 @@ async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene) -> None:
         (429, "rateLimitExceeded", "queued"),
         (403, "userRateLimitExceeded", "queued"),
         (403, "forbidden", "failed"),
-        (401, "authError", "failed"),
+        (401, "authError", "queued"),
     ]:
         rule = scene.fail("labels.list", Fault(kind="error", code=code, reason=reason))
         assert (await sync_labels(scene)).state == state, (code, reason)

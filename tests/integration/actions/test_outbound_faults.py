@@ -32,10 +32,10 @@ FLEETING = {
     "an answer that is not JSON": Fault(kind="malformed"),
 }
 LASTING = {
-    "401": (Fault(kind="error", code=401, reason="authError", message="Invalid Credentials"), "Log in again"),
     "403 of permission": (Fault(kind="error", code=403, reason="insufficientPermissions"), "needs the permission"),
     "400": (Fault(kind="error", code=400, reason="invalidArgument", message="Invalid To header"), "Invalid To header"),
 }
+LOGIN = Fault(kind="error", code=401, reason="authError", message="Invalid Credentials")
 CALLS = ("messages.get", "drafts.create", "drafts.send")
 
 
@@ -78,6 +78,21 @@ async def test_a_lasting_refusal_ends_the_action_and_a_retry_by_hand_sends_one_m
         await box.try_again(action_id)
         await box.work(hours=1)
         await _is_sent_exactly_once(box, action_id)
+
+
+@on_sqlite
+@pytest.mark.req("HW-7")
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_mail_whose_login_is_refused_waits_for_a_new_login_and_is_sent_once(box: Outbox, call: str) -> None:
+    box.sim.control.add_fault(Rule(method=call, fault=LOGIN))
+    action_id = await box.reply_to()
+    await box.work(hours=1)
+    box.sim.control.clear_faults()
+    assert (await box.action(action_id)).status is ActionStatus.EXECUTING
+    assert box.sent(action_id) == []
+    await box.log_in()
+    await box.work(hours=1)
+    await _is_sent_exactly_once(box, action_id)
 
 
 @on_sqlite

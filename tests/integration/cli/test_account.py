@@ -228,8 +228,8 @@ async def test_a_check_says_what_is_wrong_with_which_account_and_notes_it(sim: S
     assert ill.code == 1
     assert "cannot be renewed" in ill.stdout
     (account,) = await listed(home)
-    assert (account.status, "cannot be renewed" in (account.last_error or "")) == ("failing", True)
-    assert "failing" in (await postroom("account", "list")).stdout
+    assert (account.status, "cannot be renewed" in (account.last_error or "")) == ("login_ended", True)
+    assert "login_ended" in (await postroom("account", "list")).stdout
 
 
 @pytest.mark.req("PL-8")

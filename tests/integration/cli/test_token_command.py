@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from postroom.app import App
 from postroom.cli.main import tree
+from postroom.cli.session import with_app
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.roles import Role
+from postroom.switchboard.tokens import NewToken, create_token
 
 MISSING = "01990000-0000-7000-8000-000000000000"
 
@@ -48,14 +52,46 @@ def test_a_program_gets_the_token_as_json_and_can_revoke_it(home: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("create", "--role", "agent", "--identity", "me@example.org"),
+        ("create", "--role", "agent", "--permission", "tokens"),
         ("create", "--role", "agent", "--expires-days", "0"),
         ("revoke", "42"),
+        ("revoke",),
+        ("revoke", MISSING, "--all"),
     ],
 )
 def test_what_does_not_fit_is_refused(home: Path, arguments: tuple[str, ...]) -> None:
     with pytest.raises(BadInput):
         run(*arguments)
+
+
+@pytest.mark.req("HW-4")
+def test_a_token_is_made_for_named_permissions_and_one_mailbox_and_the_list_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    some = ("--permission", "read", "--permission", "approve", "--mailbox", "Me@Example.org")
+    made = json.loads(run("create", "--role", "dashboard", *some, "--json").stdout)
+    assert made["permissions"] == ["read", "approve"]
+    assert (made["endpoint_identity"], made["made_by"]) == ("me@example.org", None)
+    listed = run("list").stdout
+    assert all(word in listed for word in ("read, approve", "me@example.org", "owner"))
+
+
+@pytest.mark.req("HW-4")
+def test_revoking_says_how_many_fell_and_all_means_all(home: Path) -> None:
+    mints = ("--permission", "tokens", "--permission", "read")
+    root = json.loads(run("create", "--role", "dashboard", *mints, "--name", "root", "--json").stdout)
+
+    async def make_one(app: App) -> None:
+        new = NewToken(Role.DASHBOARD, "child")
+        await app.database.write(lambda tx: create_token(tx, new, app.clock.now(), maker=root["id"]))
+
+    with_app(make_one)
+    assert root["id"] in run("list").stdout, "the child's maker"
+    assert "Revoked root (dashboard), and 1 token that it made." in run("revoke", root["id"]).stdout
+    run("create", "--role", "agent")
+    assert "Revoked 1 token." in run("revoke", "--all").stdout
+    assert {one["state"] for one in json.loads(run("list", "--json").stdout)} == {"revoked"}
 
 
 def test_an_unknown_token_and_an_unknown_role_are_named(home: Path) -> None:

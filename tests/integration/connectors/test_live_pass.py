@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.connectors.calling import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.gmail.sim.faults import Fault, Rule
+from postroom.telemetry import metrics
 from tests.support.connectors import NOW, Losses, Stage, listed, ms, source_of, staged
 from tests.support.sim_mail import OWNER
 
@@ -43,6 +46,31 @@ async def test_new_mail_is_stored_then_ingested_in_its_tier(database: Database, 
         assert await archived(stage) == {direct, bulk, offer, draft}, "everything new, whatever its tier"
         assert (tally.stored, tally.ingested, tally.skipped) == (4, 2, 1)
         assert (await stage.passes.live()).stored == 0
+
+
+@pytest.mark.req("HW-5", "PQ-10")
+async def test_metrics_name_the_mailbox_by_its_opaque_id_and_never_by_its_address(
+    database: Database, tmp_path: Path
+) -> None:
+    metrics.configure()
+    async with staged(source_of([listed(0, ms_days_before(3))]), database, tmp_path) as stage:
+        await stage.passes.live()
+        stage.deliver("Lunch?")
+        stage.deliver("Weekly", headers=BULK)
+        await stage.create_job(NOW.date() - timedelta(days=9), NOW.date())
+        await stage.passes.live()
+        await stage.passes.backfill()
+        [account_id] = {row.account_id for row in (await stage.rows()).values()}
+        families = list(text_string_to_metric_families(metrics.exposition().decode()))
+        labels = [(family.name, sample.labels) for family in families for sample in family.samples]
+        named = [
+            each["endpoint_identity"]
+            for name, each in labels
+            if name.startswith("butlers_connector_gmail_priority_tier")
+        ]
+        assert account_id in named
+        told = {value for _, each in labels for value in each.values()}
+        assert not [value for value in told if "@" in value or OWNER.split("@")[0] in value]
 
 
 @pytest.mark.req("SY-13")

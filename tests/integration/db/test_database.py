@@ -25,7 +25,9 @@ from postroom.db.tables import metadata
 from postroom.db.tables.web import EVIDENCE_INDEX
 from postroom.db.wake import Topic
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
+from postroom.domain.roles import Role, all_permissions
 from postroom.settings import DatabaseSettings
+from postroom.switchboard.tokens import list_tokens
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory
 
 
@@ -107,6 +109,25 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
     for table in ("jobs", "accounts", "sync_states", "messages", "actions", "backfill_runs", "dashboard_passphrases"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
+    await database.close()
+
+
+@pytest.mark.req("HW-4")
+async def test_tokens_from_before_permissions_keep_what_they_could_do(database_factory: DatabaseFactory) -> None:
+    url = database_factory.empty_url()
+    raw = await open_without_migrating(url)
+    await raw.write(lambda tx: schema.upgrade(tx.connection, "0009"))
+    insert = text(
+        "INSERT INTO access_tokens (id, role, name, sha256, created_at) "
+        "VALUES (:id, :role, :role, :role, '2026-01-01T00:00:00.000000Z')"
+    )
+    rows = [{"id": f"01990000-0000-7000-8000-00000000000{n}", "role": str(role)} for n, role in enumerate(Role)]
+    await raw.write(lambda tx: tx.execute(insert, rows))
+    await raw.close()
+    database = await connect(url)
+    tokens = await database.read(list_tokens)
+    assert {token.role: token.permissions for token in tokens} == {role: all_permissions(role) for role in Role}
+    assert {token.made_by for token in tokens} == {None}
     await database.close()
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from postroom.accounts.doctor import judge_reader
+from postroom.domain.findings import Verdict
 from postroom.reading.limited import (
     CHILD,
     Failure,
@@ -301,3 +303,18 @@ def test_all_of_a_process_shares_one_reader_until_it_is_closed() -> None:
     second = shared_reader()
     assert second is not first
     close_shared_readers()
+
+
+def test_the_doctor_says_how_the_reader_is_confined_or_why_it_does_not_start() -> None:
+    assert judge_reader().verdict is Verdict.OK
+    partly = judge_reader(lambda: {"limits": "", "landlock": "Function not implemented", "seccomp": ""})
+    assert partly.verdict is Verdict.OK
+    assert partly.message.endswith("not fully confined: landlock (Function not implemented).")
+    open_to_all = judge_reader(lambda: {"limits": "", "landlock": "only on Linux", "seccomp": "only on Linux"})
+    assert open_to_all.verdict is Verdict.WARNING
+
+    def broken() -> dict[str, str]:
+        raise ReadingFailed(Failure.START, "ModuleNotFoundError: No module named 'lxml_html_clean'")
+
+    assert judge_reader(broken).verdict is Verdict.FAILED
+    assert "lxml_html_clean" in judge_reader(broken).message

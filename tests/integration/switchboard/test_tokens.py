@@ -14,7 +14,7 @@ from postroom.db.tables.switchboard import access_tokens
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
-from postroom.domain.roles import Caller, Role
+from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.tokens import NewToken, create_token, list_tokens, revoke_token, verify_token
 from postroom.telemetry.logs import clean
 
@@ -83,7 +83,8 @@ async def test_a_text_of_another_form_is_no_token(database: Database, clock: Man
         (NewToken(Role.AGENT, "a\nb"), "name"),
         (NewToken(Role.AGENT, "x" * 101), "name"),
         (NewToken(Role.AGENT, "a", expires_days=0), "expires-days"),
-        (NewToken(Role.AGENT, "a", endpoint_identity="me@example.org"), "identity"),
+        (NewToken(Role.AGENT, "a", permissions=[Permission.TOKENS]), "permissions"),
+        (NewToken(Role.AGENT, "a", permissions=[]), "permissions"),
         (NewToken(Role.CONNECTOR, "a", endpoint_identity=""), "identity"),
     ],
 )

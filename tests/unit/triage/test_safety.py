@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, parse_action
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, meaning, parse_action
 from postroom.settings import SafetySettings
 from postroom.triage.decision import Source
 from postroom.triage.judging import decided_by_model
 from postroom.triage.prompt import Briefing, MailToJudge
 from postroom.triage.reading import Choice
-from postroom.triage.safety import least_confidence, meaning, reasons_for
+from postroom.triage.safety import acts_alone, least_confidence, reasons_for
 from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
 
 SAFETY = SafetySettings()
@@ -142,3 +142,28 @@ def test_a_reply_that_reaches_somebody_beside_the_sender_waits(headers: dict[str
     fearless = SafetySettings(dangerous_actions="delete")
     decision = decided_by_model(Choice(WANTED[ActionType.AUTO_REPLY], 1.0, "x"), mail, Briefing(), fearless)
     assert decision.reasons == (() if reached is None else (f"it would reach {reached}, whom you have not named",))
+
+
+@pytest.mark.req("HW-4")
+@pytest.mark.parametrize(
+    ("actions", "unattended", "settings", "alone"),
+    [
+        (["trash"], True, SafetySettings(), True),
+        (["archive", "forward"], True, SafetySettings(), True),
+        (["trash"], False, SafetySettings(), False),
+        (["archive"], True, SafetySettings(), False),
+        (["trash"], True, SafetySettings(always_approve="trash"), False),
+        (["trash"], False, SafetySettings(dangerous_actions="delete"), True),
+        (["archive"], True, SafetySettings(dangerous_actions="archive"), True),
+    ],
+)
+def test_a_rule_acts_alone_where_nobody_is_asked_before_it_sends_or_destroys(
+    actions: list[str], unattended: bool, settings: SafetySettings, alone: bool
+) -> None:
+    wanted = [WANTED[ActionType(name)] for name in actions]
+    assert acts_alone(wanted, settings, unattended=unattended) is alone
+
+
+@pytest.mark.req("HW-4")
+def test_a_rule_that_labels_mail_as_trash_acts_alone_too() -> None:
+    assert acts_alone([parse_action("apply_label", {"label": "TRASH"})], SafetySettings(), unattended=True)

@@ -64,7 +64,7 @@ def test_even_an_owner_who_calls_nothing_dangerous_is_asked(injection: Injection
     careless = SafetySettings(dangerous_actions="", min_confidence=0, hiding_confidence=0, destroying_confidence=0)
     choice = Choice(wanted("trash"), 1.0, "As told.", asks_approval=False)
     decision = decided_by_model(choice, injection.mail(), BRIEFING, careless)
-    assert bool(decision.reasons) is not injection.is_plain
+    assert decision.reasons or injection.is_plain
 
 
 @pytest.mark.req("JB-11")

@@ -33,7 +33,7 @@ from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus, Origin
 from postroom.domain.errors import BadInput, Retryable
 from postroom.gmail.client import GmailClient
-from postroom.gmail.errors import Gone, Unavailable
+from postroom.gmail.errors import Gone, LoginNeeded, Unavailable
 from postroom.gmail.resources import Draft
 from postroom.mail.composing import OutgoingMail
 from postroom.queue import JobContext
@@ -81,7 +81,7 @@ class Sender:
             return await ending.nothing_to_do(context, task.action)
         try:
             await self._send(task, await self._gmail.of(task.account))
-        except LeaseLost:
+        except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
             raise
         except Exception as error:
             await ending.fail_if_final(context, task.action, error)

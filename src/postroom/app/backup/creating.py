@@ -20,6 +20,7 @@ from postroom.app.backup import manifest as manifests
 from postroom.app.backup import small_files
 from postroom.app.backup.manifest import DATABASE, DUMP, Manifest
 from postroom.archive import copying
+from postroom.audit.heads import head_in_postgres, head_in_sqlite, head_line
 from postroom.db import Dialect
 from postroom.db.snapshot import Copied, copy_sqlite, dump_postgres, make_private, sync
 from postroom.domain.clock import Clock, SystemClock
@@ -49,12 +50,16 @@ def create_backup(
     _refuse_what_cannot_be(settings, url, with_key=with_key, with_database=with_database)
     with _new_folder(folder):
         _refuse_too_little_room(folder, backup_size(settings))
+        # A dump is taken later than this, and so holds the head too; a file is asked what it holds.
+        head = head_in_postgres(url) if with_database and _sqlite_file(url) is None else None
         database = _copy_all(settings, url if with_database else None, folder, began, copied, with_key=with_key)
         began("and reading back")
         paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         files = manifests.describe(folder, paths, copied)
-        made_at = (clock or SystemClock()).now().isoformat(timespec="seconds")
-        manifest = Manifest(made_at, __version__, database, with_key, files)
+        now = (clock or SystemClock()).now()
+        head = head_in_sqlite(folder / DATABASE) if database == DATABASE else head
+        told = None if head is None else head_line(head, now)
+        manifest = Manifest(now.isoformat(timespec="seconds"), __version__, database, with_key, files, told)
         _write(folder / manifests.FILE_NAME, manifests.write_manifest(manifest))
     return manifest
 
@@ -73,6 +78,7 @@ def _copy_all(
     """In the one order that is right; returns the name of the file that holds the control database."""
     home, archive = settings.home, settings.home / "archive"
     notes, marks = small_files.connector_notes(home), copying.read_marks(archive)
+    heads = small_files.audit_heads(home)
     began("control database")
     database = "" if url is None else _copy_database(url, folder, copied)
     copying.copy_archive(archive, folder / "archive", copied, before_each=began)
@@ -81,6 +87,7 @@ def _copy_all(
         **small_files.joined_notes(notes, small_files.connector_notes(home)),
         **small_files.settings_and_secrets(home, with_key=with_key),
         **{f"archive/{path}": content for path, content in kept.items()},
+        **heads,
     }
     for path, content in small.items():
         _write(folder / path, content)

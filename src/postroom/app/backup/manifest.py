@@ -38,6 +38,8 @@ class Manifest:
     """Where the control database is: `postroom.db` or `database.dump` of the backup, or empty if it holds neither."""
     has_key: bool
     files: tuple[Entry, ...]
+    audit_head: dict[str, object] | None = None
+    """The end of the audit log's chain, which `postroom audit verify --heads` compares with; None: nothing sealed."""
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from postroom.audit.heads import FILE_NAME as HEADS
 from postroom.connectors.files import FOLDER as CONNECTORS
 from postroom.connectors.gmail.parking import FILE as PARKED
 from postroom.settings import FILE_NAME as SETTINGS
@@ -21,6 +22,11 @@ def settings_and_secrets(home: Path, *, with_key: bool) -> Files:
     """Each is replaced as a whole by whoever writes it, and so is never half written here."""
     names = [SETTINGS, SOURCES, *([KEY_FILE] if with_key else [])]
     return _contents(home, [*(home / name for name in names), *sorted((home / VAULT).glob("*.sealed"))])
+
+
+def audit_heads(home: Path) -> Files:
+    """To be read before the control database is copied: a head must not be ahead of the seals in the copy."""
+    return _contents(home, [home / "archive" / HEADS])
 
 
 def connector_notes(home: Path) -> Files:

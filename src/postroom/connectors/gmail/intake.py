@@ -196,7 +196,7 @@ class Intake:
         elif result.duplicate:
             batch.end(Handled(mail, fate=Fate.DUPLICATE))
         else:
-            instruments.record_assignment(self._switchboard.endpoint_identity, assignment)
+            instruments.record_assignment(result.account_id, assignment)
             batch.end(Handled(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL))
 
 

@@ -1,14 +1,17 @@
 """The JSON API under `/api`: everything that the pages do, described at `/api/openapi.json`.
 
-A module here has a `router` made by `api_router`; it is found by itself.
+A module here has a `router` made by `api_router`; it is found by itself. Each of its routes says with `@permits` what a
+token needs for it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
+
+from postroom.dashboard.security.permits import check_permit
 
 
 class Refusal(BaseModel):
@@ -28,7 +31,8 @@ class Problem(BaseModel):
 
 _STATUSES = {
     401: "no login, and no good token",
-    403: "a token of another role, or a request that did not come from a page of this session",
+    403: "a token of another role, permission or mailbox; a change that asks for the passphrase first; or a request "
+    "that did not come from a page of this session",
     404: "there is no such thing",
     409: "not possible as things stand",
     413: "the request is too large",
@@ -43,4 +47,4 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def api_router(name: str) -> APIRouter:
     """Routes under `/api/NAME`, with the refusals that any of them may answer."""
-    return APIRouter(prefix=f"/api/{name}", tags=[name], responses=PROBLEMS)
+    return APIRouter(prefix=f"/api/{name}", tags=[name], responses=PROBLEMS, dependencies=[Depends(check_permit)])

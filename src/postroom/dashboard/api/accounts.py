@@ -9,9 +9,13 @@ from uuid import UUID
 from pydantic import BaseModel, Field, Secret
 
 from postroom.dashboard.api import api_router
+from postroom.dashboard.changing.passphrase import require_proof
 from postroom.dashboard.logins import Login, Stage, WantedLogin
 from postroom.dashboard.reading.settings import AccountRow, account_row
+from postroom.dashboard.security.permits import permits
+from postroom.dashboard.security.proof import Sensitive
 from postroom.dashboard.visit import Here
+from postroom.domain.roles import Permission
 from postroom.gmail.client_secrets import parse_client_secrets
 from postroom.gmail.grants import StaticGrant, normal_email
 from postroom.gmail.reach import require_safe_url
@@ -48,6 +52,7 @@ class LoginShown(BaseModel):
 
 
 @router.post("", status_code=201)
+@permits(Permission.ACCOUNTS)
 async def add(here: Here, wanted: AccountWanted) -> AccountRow:
     """Add a mailbox with a bare token. The token is tried first; nothing is stored if it is for another mailbox."""
     token = wanted.access_token.get_secret_value()
@@ -59,14 +64,18 @@ async def add(here: Here, wanted: AccountWanted) -> AccountRow:
 
 
 @router.post("/logins", status_code=201)
+@permits(Permission.ACCOUNTS)
 async def begin_login(here: Here, wanted: LoginWanted) -> LoginShown:
     """Begin a login at Google; it is over when its stage is no longer `waiting`."""
+    if wanted.full_access:
+        await require_proof(here, Sensitive.FULL_ACCESS)
     client = parse_client_secrets(json.dumps(wanted.client_secrets).encode(), "client_secrets")
     login = WantedLogin(client, wanted.email, wanted.api_base, wanted.full_access)
     return _shown(await here.desk.logins.begin(here.app, login, here.actor))
 
 
 @router.get("/logins/{login_id}")
+@permits(Permission.ACCOUNTS)
 async def show_login(here: Here, login_id: UUID) -> LoginShown:
     """How a login stands."""
     return _shown(here.desk.logins[str(login_id)])

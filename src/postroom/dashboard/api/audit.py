@@ -9,7 +9,9 @@ from fastapi import Query
 from postroom.audit import AuditFilter, Entry, list_entries
 from postroom.dashboard.api import api_router
 from postroom.dashboard.paging import PAGE, AfterId, Limit, Paged
+from postroom.dashboard.security.permits import permits
 from postroom.dashboard.visit import Here
+from postroom.domain.roles import Permission
 
 router = api_router("audit")
 
@@ -17,6 +19,7 @@ Text = Annotated[str | None, Query(max_length=200)]
 
 
 @router.get("")
+@permits(Permission.READ)
 async def entries(
     here: Here,
     action: Text = None,

@@ -8,9 +8,18 @@ from uuid import UUID
 
 from fastapi import Query
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 
 from postroom.dashboard.api import api_router
-from postroom.dashboard.changing.backfill import CONNECTOR_TYPE, HOLDS, accept, make_offer, open_offer, seal_offer
+from postroom.dashboard.changing.backfill import (
+    CONNECTOR_TYPE,
+    HOLDS,
+    accept,
+    make_offer,
+    open_offer,
+    require_cap_proof,
+    seal_offer,
+)
 from postroom.dashboard.paging import PAGE, After, Limit, Paged
 from postroom.dashboard.reading.backfill import (
     BackfillsWanted,
@@ -22,15 +31,24 @@ from postroom.dashboard.reading.backfill import (
     backfill_detail,
     choices,
     list_backfills,
+    mailbox_of_job,
     overview,
     switch,
 )
+from postroom.dashboard.security.permits import named_by, permits
 from postroom.dashboard.visit import Here, Visit
+from postroom.db import Tx
+from postroom.domain.ids import parse_id
+from postroom.domain.roles import Permission
 from postroom.mail.categories import shipped
 from postroom.switchboard.backfill.model import Include, Mode
 from postroom.switchboard.backfill.transitions import Status
 
 router = api_router("backfill")
+
+
+def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
+    return mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
 
 
 class Wanted(BaseModel, extra="forbid"):
@@ -71,18 +89,21 @@ class Turn(BaseModel, extra="forbid"):
 
 
 @router.get("")
+@permits(Permission.READ)
 async def standing(here: Here) -> Overview:
     """The kill switch, how many jobs stand how, and what was spent today."""
     return await here.read(lambda tx: overview(tx, here.app.settings.backfill, here.now))
 
 
 @router.get("/categories")
+@permits(Permission.READ, keeps_to_mailbox=True)
 async def categories(here: Here) -> list[Choice]:
     """What a job may ask for, with how far back each goes by default."""
     return choices()
 
 
 @router.get("/jobs")
+@permits(Permission.READ, named_by("account"))
 async def jobs(
     here: Here,
     status: Status | None = None,
@@ -96,12 +117,14 @@ async def jobs(
 
 
 @router.get("/jobs/{job_id}")
+@permits(Permission.READ, _mailbox_of_job)
 async def job(here: Here, job_id: UUID) -> Detail:
     """One job with its money by day, its estimate beside the actual figures, and its audit."""
     return await _detail(here, str(job_id))
 
 
 @router.post("/estimate")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def estimate(here: Here, wanted: Wanted) -> Offered:
     """What a job would bring, cost and take. Creates nothing."""
     offer = await make_offer(here, wanted.arguments(here.now.date()))
@@ -110,30 +133,37 @@ async def estimate(here: Here, wanted: Wanted) -> Offered:
 
 
 @router.post("/jobs")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def create(here: Here, agreed: Agreement) -> Detail:
     """Make the job that was estimated, with the owner's consent."""
-    return await _detail(here, await accept(here, open_offer(here, agreed.offer)))
+    offer = open_offer(here, agreed.offer)
+    await require_cap_proof(here, offer)
+    return await _detail(here, await accept(here, offer))
 
 
 @router.post("/jobs/{job_id}/pause")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def pause(here: Here, job_id: UUID) -> Detail:
     """Stop a job and keep its place."""
     return await _steered(here, job_id, "pause")
 
 
 @router.post("/jobs/{job_id}/resume")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def resume(here: Here, job_id: UUID) -> Detail:
     """Let a paused, capped or failed job go on from its place."""
     return await _steered(here, job_id, "resume")
 
 
 @router.post("/jobs/{job_id}/cancel")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def cancel(here: Here, job_id: UUID) -> Detail:
     """Stop a job for good; what it brought stays."""
     return await _steered(here, job_id, "cancel")
 
 
 @router.post("/switch")
+@permits(Permission.BACKFILL)
 async def turn(here: Here, how: Turn) -> Switch:
     """Switch all backfill off or on. Off stops every running job; live mail goes on."""
     await here.call("backfill.switch", {"enabled": how.enabled})

@@ -10,7 +10,9 @@ from pydantic import AwareDatetime, BaseModel, Field, StrictBool
 from postroom.dashboard.api import api_router
 from postroom.dashboard.changing.rules import edit_guidance, remove_guidance
 from postroom.dashboard.reading.told import GuidanceRow, guidance, one_guidance
+from postroom.dashboard.security.permits import permits
 from postroom.dashboard.visit import Here
+from postroom.domain.roles import Permission
 from postroom.triage import guidance_store
 from postroom.triage.rules.model import parse_scope
 
@@ -41,12 +43,14 @@ class RemovedGuidance(BaseModel):
 
 
 @router.get("")
+@permits(Permission.READ)
 async def listed(here: Here) -> Sequence[GuidanceRow]:
     """All guidance; 500 at most."""
     return await here.read(guidance)
 
 
 @router.post("", status_code=201)
+@permits(Permission.RULES)
 async def add(here: Here, wanted: NewGuidance) -> GuidanceRow:
     """Add guidance for mail of a scope."""
     scope = parse_scope(wanted.scope)
@@ -57,12 +61,14 @@ async def add(here: Here, wanted: NewGuidance) -> GuidanceRow:
 
 
 @router.get("/{guidance_id}")
+@permits(Permission.READ)
 async def one(here: Here, guidance_id: UUID) -> GuidanceRow:
     """One of them."""
     return await here.read(lambda tx: one_guidance(tx, str(guidance_id)))
 
 
 @router.put("/{guidance_id}")
+@permits(Permission.RULES)
 async def change(here: Here, guidance_id: UUID, wanted: ChangedGuidance) -> GuidanceRow:
     """Change its name, scope or text, or switch it on or off."""
     changes = wanted.model_dump(exclude={"seen"}, exclude_none=True)
@@ -73,6 +79,7 @@ async def change(here: Here, guidance_id: UUID, wanted: ChangedGuidance) -> Guid
 
 
 @router.delete("/{guidance_id}")
+@permits(Permission.RULES)
 async def remove(here: Here, guidance_id: UUID) -> RemovedGuidance:
     """Remove guidance."""
     gone = await here.write(lambda tx: remove_guidance(tx, str(guidance_id), here.actor, here.now))

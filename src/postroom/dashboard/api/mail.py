@@ -21,8 +21,10 @@ from postroom.dashboard.reading.letters import (
     read_raw,
 )
 from postroom.dashboard.reading.mail import LONGEST_QUERY, MailList, MailWanted, list_mail
+from postroom.dashboard.security.permits import named_by, permits
 from postroom.dashboard.showing.downloads import ANYTHING, download
 from postroom.dashboard.visit import Here
+from postroom.domain.roles import Permission
 
 router = api_router("mail")
 
@@ -42,6 +44,7 @@ class Read:
 
 
 @router.get("")
+@permits(Permission.READ, named_by("account"))
 async def search(
     here: Here,
     query: Annotated[
@@ -60,6 +63,7 @@ async def search(
 
 
 @router.get(MESSAGE)
+@permits(Permission.READ, named_by("account"))
 async def message(here: Here, account: Account, key: Key) -> Read:
     """One message: headers, text, sanitised HTML, attachments, what was decided about it and what was done."""
     letter = await read_letter(here.desk.house, account, key)
@@ -67,12 +71,14 @@ async def message(here: Here, account: Account, key: Key) -> Read:
 
 
 @router.get(f"{MESSAGE}/thread")
+@permits(Permission.READ, named_by("account"))
 async def thread(here: Here, account: Account, key: Key, before: Before = None) -> Conversation:
     """All archived messages of its conversation, oldest first; of a very long one the newest."""
     return await read_conversation(here.desk.house, account, key, before)
 
 
 @router.get(f"{MESSAGE}/raw", response_class=Response, responses=file_answer("message/rfc822", "the exact bytes"))
+@permits(Permission.READ, named_by("account"))
 async def raw(here: Here, account: Account, key: Key) -> Response:
     """The message as it came, to be saved."""
     return download(await read_raw(here.desk.house, account, key), f"{key}.eml", "message/rfc822")
@@ -81,6 +87,7 @@ async def raw(here: Here, account: Account, key: Key) -> Response:
 @router.get(
     f"{MESSAGE}/attachments/{{number}}", response_class=Response, responses=file_answer(ANYTHING, "the decoded content")
 )
+@permits(Permission.READ, named_by("account"))
 async def attachment(here: Here, account: Account, key: Key, number: Number) -> Response:
     """A file that came with it, to be saved. Whatever it says it is, it is served as bytes."""
     name, content = await read_attachment(here.desk.house, account, key, number)

@@ -21,7 +21,9 @@ from postroom.dashboard.reading.queue import (
     list_jobs,
     queue_overview,
 )
+from postroom.dashboard.security.permits import permits
 from postroom.dashboard.visit import Here
+from postroom.domain.roles import Permission
 from postroom.domain.tiers import Tier
 from postroom.queue import QueueName
 
@@ -37,12 +39,14 @@ class Retried(BaseModel):
 
 
 @router.get("")
+@permits(Permission.READ)
 async def overview(here: Here) -> QueueOverview:
     """How many jobs stand how, by queue and tier, and by type."""
     return await here.read(queue_overview)
 
 
 @router.get("/jobs")
+@permits(Permission.READ)
 async def jobs(
     here: Here,
     state: Standing | None = None,
@@ -58,12 +62,14 @@ async def jobs(
 
 
 @router.get("/jobs/{job_id}")
+@permits(Permission.READ)
 async def job(here: Here, job_id: UUID) -> JobDetail:
     """One job with its payload, result and steps."""
     return await here.read(lambda tx: job_detail(tx, str(job_id)))
 
 
 @router.post("/jobs/{job_id}/retry")
+@permits(Permission.ACT)
 async def retry(here: Here, job_id: UUID) -> JobDetail:
     """Queue a failed or cancelled job again."""
     await here.write(lambda tx: retry_job(tx, here.app.queue, str(job_id), here.actor))
@@ -71,6 +77,7 @@ async def retry(here: Here, job_id: UUID) -> JobDetail:
 
 
 @router.post("/jobs/{job_id}/cancel")
+@permits(Permission.ACT)
 async def cancel(here: Here, job_id: UUID) -> JobDetail:
     """Cancel a job that waits or runs."""
     await here.write(lambda tx: cancel_job(tx, here.app.queue, str(job_id), here.actor))
@@ -78,6 +85,7 @@ async def cancel(here: Here, job_id: UUID) -> JobDetail:
 
 
 @router.post("/retry-failed")
+@permits(Permission.ACT)
 async def retry_failed(here: Here, which: RetryFailed) -> Retried:
     """Queue all failed jobs of a type again."""
     job_type = here.app.queue.catalogue[which.type].name

@@ -9,12 +9,20 @@ from fastapi import Query
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from postroom.dashboard.api import api_router
-from postroom.dashboard.changing.rules import edit_rule, remove_rule, switch_rule
+from postroom.dashboard.changing.rules import (
+    edit_rule,
+    remove_rule,
+    require_rule_proof,
+    require_switch_proof,
+    switch_rule,
+)
 from postroom.dashboard.paging import AfterId, Limit
 from postroom.dashboard.reading.rules import PAGE, RulePage, RuleRow, rule_row, rules_page, stored_rule
 from postroom.dashboard.reading.trials import CHOICES, TriedOut, try_out
+from postroom.dashboard.security.permits import permits
 from postroom.dashboard.visit import Here, Visit
 from postroom.domain.errors import BadInput
+from postroom.domain.roles import Permission
 from postroom.triage.rules import store
 from postroom.triage.rules.model import DEFAULT_PRIORITY, RuleDraft, parse_fields
 from postroom.triage.rules.ordering import Direction, move_rule
@@ -76,6 +84,7 @@ class RemovedRule(BaseModel):
 
 
 @router.get("")
+@permits(Permission.READ)
 async def rules(here: Here, after: AfterId = None, limit: Limit = PAGE) -> RulePage:
     """Rules in the order in which they are tried."""
     start = None if after is None else str(after)
@@ -83,34 +92,41 @@ async def rules(here: Here, after: AfterId = None, limit: Limit = PAGE) -> RuleP
 
 
 @router.post("", status_code=201)
+@permits(Permission.RULES)
 async def add(here: Here, wanted: Written) -> RuleRow:
     """Add a rule. It is in force for mail that comes in from now on."""
     draft = wanted.draft()
+    await require_rule_proof(here, draft)
     rule = await here.write(lambda tx: store.add_rule(tx, draft, here.actor, here.now))
     return await _row(here, rule.id)
 
 
 @router.post("/try")
+@permits(Permission.RULES)
 async def try_new(here: Here, asked: Asked) -> TriedOut:
     """Try a rule on the newest mail of the archive before it is saved. Takes a few seconds at most; nothing is done."""
     return await try_out(here, asked.draft(), asked.newest, says_what=asked.actions is not None)
 
 
 @router.get(ONE)
+@permits(Permission.READ)
 async def rule(here: Here, rule_id: UUID) -> RuleRow:
     """One rule."""
     return await _row(here, str(rule_id))
 
 
 @router.put(ONE)
+@permits(Permission.RULES)
 async def change(here: Here, rule_id: UUID, wanted: Changed) -> RuleRow:
     """Put this in the place of a rule."""
     draft = wanted.draft()
+    await require_rule_proof(here, draft)
     await here.write(lambda tx: edit_rule(tx, str(rule_id), wanted.stamp, draft, here.actor, here.now))
     return await _row(here, str(rule_id))
 
 
 @router.delete(ONE)
+@permits(Permission.RULES)
 async def remove(here: Here, rule_id: UUID, stamp: Stamp = None) -> RemovedRule:
     """Remove a rule. What it did stays done, and can be undone."""
     gone = await here.write(lambda tx: remove_rule(tx, str(rule_id), stamp, here.actor, here.now))
@@ -118,13 +134,16 @@ async def remove(here: Here, rule_id: UUID, stamp: Stamp = None) -> RemovedRule:
 
 
 @router.post(f"{ONE}/enable")
+@permits(Permission.RULES)
 async def enable(here: Here, rule_id: UUID) -> RuleRow:
     """Switch a rule on."""
+    await require_switch_proof(here, str(rule_id))
     await here.write(lambda tx: switch_rule(tx, str(rule_id), here.actor, here.now, on=True))
     return await _row(here, str(rule_id))
 
 
 @router.post(f"{ONE}/disable")
+@permits(Permission.RULES)
 async def disable(here: Here, rule_id: UUID) -> RuleRow:
     """Switch a rule off, and keep it."""
     await here.write(lambda tx: switch_rule(tx, str(rule_id), here.actor, here.now, on=False))
@@ -132,6 +151,7 @@ async def disable(here: Here, rule_id: UUID) -> RuleRow:
 
 
 @router.post(f"{ONE}/move")
+@permits(Permission.RULES)
 async def move(here: Here, rule_id: UUID, wanted: Moved) -> RuleRow:
     """Move a rule one place up or down in the order."""
     await here.write(
@@ -141,6 +161,7 @@ async def move(here: Here, rule_id: UUID, wanted: Moved) -> RuleRow:
 
 
 @router.post(f"{ONE}/try")
+@permits(Permission.RULES)
 async def try_saved(here: Here, rule_id: UUID, wanted: TryWanted) -> TriedOut:
     """Try a saved rule on the newest mail of the archive. Takes a few seconds at most; nothing is done."""
     stored = await here.read(lambda tx: stored_rule(tx, str(rule_id)))

@@ -27,8 +27,10 @@ from postroom.dashboard.reading.web_evidence import (
     two_versions,
 )
 from postroom.dashboard.reading.web_runs import RunDetail, RunRow, RunsWanted, list_runs, run_detail
+from postroom.dashboard.security.permits import permits
 from postroom.dashboard.showing.downloads import ANYTHING, download
 from postroom.dashboard.visit import Here, Visit
+from postroom.domain.roles import Permission
 from postroom.websources.config import Mode
 from postroom.websources.discovery import Retried
 from postroom.websources.run_model import NewRun, Status
@@ -61,6 +63,7 @@ class LookQueued(BaseModel):
 
 
 @router.get("")
+@permits(Permission.READ)
 async def overview(here: Here) -> WebOverview:
     """Sources with what each endpoint brought, the last and the next look, and pages that could not be had."""
     found = await asyncio.to_thread(read_file, here.app.web)
@@ -68,18 +71,21 @@ async def overview(here: Here) -> WebOverview:
 
 
 @router.post("/look")
+@permits(Permission.WEB)
 async def look(here: Here) -> LookQueued:
     """Let a worker look at all sources for what is new. While one look waits or runs, there is no second."""
     return LookQueued(job=await here.app.web.look_later(here.actor))
 
 
 @router.post("/retry")
+@permits(Permission.WEB)
 async def retry(here: Here, wanted: RetryWanted) -> list[Retried]:
     """Ask once more for pages that could not be had."""
     return await here.app.web.retry(here.actor, wanted.sources, dry_run=wanted.dry_run)
 
 
 @router.get("/runs")
+@permits(Permission.READ)
 async def runs(here: Here, status: Status | None = None, after: AfterId = None, limit: Limit = PAGE) -> Paged[RunRow]:
     """Backfill runs, newest first."""
     wanted = RunsWanted(status, None if after is None else str(after), limit)
@@ -87,6 +93,7 @@ async def runs(here: Here, status: Status | None = None, after: AfterId = None, 
 
 
 @router.post("/runs", status_code=201)
+@permits(Permission.WEB)
 async def begin(here: Here, wanted: RunWanted) -> RunDetail:
     """Make a run, for a worker to drive."""
     values = wanted.model_dump(exclude={"date_from", "date_to"})
@@ -96,12 +103,14 @@ async def begin(here: Here, wanted: RunWanted) -> RunDetail:
 
 
 @router.get("/runs/{run_id}")
+@permits(Permission.READ)
 async def run(here: Here, run_id: UUID) -> RunDetail:
     """One run: how far each endpoint is, what became of what it found, its errors."""
     return await _run(here, str(run_id))
 
 
 @router.post("/runs/{run_id}/resume")
+@permits(Permission.WEB)
 async def resume(here: Here, run_id: UUID) -> RunDetail:
     """Let a worker go on with a failed run from the place where it was."""
     await here.app.web.resume_later(here.actor, str(run_id))
@@ -109,6 +118,7 @@ async def resume(here: Here, run_id: UUID) -> RunDetail:
 
 
 @router.post("/runs/{run_id}/cancel")
+@permits(Permission.WEB)
 async def cancel(here: Here, run_id: UUID) -> RunDetail:
     """Give a run up for good. What it found stays."""
     await here.app.web.cancel(here.actor, str(run_id))
@@ -116,6 +126,7 @@ async def cancel(here: Here, run_id: UUID) -> RunDetail:
 
 
 @router.get("/evidence")
+@permits(Permission.READ)
 async def evidence(
     here: Here,
     query: Annotated[
@@ -133,6 +144,7 @@ async def evidence(
 
 
 @router.get("/evidence/{evidence_id}")
+@permits(Permission.READ)
 async def item(here: Here, evidence_id: UUID) -> EvidenceDetail:
     """One kept page: its text, its hash, its times, and all versions of its address."""
     return await here.read(lambda tx: evidence_detail(tx, str(evidence_id)))
@@ -141,6 +153,7 @@ async def item(here: Here, evidence_id: UUID) -> EvidenceDetail:
 @router.get(
     "/evidence/{evidence_id}/raw", response_class=Response, responses=file_answer(ANYTHING, "the bytes as fetched")
 )
+@permits(Permission.READ)
 async def raw(here: Here, evidence_id: UUID) -> Response:
     """The bytes as they were fetched, checked against their hash, to be saved."""
     content = await here.read(lambda tx: raw_of(tx, str(evidence_id)))
@@ -148,6 +161,7 @@ async def raw(here: Here, evidence_id: UUID) -> Response:
 
 
 @router.get("/evidence/{evidence_id}/compare/{other_id}")
+@permits(Permission.READ)
 async def compare(here: Here, evidence_id: UUID, other_id: UUID, of: Of = Of.TEXT) -> Compared:
     """Two versions of one address side by side, line by line, the older at the left."""
     both = await here.read(lambda tx: two_versions(tx, str(evidence_id), str(other_id), of))

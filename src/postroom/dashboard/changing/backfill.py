@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from postroom.dashboard.changing.passphrase import require_proof
 from postroom.dashboard.forms import Form
+from postroom.dashboard.security.proof import Sensitive
 from postroom.dashboard.visit import Visit
 from postroom.domain.errors import BadInput
 from postroom.domain.money import MICROS_PER_CENT, format_dollars, from_cents, parse_dollars
 from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.jobs import MOST_CENTS
+from postroom.switchboard.backfill.jobs import MOST_CENTS, usual_cap
 from postroom.switchboard.backfill.model import Mode
 
 HOLDS = timedelta(minutes=15)
@@ -67,6 +69,12 @@ def open_offer(here: Visit, sealed: str) -> Offer:
     if opened is None or not opened.is_good(here.now, HOLDS) or not isinstance(wanted, dict):
         raise Stale(wanted if isinstance(wanted, dict) else None)
     return Offer(wanted, opened.value["estimate"])
+
+
+async def require_cap_proof(here: Visit, offer: Offer, form: Form | None = None) -> None:
+    """A job that may spend more a day than the settings say is made only with the passphrase."""
+    if offer.wanted["daily_cost_cap_cents"] > usual_cap(here.app.settings.backfill):
+        await require_proof(here, Sensitive.RAISE_CAP, form)
 
 
 async def accept(here: Visit, offer: Offer) -> str:

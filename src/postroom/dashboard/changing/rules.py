@@ -7,12 +7,27 @@ from datetime import datetime
 from typing import Any
 
 from postroom.audit import Actor
+from postroom.dashboard.changing.passphrase import require_proof
+from postroom.dashboard.forms import Form
+from postroom.dashboard.security.proof import Sensitive
+from postroom.dashboard.visit import Visit
 from postroom.db import Tx
 from postroom.triage import guidance_store
 from postroom.triage.guidance_store import Direction, StoredModelRule, changed_meanwhile
 from postroom.triage.rules import store
 from postroom.triage.rules.model import RuleDraft
 from postroom.triage.rules.rows import StoredRule
+from postroom.triage.safety import acts_alone
+
+
+async def require_rule_proof(here: Visit, draft: RuleDraft | None, form: Form | None = None) -> None:
+    """A rule that sends or destroys without approval is saved and switched on only with the passphrase."""
+    if draft is not None and acts_alone(draft.actions, here.app.settings.safety, unattended=draft.unattended):
+        await require_proof(here, Sensitive.UNATTENDED_RULE, form)
+
+
+async def require_switch_proof(here: Visit, rule_id: str, form: Form | None = None) -> None:
+    await require_rule_proof(here, (await here.read(lambda tx: store.rule_with_id(tx, rule_id))).draft, form)
 
 
 def edit_rule(tx: Tx, rule_id: str, stamp: str | None, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Query
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
+from postroom.dashboard.changing.passphrase import require_proof
 from postroom.dashboard.forms import Form
 from postroom.dashboard.logins import WantedLogin
 from postroom.dashboard.pages import pages_router
+from postroom.dashboard.security.proof import ProofNeeded, Sensitive
 from postroom.dashboard.visit import Here, Visit
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.gmail.client_secrets import ClientSecrets, parse_client_secrets
@@ -20,11 +25,14 @@ router = pages_router()
 
 SECTION = "settings"
 _SECRETS = "client_secrets"
+_LONGEST_EMAIL = 320
 
 
 @router.get("/settings/accounts/new")
-async def new(here: Here) -> Response:
-    return await _page(here)
+async def new(here: Here, email: Annotated[str, Query(max_length=_LONGEST_EMAIL)] = "") -> Response:
+    """`email` where the login of a known mailbox is to be renewed."""
+    form = Form.filled(email=email)
+    return await _page(here, form=form, token_form=form)
 
 
 @router.post("/settings/accounts/logins")
@@ -35,8 +43,12 @@ async def begin_login(here: Here) -> Response:
         chosen = await file.read() if isinstance(file, UploadFile) and file.filename else b""
     try:
         client = _client(chosen or form[_SECRETS].encode())
+        if form.checked("full_access"):
+            await require_proof(here, Sensitive.FULL_ACCESS, _with_secrets(form, chosen))
         wanted = WantedLogin(client, form["email"], form["api_base"] or GOOGLE, form.checked("full_access"))
         login = await here.desk.logins.begin(here.app, wanted, here.actor)
+    except ProofNeeded:
+        raise
     except PostroomError as error:
         return await _page(here, 422, form=form.refused(_beside(error, "email")))
     return await here.go(f"/settings/accounts/logins/{login.id}")
@@ -58,6 +70,11 @@ async def add(here: Here) -> Response:
         return await _page(here, 422, token_form=form.refused(_beside(error, "access_token")))
     said = " ".join([f"{account.email} is added; its mail is coming in.", *map(logs.clean, oddities)])
     return await here.go("/settings#accounts", said)
+
+
+def _with_secrets(form: Form, file: bytes) -> Form:
+    """The form with the file's content as pasted: a file cannot be sent twice without being chosen twice."""
+    return Form({**form.values, _SECRETS: (file.decode(errors="replace"),)}) if file else form
 
 
 def _client(content: bytes) -> ClientSecrets:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import Query
 from starlette.responses import Response
 
-from postroom.actions import desk, undo, waking
+from postroom.actions import desk, undo, undo_many, waking, wording
+from postroom.actions.undo_many import Progress, Span
 from postroom.dashboard.choosing import Choice, chosen, query_of
+from postroom.dashboard.forms import Form
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.paging import After
 from postroom.dashboard.reading.actions import (
@@ -31,6 +33,8 @@ router = pages_router()
 SECTION = "actions"
 SLEEPS = {"1": "1 hour", "3": "3 hours", "24": "1 day", "72": "3 days", "168": "1 week", "720": "30 days"}
 """Hours from now, until which mail can be made to sleep on."""
+TIMES = {"hour": "the last hour", "day": "the last day", "week": "the last week", "at": "a moment of your choice"}
+AGO = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 
 
 @router.get("/actions")
@@ -80,6 +84,60 @@ async def actions(
 async def snoozed(here: Here) -> Response:
     found = await here.read(sleeping)
     return await here.page("actions/snoozed.html", SECTION, snoozes=found, most=MOST_SNOOZES, sleeps=SLEEPS)
+
+
+@router.get("/actions/by-model")
+async def by_model(
+    here: Here,
+    since: Choice = "hour",
+    at: Annotated[str, Query(max_length=40)] = "",
+    until: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    """What the model did since a moment, before it is undone; with `until`, how far the undoing is."""
+    span = Span(_moment("at", at), _moment("until", until)) if until else _chosen_span(since, at, here.now)
+    found = await here.read(lambda tx: undo_many.survey(tx, span))
+    return await here.page(
+        "actions/by_model.html",
+        SECTION,
+        span=span,
+        survey=found,
+        titles=[wording.title(each.action).capitalize() for each in found.items[:100]],
+        begun=bool(until),
+        since=since,
+        at=at,
+        times=TIMES,
+        progresses=list(Progress),
+        open=Progress.OPEN,
+        under_way=Progress.UNDER_WAY,
+        failed=Progress.FAILED,
+        form=Form(),
+    )
+
+
+@router.post("/actions/by-model")
+async def undo_by_model(here: Here) -> Response:
+    form = await here.form()
+    span = Span(_moment("since", form["since"]), _moment("until", form["until"]))
+    await here.write(lambda tx: undo_many.start(tx, here.app.queue, span, here.actor))
+    query = query_of(at=span.since.isoformat(), until=span.until.isoformat())
+    return await here.go(f"/actions/by-model?{query}", "It is being undone; this page shows how far it is.")
+
+
+def _chosen_span(since: str, at: str, now: datetime) -> Span:
+    if since == "at" or (at and since not in AGO):
+        return Span(_moment("at", at), now)
+    if since not in AGO:
+        raise BadInput("since", f"is not one of {', '.join(TIMES)}")
+    return Span(now - AGO[since], now)
+
+
+def _moment(field: str, text: str) -> datetime:
+    """With its zone, or in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(field, "is not a moment; write for example 2026-11-14T09:00") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 @router.get("/actions/{action_id}")

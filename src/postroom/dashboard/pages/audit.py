@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from postroom.audit import AuditFilter, list_entries
+from postroom.audit.chain import chain_status
 from postroom.dashboard.choosing import Choice, query_of
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.paging import PAGE, After, Paged
@@ -19,7 +20,7 @@ async def audit(
 ) -> Response:
     chosen = {"action": action.strip(), "subject_type": subject_type.strip(), "subject_id": subject_id.strip()}
     which = AuditFilter(**{name: value or None for name, value in chosen.items()}, before_id=after or None, limit=PAGE)
-    page = await here.read(lambda tx: list_entries(tx, which))
+    page, chain = await here.read(lambda tx: (list_entries(tx, which), chain_status(tx)))
     return await here.page(
         "audit.html",
         "audit",
@@ -27,4 +28,5 @@ async def audit(
         chosen=chosen,
         filter=query_of(**chosen),
         after=after,
+        chain=chain,
     )

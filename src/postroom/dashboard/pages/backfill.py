@@ -18,6 +18,7 @@ from postroom.dashboard.changing.backfill import (
     make_offer,
     on_the_form,
     open_offer,
+    require_cap_proof,
     seal_offer,
     wanted_of,
 )
@@ -35,6 +36,7 @@ from postroom.dashboard.reading.backfill import (
     overview,
     switch,
 )
+from postroom.dashboard.security.proof import ProofNeeded
 from postroom.dashboard.visit import Here, Visit
 from postroom.dashboard.wording import money
 from postroom.domain.errors import BadInput, PostroomError
@@ -127,7 +129,10 @@ async def create(here: Here) -> Response:
     try:
         if not form.checked(CONSENT):
             raise BadInput(CONSENT, "tick this if you agree; nothing is begun without it")
+        await require_cap_proof(here, offer, form)
         job_id = await accept(here, offer)
+    except ProofNeeded:
+        raise
     except PostroomError as error:
         shown = _beside_its_field(form, error, frozenset({CONSENT}))
         return await _offered(here, "backfill/consent.html", offer, form["offer"], 422, **shown)

@@ -16,6 +16,7 @@ from postroom.dashboard.security.visitor import OWNER, visitor_of
 from postroom.dashboard.visit import Here, Visit
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Retryable
+from postroom.switchboard.tokens import revoke_all
 
 router = pages_router()
 
@@ -70,6 +71,8 @@ async def set_passphrase(here: Here) -> Response:
         links.spend(tx, link, here.now)
         passphrase.set_hash(tx, made, _WHO, here.now)
         throttle.lift(tx, throttle.Guesser(address_of(here)))
+        if form.checked("revoke_tokens"):
+            revoke_all(tx, here.now, _WHO)
 
     return await _opened(here, "/", made, spend)
 

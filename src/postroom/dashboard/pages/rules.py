@@ -9,7 +9,13 @@ from fastapi import Query
 from starlette.responses import Response
 
 from postroom.dashboard.changing import rule_form
-from postroom.dashboard.changing.rules import edit_rule, remove_rule, switch_rule
+from postroom.dashboard.changing.rules import (
+    edit_rule,
+    remove_rule,
+    require_rule_proof,
+    require_switch_proof,
+    switch_rule,
+)
 from postroom.dashboard.forms import Form
 from postroom.dashboard.pages import pages_router
 from postroom.dashboard.pages.mail import address_of
@@ -51,6 +57,7 @@ async def add(here: Here) -> Response:
     draft, form = rule_form.read(form)
     if draft is None:
         return await _editor(here, form, status=422)
+    await require_rule_proof(here, draft, form)
     try:
         rule = await here.write(lambda tx: store.add_rule(tx, draft, here.actor, here.now))
     except BadInput as error:
@@ -88,6 +95,7 @@ async def change(here: Here, rule_id: UUID) -> Response:
     draft, form = rule_form.read(form)
     if draft is None:
         return await _editor(here, form, rule_id, status=422)
+    await require_rule_proof(here, draft, form)
     stamp = form.optional("stamp")
     try:
         await here.write(lambda tx: edit_rule(tx, str(rule_id), stamp, draft, here.actor, here.now))
@@ -127,8 +135,11 @@ async def move(here: Here, rule_id: UUID) -> Response:
 
 
 async def _switch(here: Visit, rule_id: UUID, *, on: bool) -> Response:
+    form = await here.form()
+    if on:
+        await require_switch_proof(here, str(rule_id), form)
     rule = await here.write(lambda tx: switch_rule(tx, str(rule_id), here.actor, here.now, on=on))
-    back = "/rules" if (await here.form())["back"] == "list" else f"/rules/{rule_id}"
+    back = "/rules" if form["back"] == "list" else f"/rules/{rule_id}"
     return await here.go(back, f"The rule {rule.name} is {'on' if on else 'off'}.")
 
 

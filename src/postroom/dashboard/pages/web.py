@@ -40,6 +40,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.websources.run_model import Status
 from postroom.websources.search import EvidenceHit
+from postroom.websources.service import missing_extra
 
 router = pages_router()
 
@@ -54,7 +55,7 @@ Id = Annotated[str, Path(max_length=100)]
 async def sources(here: Here) -> Response:
     found = await _file(here)
     overview = await here.read(lambda tx: web_overview(tx, here.app.settings, found))
-    return await here.page("web/sources.html", SECTION, overview=overview)
+    return await here.page("web/sources.html", SECTION, overview=overview, missing=missing_extra())
 
 
 @router.post("/web/look")
@@ -194,6 +195,5 @@ async def _new(here: Here, form: Form, status: int = 200) -> Response:
     found = await _file(here)
     switch = await here.read(lambda tx: kill_switch.state(tx, here.app.settings.backfill))
     caps = here.app.settings.web
-    return await here.page(
-        "web/new.html", SECTION, status, form=form, found=found, switch=switch, modes=MODES, caps=caps
-    )
+    shown = {"form": form, "found": found, "switch": switch, "modes": MODES, "caps": caps, "missing": missing_extra()}
+    return await here.page("web/new.html", SECTION, status, **shown)

@@ -18,6 +18,8 @@ from postroom.actions.store import Action
 from postroom.dashboard.paging import PAGE, Paged
 from postroom.dashboard.reading.decisions import DecisionMade, decision_with_id
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.actions import actions
 from postroom.db.tables.triage import rules
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.errors import BadInput, NotFound
@@ -118,6 +120,14 @@ class ActionDetail:
     """What this takes back."""
     can_retry: bool
     can_cancel: bool
+
+
+def account_of_action(tx: Tx, action_id: str) -> str | None:
+    """The mailbox's address; None: there is no such action."""
+    query = (
+        select(accounts.c.email).join(actions, actions.c.account_id == accounts.c.id).where(actions.c.id == action_id)
+    )
+    return tx.execute(query).scalar()
 
 
 def list_actions(tx: Tx, wanted: ActionsWanted) -> Paged[ActionRow]:

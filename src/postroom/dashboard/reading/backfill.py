@@ -151,6 +151,12 @@ def list_backfills(tx: Tx, settings: BackfillSettings, wanted: BackfillsWanted, 
     return Paged(_standings(tx, settings, found, now), page.next)
 
 
+def mailbox_of_job(tx: Tx, job_id: str) -> str | None:
+    """None: there is no such job."""
+    jobs = model.table(tx)
+    return tx.execute(select(jobs.c.endpoint_identity).where(jobs.c.id == job_id)).scalar()
+
+
 def backfill_detail(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> Detail:
     view = backfill_jobs.show(tx, settings, job_id, now)
     state = kill_switch.state(tx, settings)

@@ -46,7 +46,7 @@ class Need:
     href: str
 
 
-def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime) -> list[Need]:
+def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime, model_problem: str | None = None) -> list[Need]:
     """The worst first."""
     found = [
         *_answers(tx),
@@ -55,6 +55,7 @@ def needs(tx: Tx, settings: Settings, lines: list[Line], now: datetime) -> list[
         *_accounts(tx),
         *_connectors(tx, now),
         *_backfill(tx, settings),
+        *_model(tx, model_problem),
     ]
     order = list(Level)
     return sorted(found, key=lambda need: order.index(need.level))
@@ -84,7 +85,10 @@ def _failures(tx: Tx) -> Iterator[Need]:
 
 def _accounts(tx: Tx) -> Iterator[Need]:
     for account in list_accounts(tx):
-        if account.status is AccountStatus.FAILING:
+        if account.status is AccountStatus.LOGIN_ENDED:
+            text = f"{account.email}: the login has ended and its jobs wait. Log in again"
+            yield Need(Level.BAD, text, f"/settings/accounts/new?email={quote(account.email)}")
+        elif account.status is AccountStatus.FAILING:
             yield Need(Level.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
         if (trouble := live_trouble(tx, account.id)) is not None:
             yield Need(Level.BAD, f"{account.email}: {trouble.message}", "/archive")
@@ -107,6 +111,15 @@ def _connectors(tx: Tx, now: datetime) -> Iterator[Need]:
     if rows and state.freshness is not Freshness.FRESH:
         said = "were never exported" if state.generated_at is None else "are too old to be used"
         yield Need(Level.WARN, f"Known contacts {said}: mail from people you know is not put first", "/filters")
+
+
+def _model(tx: Tx, problem: str | None) -> Iterator[Need]:
+    if problem is not None:
+        yield Need(Level.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
+    switch = kill_switch.model_switch(tx)
+    if not switch.on:
+        text = f"The model is off ({switch.reason}): what no rule decides goes to review"
+        yield Need(Level.WARN, text, "/settings#model")
 
 
 def _backfill(tx: Tx, settings: Settings) -> Iterator[Need]:

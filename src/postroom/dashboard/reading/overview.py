@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from postroom import kill_switch
 from postroom.accounts.store import Account, list_accounts
+from postroom.actions import hiding
 from postroom.dashboard.reading.days import start_of_day
 from postroom.dashboard.reading.needs import Need, needs
 from postroom.dashboard.reading.queue import CONDITIONS, Line, Standing, queue_lines
@@ -20,6 +22,7 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import model_calls
 from postroom.domain.money import from_cents
 from postroom.domain.tiers import TIERS, Tier
+from postroom.kill_switch import Switch
 from postroom.queue import QueueName
 from postroom.settings import Settings
 from postroom.switchboard.backfill.ledger import day_of
@@ -74,6 +77,16 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelState:
+    name: str
+    switch: Switch
+    hidden: int
+    """Messages that were hidden without a person in the last hour, of all accounts."""
+    most: int
+    """Of live mail, for each account."""
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     needs: list[Need]
     mail: TierSnapshot
@@ -82,19 +95,22 @@ class Overview:
     archive: list[Archived]
     spending: Spending
     has_accounts: bool
+    model: ModelState | None
+    """None where no model is configured."""
 
 
-def overview(tx: Tx, settings: Settings, now: datetime) -> Overview:
+def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | None = None) -> Overview:
     lines = queue_lines(tx)
     accounts = list_accounts(tx)
     today = start_of_day(now, settings.backfill)
     return Overview(
-        needs=needs(tx, settings, lines, now),
+        needs=needs(tx, settings, lines, now, model_problem),
         mail=tier_snapshot(tx, today, now, Mail(live_only=True)),
         waiting=_waiting(tx, lines),
         archive=[_archived(tx, account, now) for account in accounts],
         spending=_spending(tx, settings, today, now),
         has_accounts=bool(accounts),
+        model=_model(tx, settings, accounts, now),
     )
 
 
@@ -141,6 +157,14 @@ def _spending(tx: Tx, settings: Settings, today: datetime, now: datetime) -> Spe
         select(func.count(), func.sum(model_calls.c.cost_microdollars)).where(model_calls.c.created_at >= today)
     ).one()
     return Spending(calls, int(spent or 0), _job_spends(tx, settings, now))
+
+
+def _model(tx: Tx, settings: Settings, accounts: Sequence[Account], now: datetime) -> ModelState | None:
+    if settings.model.provider is None:
+        return None
+    lanes = [(account.id, lane) for account in accounts for lane in (hiding.LIVE, hiding.BACKFILL)]
+    hidden = sum(hiding.hidden_since(tx, account_id, lane, now - hiding.HOUR) for account_id, lane in lanes)
+    return ModelState(str(settings.model.name), kill_switch.model_switch(tx), hidden, settings.safety.hides_per_hour)
 
 
 def _job_spends(tx: Tx, settings: Settings, now: datetime) -> list[JobSpend]:

@@ -13,7 +13,7 @@ from postroom import kill_switch
 from postroom.accounts.store import Account, list_accounts
 from postroom.dashboard.security.sessions import Session, list_sessions
 from postroom.db import Tx
-from postroom.kill_switch import SwitchState
+from postroom.kill_switch import Switch, SwitchState
 from postroom.settings import Settings, reference
 from postroom.switchboard.tokens import Token, list_tokens
 
@@ -41,6 +41,9 @@ class TokenRow:
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    permissions: list[str]
+    made_by: str | None
+    """The id of the token that made it; null: the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Setup:
     tokens: list[TokenRow]
     sessions: list[SessionRow]
     switch: SwitchState
+    model_switch: Switch
 
 
 def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
@@ -79,20 +83,22 @@ def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
         sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
         [_session(each) for each in list_sessions(tx, settings.dashboard, now)],
         kill_switch.state(tx, settings.backfill),
+        kill_switch.model_switch(tx),
     )
 
 
 def token_row(token: Token, now: datetime) -> TokenRow:
-    state = "revoked" if token.revoked_at else "good" if token.is_good(now) else "expired"
     return TokenRow(
         token.id,
         token.role,
         token.name,
         token.endpoint_identity,
-        state,
+        token.state(now),
         token.created_at,
         token.expires_at,
         token.last_used_at,
+        token.permission_names,
+        token.made_by,
     )
 
 

@@ -32,13 +32,16 @@ class Session:
     expires_at: datetime
     ended_at: datetime | None
     notice: Mapping[str, Any] | None
+    proved_at: datetime | None
+    """When the passphrase was last given in it."""
 
     def needs_noting(self, now: datetime) -> bool:
         return now - self.last_seen_at >= _SEEN_EVERY
 
 
 def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str, now: datetime) -> str:
-    """The secret for the cookie. Sessions that ended long ago are forgotten on the way."""
+    """The secret for the cookie; whoever begins a session has just proved to know the passphrase, or set it. Sessions
+    that ended long ago are forgotten on the way."""
     tx.execute(delete(table).where(table.c.expires_at < now - _KEPT))
     secret = secrets.fresh(secrets.SESSION)
     tx.execute(
@@ -50,6 +53,7 @@ def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str
             created_at=now,
             last_seen_at=now,
             expires_at=now + timedelta(days=settings.session_days),
+            proved_at=now,
         )
     )
     return secret
@@ -65,6 +69,10 @@ def find_session(tx: Tx, secret: str, settings: DashboardSettings, now: datetime
 
 def note_seen(tx: Tx, session_id: str, now: datetime) -> None:
     tx.execute(update(table).where(table.c.id == session_id).values(last_seen_at=now))
+
+
+def note_proof(tx: Tx, session_id: str, now: datetime) -> None:
+    tx.execute(update(table).where(table.c.id == session_id).values(proved_at=now))
 
 
 def list_sessions(tx: Tx, settings: DashboardSettings, now: datetime) -> list[Session]:

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from w3lib.encoding import html_body_declared_encoding
-
+from postroom.domain.extras import Extra, is_installed
 from postroom.mail.charsets import decode_text
 
 LONGEST = 512 << 10
@@ -36,5 +35,14 @@ def shown_page(body: bytes, content_type: str | None) -> Shown:
     if start.startswith(b"%PDF-") or (b"\0" in start[:4096] and not start.startswith(_MARKS)):
         return Shown(Kind.BYTES, "", False)
     is_markup = content_type in _HTML_TYPES or _MARKUP.match(start) is not None
-    text, _ = decode_text(start, html_body_declared_encoding(start[:4096]) if is_markup else None)
+    text, _ = decode_text(start, _declared(start) if is_markup else None)
     return Shown(Kind.MARKUP if is_markup else Kind.TEXT, text, len(body) > LONGEST)
+
+
+def _declared(start: bytes) -> str | None:
+    """The charset that the page names; a page kept before the web extra was removed is still shown, by its bytes."""
+    if not is_installed(Extra.WEB):
+        return None
+    from w3lib.encoding import html_body_declared_encoding
+
+    return html_body_declared_encoding(start[:4096])

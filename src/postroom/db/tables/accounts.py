@@ -21,6 +21,7 @@ accounts = Table(
     Column("updated_at", Instant, nullable=False),
     Column("last_checked_at", Instant),
     Column("last_error", Text),
+    Column("login_ended_at", Instant, comment="null: the login is good, as far as is known"),
     CheckConstraint("provider IN ('gmail')", name="provider"),
     CheckConstraint("status IN ('active', 'failing', 'removed')", name="status"),
     CheckConstraint("quota_profile IN ('legacy', '2026')", name="quota_profile"),

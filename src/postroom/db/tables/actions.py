@@ -70,6 +70,18 @@ action_links = Table(
     Index("action_links_cause_idx", "cause_action_id"),
 )
 
+# Mail that was taken out of sight without a person, for as long as it counts against the hour.
+hides = Table(
+    "hides",
+    metadata,
+    Column("action_id", Id, primary_key=True),
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("at", Instant, nullable=False, comment="when its execution began"),
+    CheckConstraint("lane IN ('live', 'backfill')", name="lane"),
+    Index("hides_account_idx", "account_id", "lane", "at"),
+)
+
 snoozes = Table(
     "snoozes",
     metadata,

@@ -40,6 +40,7 @@ dashboard_sessions = Table(
     Column("expires_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("notice", Json, comment="what the next page says once"),
+    Column("proved_at", Instant, comment="when the passphrase was last given in it"),
     Index("dashboard_sessions_sha256_idx", "sha256", unique=True),
     Index("dashboard_sessions_expires_at_idx", "expires_at"),
 )

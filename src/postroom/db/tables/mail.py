@@ -82,6 +82,14 @@ contacts = Table(
     CheckConstraint("source IN ('vcard', 'csv', 'sent', 'manual')", name="source"),
 )
 
+# Which mailbox a contact has to do with: written to from it, or wrote to it, or imported for it.
+contact_mailboxes = Table(
+    "contact_mailboxes",
+    metadata,
+    Column("mailbox", Text, primary_key=True),
+    Column("address", Text, primary_key=True, comment="in its compared form"),
+)
+
 contact_exports = Table(
     "contact_exports",
     metadata,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, Index, Table, Text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text
 
 from postroom.db.tables.base import metadata
 from postroom.db.types import Id, Instant, Json
 
-# Append-only: triggers refuse to change or remove a row.
+# Append-only: triggers refuse to change, replace or remove a row.
 audit_log = Table(
     "audit_log",
     metadata,
@@ -25,6 +25,37 @@ audit_log = Table(
     Index("audit_log_action_idx", "action", "id"),
 )
 
+# Entries that no seal covers yet; written with the entry, removed with its sealing.
+audit_pending = Table("audit_pending", metadata, Column("entry_id", Id, primary_key=True))
+
+# Append-only as the log is. Each seal covers the one before it and the whole entry.
+audit_seals = Table(
+    "audit_seals",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("entry_id", Id, nullable=False),
+    Column("key_id", Text, nullable=False, comment="which key of the vault made the seal"),
+    Column("sealed_at", Text, nullable=False, comment="a text because the seal covers it letter by letter"),
+    Column("mac", Text, nullable=False, comment="HMAC-SHA256 in hex"),
+    Index("audit_seals_entry_id_idx", "entry_id", unique=True),
+)
+
+# One row: the end of the chain, and which sealer may lengthen it.
+audit_chain = Table(
+    "audit_chain",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False, comment="of the last seal; 0: there is none"),
+    Column("mac", Text, nullable=False),
+    Column("sealed_at", Instant),
+    Column("key_id", Text, comment="the key for new seals; null until the first one"),
+    Column("holder", Text, comment="the sealer at work"),
+    Column("fence", BigInteger, nullable=False, comment="grows with each change of sealer"),
+    Column("verified_at", Instant, comment="when `postroom audit verify` last ran"),
+    Column("verified_position", BigInteger),
+    Column("verified_problems", Integer),
+)
+
 access_tokens = Table(
     "access_tokens",
     metadata,
@@ -32,13 +63,16 @@ access_tokens = Table(
     Column("role", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("sha256", Text, nullable=False, comment="of the token, in hex; the token itself is nowhere"),
-    Column("endpoint_identity", Text, comment="a connector's token may be good for one mailbox only"),
+    Column("endpoint_identity", Text, comment="good for this mailbox only; null: for all"),
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
     Column("last_used_at", Instant),
     Column("revoked_at", Instant),
+    Column("permissions", Json, nullable=False, server_default="[]", comment="what it may be used for, by name"),
+    Column("made_by", Id, comment="the token that made it; null: the owner"),
     CheckConstraint("role IN ('dashboard', 'connector', 'agent')", name="role"),
     Index("access_tokens_sha256_idx", "sha256", unique=True),
+    Index("access_tokens_made_by_idx", "made_by"),
 )
 
 connectors = Table(

@@ -15,9 +15,10 @@ from postroom.actions.undo import request as request_undo
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
-from postroom.demo.post import ARRIVALS, OFFER, PRIZE, RULES
+from postroom.demo.post import ARRIVALS, FOR_RULES, OFFER, PRIZE, RULES
 from postroom.demo.scene import Scene
 from postroom.domain.actions import ActionStatus
+from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.triage.decision import Source
 from postroom.triage.rules import store
 from postroom.triage.rules.model import parse_draft
@@ -38,6 +39,8 @@ class Decided:
 @dataclass(frozen=True)
 class Decisions:
     decided: tuple[Decided, ...]
+    left_out: str = ""
+    """Why the model was given nothing to decide."""
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -45,10 +48,11 @@ class Decisions:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(
+        told = (
             f"{each.subject[:33]:<33}  {each.by:<5}  {each.action:<17}  {_STANDING.get(each.status, each.status)}"
             for each in self.decided
         )
+        return (*told, *([self.left_out] if self.left_out else []))
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,11 @@ class Approved:
             f"asked about: {self.subject}",
             *(f"  because {reason}" for reason in self.reasons),
             "approved by the demonstration; the mailbox has it in the trash now",
-            f"left for you: {len(self.still_waiting)}, among them {self.still_waiting[-1]!r}",
+            *(
+                [f"left for you: {len(self.still_waiting)}, among them {self.still_waiting[-1]!r}"]
+                if self.still_waiting
+                else []
+            ),
         )
 
 
@@ -87,11 +95,13 @@ async def rules_and_model(scene: Scene) -> Decisions:
     drafts = [parse_draft(rule) for rule in RULES]
     now = scene.app.clock.now()
     await scene.write(lambda tx: [store.add_rule(tx, draft, scene.who, now) for draft in drafts])
-    ids = scene.deliver(*ARRIVALS)
+    has_model = is_installed(Extra.MODELS)
+    ids = scene.deliver(*(ARRIVALS if has_model else FOR_RULES))
+    left_out = "" if has_model else ExtraMissing(Extra.MODELS, "skipped: asking a model").message
 
     async def settled() -> Decisions | None:
         decided = await scene.read(lambda tx: _decided(tx, ids))
-        return Decisions(tuple(decided)) if len(decided) == len(ids) else None
+        return Decisions(tuple(decided), left_out) if len(decided) == len(ids) else None
 
     return await scene.until(settled, "the new mail to be decided")
 

@@ -156,6 +156,11 @@ def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, n
         raise IllegalTransition("status", f"the day's cap is reached; the job can be resumed from {turn} on")
 
 
+def usual_cap(settings: BackfillSettings) -> int:
+    """The most cents a day that the settings give a job by themselves; to raise it takes a person."""
+    return max(settings.daily_cost_cap_cents, settings.background_daily_cost_cap_cents)
+
+
 def checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
     """What is asked for, with what was left out filled in; refused by the name of the field."""
     _require_days(new.date_from, new.date_to)

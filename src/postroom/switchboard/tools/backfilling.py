@@ -12,14 +12,14 @@ from pydantic import Field
 from postroom.audit import MOST_LISTED, AuditFilter, list_entries
 from postroom.db import Database
 from postroom.domain.envelope import Text
-from postroom.domain.errors import BadInput
-from postroom.domain.roles import Caller, Role
-from postroom.switchboard.backfill.jobs import JobFilter, NewBackfill
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.roles import Caller, Permission, Role
+from postroom.switchboard.backfill.jobs import JobFilter, JobView, NewBackfill, usual_cap
 from postroom.switchboard.backfill.model import BackfillJob, Include, Mode
 from postroom.switchboard.backfill.progress import Report
 from postroom.switchboard.backfill.service import Backfill
 from postroom.switchboard.backfill.transitions import Status
-from postroom.switchboard.toolbox import Answer, Arguments, Tool
+from postroom.switchboard.toolbox import Answer, Arguments, Tool, require_own_mailbox
 from postroom.switchboard.tools.taken import ConnectorType, Day, EndpointIdentity, JsonObject, Short
 
 _POLL_EVERY_S = 60.0
@@ -120,6 +120,7 @@ class BackfillTools:
         yield Tool(
             "create_backfill_job",
             Role.DASHBOARD,
+            Permission.BACKFILL,
             "Create a job that recovers old mail of a mailbox, between two days and within limits of speed and money. "
             "Calling it is the owner's consent: show the answer of backfill.estimate first.",
             CreateArguments,
@@ -131,10 +132,20 @@ class BackfillTools:
                 "cancel": "Stop a job for good; what it brought stays.",
                 "resume": "Let a paused, capped or failed job go on from its place.",
             }[name]
-            yield Tool(f"backfill.{name}", Role.DASHBOARD, f"{meaning} Answers `{{status}}`.", JobArguments, done)
+            said = f"{meaning} Answers `{{status}}`."
+            yield Tool(
+                f"backfill.{name}",
+                Role.DASHBOARD,
+                Permission.BACKFILL,
+                said,
+                JobArguments,
+                done,
+                keeps_to_mailbox=True,
+            )
         yield Tool(
             "backfill.switch",
             Role.DASHBOARD,
+            Permission.BACKFILL,
             "Switch all backfill off or on. Off stops every running job; live mail goes on.",
             SwitchArguments,
             self.switch,
@@ -142,12 +153,22 @@ class BackfillTools:
 
     def _looking(self) -> Iterator[Tool[Any]]:
         listed = "Backfill jobs, newest first, with status, counters, spend and cursor."
-        yield Tool("backfill.list", Role.DASHBOARD, listed, ListArguments, self.list, reads_only=True)
+        yield Tool("backfill.list", Role.DASHBOARD, Permission.READ, listed, ListArguments, self.list, reads_only=True)
         shown = "One job with its spend day by day and its speed."
-        yield Tool("backfill.show", Role.DASHBOARD, shown, JobArguments, self.show, reads_only=True)
+        yield Tool(
+            "backfill.show",
+            Role.DASHBOARD,
+            Permission.READ,
+            shown,
+            JobArguments,
+            self.show,
+            reads_only=True,
+            keeps_to_mailbox=True,
+        )
         yield Tool(
             "backfill.estimate",
             Role.DASHBOARD,
+            Permission.BACKFILL,
             "What a job would bring, cost and take: messages, money by the price of the configured model, duration and "
             "what limits it. Creates nothing.",
             EstimateArguments,
@@ -155,14 +176,24 @@ class BackfillTools:
             reads_only=True,
         )
         told = "Whether backfill is switched on, and who said so."
-        yield Tool("backfill.switch_state", Role.DASHBOARD, told, NoArguments, self.switch_state, reads_only=True)
+        yield Tool(
+            "backfill.switch_state",
+            Role.DASHBOARD,
+            Permission.READ,
+            told,
+            NoArguments,
+            self.switch_state,
+            reads_only=True,
+            keeps_to_mailbox=True,
+        )
         audited = "Who did what to which job or switch, newest first; `next` asks for the page after."
-        yield Tool("audit.list", Role.DASHBOARD, audited, AuditArguments, self.audit, reads_only=True)
+        yield Tool("audit.list", Role.DASHBOARD, Permission.READ, audited, AuditArguments, self.audit, reads_only=True)
 
     def _working(self) -> Iterator[Tool[Any]]:
         yield Tool(
             "backfill.poll",
             Role.CONNECTOR,
+            Permission.BACKFILL,
             "Ask for work: the oldest waiting job of your mailbox is yours under a lease, with `params`, `cursor` and "
             "`fence`; `job_id` null: nothing to do. At most once every 60 seconds.",
             PollArguments,
@@ -171,31 +202,48 @@ class BackfillTools:
         yield Tool(
             "backfill.progress",
             Role.CONNECTOR,
+            Permission.BACKFILL,
             "Report what was done since the last report, with the `cursor` to go on from; renews the lease. The "
             "`status` in the answer is authoritative: stop unless it is `active`.",
             ProgressArguments,
             self.progress,
+            keeps_to_mailbox=True,
         )
 
     async def create(self, given: CreateArguments, caller: Caller) -> Answer:
+        most = usual_cap(self._backfill.settings)
+        if caller.token_id is not None and (given.daily_cost_cap_cents or 0) > most:
+            raise NotAllowed(
+                f"A token can create no job that may spend more than {most} cents a day, as the settings say; use the "
+                "dashboard, or `postroom backfill` on the command line."
+            )
         job = await self._backfill.create(caller, given.wanted())
         return {"job_id": job.id, "status": job.status.value}
 
     async def pause(self, given: JobArguments, caller: Caller) -> Answer:
+        await self._own_job(given.job_id, caller)
         return {"status": (await self._backfill.pause(caller, given.job_id)).status.value}
 
     async def cancel(self, given: JobArguments, caller: Caller) -> Answer:
+        await self._own_job(given.job_id, caller)
         return {"status": (await self._backfill.cancel(caller, given.job_id)).status.value}
 
     async def resume(self, given: JobArguments, caller: Caller) -> Answer:
+        await self._own_job(given.job_id, caller)
         return {"status": (await self._backfill.resume(caller, given.job_id)).status.value}
+
+    async def _own_job(self, job_id: str, caller: Caller) -> JobView:
+        """A job of the mailbox that the caller is bound to; a job's mailbox never changes."""
+        view = await self._backfill.show(job_id)
+        require_own_mailbox(view.job.endpoint_identity, caller)
+        return view
 
     async def list(self, given: ListArguments, caller: Caller) -> Answer:
         jobs = await self._backfill.list(JobFilter(**given.model_dump()))
         return {"jobs": [_summary(job) for job in jobs]}
 
     async def show(self, given: JobArguments, caller: Caller) -> Answer:
-        view = await self._backfill.show(given.job_id)
+        view = await self._own_job(given.job_id, caller)
         days = [plain(asdict(day)) for day in view.days]
         speed = {"admitted_last_hour": view.admitted_last_hour, "retry_after": view.retry_after}
         return {"job": _summary(view.job), "today": plain(asdict(view.today)), "days": days, **speed}

@@ -14,7 +14,7 @@ from postroom.accounts.troubled import LONGEST_REASON, Lane, Trouble, TroubleKin
 from postroom.archive.model import IncomingMail, Provenance
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, SCHEMA_VERSION, Envelope, Instant
 from postroom.domain.errors import BadInput
-from postroom.domain.roles import Caller, Role
+from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.ingest import Ingest
 from postroom.switchboard.ingest_results import Rejected
 from postroom.switchboard.mailroom import Mailroom, decoded_raw
@@ -171,6 +171,7 @@ class MailTools:
         yield Tool(
             "ingest",
             Role.CONNECTOR,
+            Permission.INGEST,
             f"Hand in a message as an `{SCHEMA_VERSION}` envelope, or up to {MOST_ENVELOPES} of them as `envelopes`. "
             "Answers `{request_id, status, duplicate}` (for several: `results` in the same order). A message handed in "
             "before is a success with the first `request_id` and `duplicate` true. `refused` means not now, see "
@@ -178,10 +179,12 @@ class MailTools:
             IngestArguments,
             self.ingest,
             is_bulky=True,
+            keeps_to_mailbox=True,
         )
         yield Tool(
             "archive.store",
             Role.CONNECTOR,
+            Permission.INGEST,
             f"Store up to {MOST_STORED} raw messages (at most {LARGEST_STORE:,} bytes together) in the archive. When "
             "it answers they are on disk; each `{key, sha256}` is the reference that an envelope's `payload.raw` "
             "takes. Storing again changes nothing. What cannot be read is stored all the same; `trouble` says why.",
@@ -192,6 +195,7 @@ class MailTools:
         yield Tool(
             "trouble.report",
             Role.CONNECTOR,
+            Permission.INGEST,
             f"Tell of up to {MOST_IDS} messages that could not be fetched or taken in, and of those that could after "
             "all. They are listed for the owner until they are settled.",
             TroubleArguments,
@@ -200,6 +204,7 @@ class MailTools:
         yield Tool(
             "archive.lookup",
             Role.CONNECTOR,
+            Permission.INGEST,
             f"Which of up to {MOST_IDS} Gmail ids the archive holds already, with `archive_key` and `sha256`, so that "
             "nothing is fetched twice.",
             LookupArguments,
@@ -209,6 +214,7 @@ class MailTools:
         yield Tool(
             "archive.range",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Archived messages of a stretch of days, newest first, with labels and headers, page by page: pass the "
             "`cursor` of one page to get the next; null ends it. `complete` says that the archive holds all mail of "
             "these days, so that the source need not be asked.",
@@ -219,6 +225,7 @@ class MailTools:
         yield Tool(
             "archive.changes",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Record labels that changed and messages that were deleted at the source. Deleting there removes nothing "
             "here. Answers with the ids that the archive does not have.",
             ChangesArguments,
@@ -227,6 +234,7 @@ class MailTools:
         yield Tool(
             "history.claim",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Become the one reader of a mailbox's changes. Answers `{history_id, fence, lease_s}`; while another "
             "reads, refuses with `retry_after`.",
             ClaimArguments,
@@ -235,6 +243,7 @@ class MailTools:
         yield Tool(
             "history.commit",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Move the mailbox's history cursor after everything up to it was taken in, renew the lease, or release it. "
             "A `fence` that is no longer in force is refused: stop reading then.",
             CommitArguments,
@@ -243,6 +252,7 @@ class MailTools:
         yield Tool(
             "sent.add",
             Role.CONNECTOR,
+            Permission.INGEST,
             f"Add up to {MOST_IDS} messages that the owner sent to the index that recognises replies to them.",
             SentAddArguments,
             self.add_sent,
@@ -250,6 +260,7 @@ class MailTools:
         yield Tool(
             "sent.lookup",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Which of these Message-IDs the owner sent.",
             SentLookupArguments,
             self.lookup_sent,

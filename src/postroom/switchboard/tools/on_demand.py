@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from postroom.domain.errors import Retryable
-from postroom.domain.roles import Caller, Role
+from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
 
 MOST_RESULTS = 50
@@ -33,10 +33,12 @@ class OnDemandTools:
         yield Tool(
             "email_search_and_ingest",
             Role.AGENT,
+            Permission.FETCH,
             "Find mail that answers a question, in the archive first and then in the mailbox itself, and take it in "
             f"so that it can be read. At most {MOST_RESULTS} messages; may take half a minute.",
             SearchAndIngestArguments,
             self.search_and_ingest,
+            keeps_to_mailbox=True,
         )
 
     async def search_and_ingest(self, given: SearchAndIngestArguments, caller: Caller) -> Answer:

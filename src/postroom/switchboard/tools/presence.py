@@ -9,11 +9,12 @@ from pydantic import Field
 from sqlalchemy import select
 
 from postroom.db import Database, Tx
-from postroom.db.tables.mail import contact_exports, contacts
+from postroom.db.tables.mail import contact_exports
 from postroom.domain.clock import Clock
 from postroom.domain.envelope import Instant
-from postroom.domain.roles import Caller, Role
+from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard import policy
+from postroom.switchboard.contacts import addresses_for
 from postroom.switchboard.registry import Heartbeat, record_heartbeat
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
 from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, JsonObject, Short
@@ -48,6 +49,7 @@ class PresenceTools:
         yield Tool(
             "connector.heartbeat",
             Role.CONNECTOR,
+            Permission.INGEST,
             "Say that you are alive and how you are doing; the first call registers you. Answers the tier policy's "
             "rules when yours are older, and when contacts were last exported.",
             HeartbeatArguments,
@@ -56,11 +58,13 @@ class PresenceTools:
         yield Tool(
             "contacts.export",
             Role.CONNECTOR,
+            Permission.CONTACTS,
             "The addresses of known contacts, in lower case, with `generated_at`. Made every 15 minutes; keep a copy "
-            "and ask with `if_newer_than`.",
+            "and ask with `if_newer_than`. A token for one mailbox gets the contacts of that mailbox.",
             ExportArguments,
             self.export,
             reads_only=True,
+            keeps_to_mailbox=True,
         )
 
     async def heartbeat(self, given: HeartbeatArguments, caller: Caller) -> Answer:
@@ -89,7 +93,7 @@ class PresenceTools:
                 return {"generated_at": None, "addresses": []}
             if given.if_newer_than is not None and generated_at <= given.if_newer_than:
                 return {"generated_at": generated_at.isoformat(), "unchanged": True}
-            addresses = [row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address))]
+            addresses = addresses_for(tx, caller.endpoint_identity)
             return {"generated_at": generated_at.isoformat(), "addresses": addresses}
 
         return await self._database.read(read)

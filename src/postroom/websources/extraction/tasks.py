@@ -20,7 +20,9 @@ from postroom.websources.extraction.model import Document
 from postroom.websources.extraction.reading import read_document
 from postroom.websources.fetching.errors import BadAnswer, TooLarge, Unavailable
 from postroom.websources.fetching.ports import Fetched, Validators
+from postroom.websources.pagination import read_links
 from postroom.websources.routes import Place, Route, described_route
+from postroom.websources.sitemap import read_sitemap
 
 LONGEST_DELAY_S = 86_400.0
 """What a robots.txt may ask for between two requests: as long as a `Retry-After` may."""
@@ -32,6 +34,7 @@ _SAMPLE = b"""<html lang="en"><head><title>A law</title><meta name="date" conten
 <h1>A law</h1><p>%b</p><p>2 January 2020 <a href="/next" rel="next">next</a></p></article></body></html>""" % (
     b"It is about taxes, and about who pays them. " * 20
 )
+_SITEMAP = b"<?xml version='1.0'?><urlset><url><loc>https://gazette.example/law</loc></url></urlset>"
 
 
 def document(header: dict[str, Any], body: bytes) -> Answer:
@@ -66,6 +69,8 @@ def warm_up() -> None:
     blank.write(pdf := BytesIO())
     for body, content_type in ((_SAMPLE, "text/html"), (pdf.getvalue(), "application/pdf"), (b"text", "text/plain")):
         document({"content_type": content_type, "charset": None, "url": "https://gazette.example/law"}, body)
+    read_sitemap(_SITEMAP, len(_SITEMAP))
+    read_links(_SAMPLE.decode(), "https://gazette.example/")
     robots({"agent": "postroom", "url": "https://gazette.example/law"}, b"User-agent: *\nDisallow: /private*.html$\n")
 
 

@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from w3lib.encoding import html_body_declared_encoding
-
 from postroom.mail.charsets import decode_text
 
 _DECLARATION = 4_096
@@ -60,6 +58,8 @@ class Fetched:
     @property
     def text(self) -> str:
         """The body as text, whatever the server claims about its charset. Never raises."""
+        from w3lib.encoding import html_body_declared_encoding  # of the web extra
+
         declared = self.charset or html_body_declared_encoding(self.body[:_DECLARATION])
         return decode_text(self.body, declared)[0]
 

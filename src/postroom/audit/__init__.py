@@ -1,4 +1,8 @@
-"""The audit log: who did what to which thing, and how it stood before and after. Append-only, in the database too."""
+"""The audit log: who did what to which thing, and how it stood before and after.
+
+An entry commits with its deed. A sealer chains it within two seconds (`sealing.py`), and `verifying.py` finds what was
+changed, removed, reordered or added since.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from postroom.db import Tx
-from postroom.db.tables.switchboard import audit_log
+from postroom.db.tables.switchboard import audit_log, audit_pending
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.roles import Caller
@@ -33,7 +37,7 @@ class Actor:
 
 
 SYSTEM = Actor("system", "postroom")
-"""Nobody asked: a budget, a clock or a lease decided."""
+"""No person asked: a budget, a clock or a lease decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def record(
             after=None if after is None else dict(after),
         )
     )
+    tx.execute(audit_pending.insert().values(entry_id=entry_id))
     return entry_id
 
 

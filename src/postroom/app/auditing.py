@@ -1,0 +1,99 @@
+"""The chain of the audit log in an installation: its sealer, its verification, and what the doctor says of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from postroom.app.installation import App
+from postroom.audit.chain import ChainStatus, KeyRing, chain_status
+from postroom.audit.heads import HeadsFile, RecordedHead
+from postroom.audit.sealing import Sealer
+from postroom.audit.verifying import Progress, Verification, note_verified, verify, verify_end
+from postroom.db import Database, Dialect, schema
+from postroom.db.opening import unmigrated
+from postroom.domain.clock import Clock
+from postroom.domain.errors import PostroomError
+from postroom.domain.findings import Check, Finding, Verdict
+from postroom.settings import Settings
+from postroom.vault import Vault
+
+_LONG = timedelta(minutes=10)
+
+
+def heads_file(settings: Settings) -> HeadsFile:
+    return HeadsFile(settings.home / "archive")
+
+
+@asynccontextmanager
+async def sealing(app: App) -> AsyncIterator[None]:
+    """Seal the audit log for as long as the block lasts; every service does."""
+    sealer = Sealer(app.database, KeyRing(app.vault), heads_file(app.settings), app.clock)
+    async with sealer.running():
+        yield
+
+
+async def verify_audit(
+    app: App, further: Iterable[RecordedHead] = (), progress: Progress = lambda count: None
+) -> Verification:
+    """The whole log against its seals and the recorded heads; that it was checked is noted for the dashboard."""
+    recorded = [*heads_file(app.settings).read(), *further]
+    found = await verify(app.database, KeyRing(app.vault), recorded, progress)
+    await app.database.write(lambda tx: note_verified(tx, found, app.clock.now()))
+    return found
+
+
+async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
+    """A quick look at the end of the chain; nothing where the database cannot be asked, of which others tell."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
+        return []
+    database = unmigrated(url, settings.database)
+    try:
+        if await database.read(lambda tx: schema.revision(tx.connection)) != schema.HEAD:
+            return []
+        return [await _examine(database, settings, vault, clock)]
+    except PostroomError as error:
+        message = f"The audit log was not checked: {error.message}"
+        return [Finding(Check.AUDIT, Verdict.WARNING, "audit log", message)]
+    finally:
+        await database.close()
+
+
+async def _examine(database: Database, settings: Settings, vault: Vault, clock: Clock) -> Finding:
+    status = await database.read(chain_status)
+    found = await verify_end(database, KeyRing(vault), heads_file(settings).last())
+    return judge_audit(status, found, clock)
+
+
+def judge_audit(status: ChainStatus, found: Verification, clock: Clock) -> Finding:
+    about = "audit log"
+    if found.problems:
+        return Finding(
+            Check.AUDIT, Verdict.FAILED, about, found.problems[0].message, "Run `postroom audit verify` for all of it."
+        )
+    if found.uncheckable:
+        keys = ", ".join(found.missing_keys[:3])
+        message = f"The audit log is sealed with key {keys}, which the vault of this home folder does not hold."
+        remedy = "Restore the folder `vault` from a backup; if the key is lost, run `postroom audit new-key`."
+        return Finding(Check.AUDIT, Verdict.WARNING, about, message, remedy)
+    message = describe(status)
+    if status.waiting_since is not None and clock.now() - status.waiting_since > _LONG:
+        remedy = "`postroom up`, `switchboard` and `worker` seal them; the log of a running one says what hinders it."
+        return Finding(Check.AUDIT, Verdict.WARNING, about, message, remedy)
+    return Finding(Check.AUDIT, Verdict.OK, about, message)
+
+
+def describe(status: ChainStatus) -> str:
+    """How far the log is sealed and checked, in one sentence or two."""
+    sealed = f"{status.sealed:,} audit entries are sealed" if status.sealed else "No audit entry is sealed yet"
+    waiting = "none waits" if not status.waiting else f"{status.waiting:,} wait to be sealed"
+    if status.verified_at is None:
+        return f"{sealed}, {waiting}. The whole log was never verified."
+    when = f"{status.verified_at:%Y-%m-%d %H:%M} UTC"
+    what = "found sound" if not status.problems else f"{status.problems:,} problems found"
+    return f"{sealed}, {waiting}. Last verified {when} up to entry {status.verified or 0:,}: {what}."
