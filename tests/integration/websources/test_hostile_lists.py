@@ -161,9 +161,16 @@ async def test_a_robots_file_that_cannot_be_read_in_time_forbids(
         await WebReader(reader=limited).robots("https://x.example", text, "https://x.example/", "postroom")
 
 
-@pytest.mark.parametrize("delay", ["inf", "nan", "1e300", "-5", "9" * 400])
-def test_a_robots_file_cannot_ask_for_a_delay_without_end(delay: str) -> None:
-    body = f"User-agent: *\nCrawl-delay: {delay}\nDisallow: /private".encode()
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *(f"Crawl-delay: {delay}" for delay in ("inf", "nan", "1e300", "-5", "9" * 400)),
+        *(f"Request-rate: {rate}" for rate in ("1/" + "9" * 400, "9" * 400 + "/1", "0/" + "9" * 400)),
+    ],
+    ids=lambda asked: asked[:20],
+)
+def test_a_robots_file_cannot_ask_for_a_delay_without_end(asked: str) -> None:
+    body = f"User-agent: *\n{asked}\nDisallow: /private".encode()
     answer, _ = robots({"url": "https://x.example/", "agent": "postroom"}, body)
     assert answer["allowed"]
     assert 0 <= answer["delay"] <= LONGEST_DELAY_S

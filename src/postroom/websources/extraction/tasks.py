@@ -24,7 +24,7 @@ from postroom.websources.pagination import read_links
 from postroom.websources.routes import Place, Route, described_route
 from postroom.websources.sitemap import read_sitemap
 
-LONGEST_DELAY_S = 86_400.0
+LONGEST_DELAY_S = 86_400
 """What a robots.txt may ask for between two requests: as long as a `Retry-After` may."""
 
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
@@ -56,7 +56,9 @@ def robots(header: dict[str, Any], body: bytes) -> Answer:
     """Whether the address may be fetched, and the delay in seconds that the file asks for."""
     rules, agent = _rules(body), header["agent"]
     rate = rules.request_rate(agent)
-    by_rate = rate.seconds / rate.requests if rate is not None and rate.requests > 0 else 0.0
+    by_rate = 0.0
+    if rate is not None and rate.requests > 0:
+        by_rate = min(rate.seconds, LONGEST_DELAY_S) / rate.requests  # whole numbers of any length, so cut before
     delays = [delay for delay in (rules.crawl_delay(agent) or 0.0, by_rate) if math.isfinite(delay)]
     delay = min(max(delays, default=0.0), LONGEST_DELAY_S)
     return {"allowed": bool(rules.can_fetch(header["url"], agent)), "delay": max(delay, 0.0)}, b""
