@@ -6,10 +6,12 @@ killed. What that cannot read either comes back with the few headers that plain 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from postroom import __version__
 from postroom.mail.addresses import Address
 from postroom.mail.bodies import Attachment
 from postroom.mail.headers import Headers
@@ -27,8 +29,8 @@ from postroom.telemetry import logs
 
 log = logs.get(__name__)
 
-READER_VERSION = 2
-"""Of the code that reads mail. Raise it with every change there, and troubled messages are tried again."""
+_READER = 2
+"""Of the code that reads mail. Raise it where a change there should have troubled messages tried again at once."""
 READ_HERE_BYTES = 256 << 10
 _LIMITS = Limits(cpu_seconds=10.0, wall_seconds=60.0, memory_bytes=512 << 20)
 _TASK = "postroom.reading.mail:answer"
@@ -38,6 +40,15 @@ _PLAIN_LINES = 500
 _PLAIN_CHARS = 500
 _ADDRESSES = ("from_", "sender", "reply_to", "to", "cc", "bcc")
 _PLAIN = ("message_id", "in_reply_to", "references", "subject", "problems")
+
+
+def reader_version(product: str) -> int:
+    """Of the code that reads mail in this version of Postroom; one has no order with another."""
+    return zlib.crc32(f"{_READER} {product}".encode()) >> 1
+
+
+READER_VERSION = reader_version(__version__)
+"""Another after every upgrade, so that troubled messages are tried again."""
 
 
 def read_mail(raw: bytes) -> ParsedMail:

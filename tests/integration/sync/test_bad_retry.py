@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from postroom import __version__
 from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
 from postroom.gmail.errors import Unavailable
 from postroom.gmail.sim.faults import Fault, Rule
-from postroom.reading.mail import READER_VERSION
+from postroom.reading.mail import READER_VERSION, reader_version
 from postroom.settings import SyncSettings
 from postroom.sync.bad import BadRetry, Retried, is_due
 from postroom.sync.state import record_bad
@@ -74,6 +75,12 @@ async def test_nothing_is_asked_for_before_its_time(scene: Followed, clock: Manu
     scene.control.reset_counters()
     assert await retry_of(scene).retry_due() == Retried()
     assert scene.control.state().requests == 0
+
+
+@pytest.mark.req("HW-1")
+def test_every_upgrade_is_another_version_of_the_reader() -> None:
+    assert reader_version(__version__) == READER_VERSION != reader_version(f"{__version__}.1")
+    assert 0 < READER_VERSION < 2**31
 
 
 async def test_a_change_of_the_code_that_reads_mail_makes_all_due() -> None:
