@@ -183,6 +183,21 @@ async def test_a_reader_that_does_not_start_is_tried_again_later() -> None:
     broken.close()
 
 
+_LOADING = """
+import importlib, pkgutil, sys, postroom
+child = "postroom.websources.extraction.tasks", "postroom.websources.extraction.reading"
+for each in pkgutil.walk_packages(postroom.__path__, "postroom."):
+    if not each.name.startswith(child) and not {"sim", "migrations", "__main__"} & set(each.name.split(".")):
+        importlib.import_module(each.name)
+print([name for name in ("lxml", "pypdf", "trafilatura", "protego", "defusedxml") if name in sys.modules])
+"""
+
+
+def test_what_parses_web_sites_is_loaded_by_the_child_alone() -> None:
+    found = subprocess.run([sys.executable, "-c", _LOADING], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
 _READING = """
 import asyncio, os, signal, sys
 from postroom.reading.limited import Limits
