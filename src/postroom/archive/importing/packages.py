@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from postroom.archive.importing.mbox import ByteStream, MboxReader
 from postroom.archive.importing.model import Finding, MailFile
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, PostroomError
 
 PACKAGE_ENDINGS = (".zip", ".tgz", ".tar.gz")
 
@@ -52,9 +51,14 @@ def _is_mbox(name: str) -> bool:
 
 @contextmanager
 def _damage_is_told(path: Path) -> Iterator[None]:
-    """The libraries' errors as one that names the file; what was read before the damage is kept by the run."""
+    """The libraries' errors as one that names the file; what was read before the damage is kept by the run.
+
+    Damaged packages make them raise nearly anything: OSError for a place before the beginning, LZMAError, struct.error.
+    """
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except (PostroomError, FileNotFoundError, PermissionError, MemoryError):
+        raise
+    except Exception as error:
         problem = str(error) or type(error).__name__
         raise BadInput("path", f"{path} is damaged or cut off ({problem}); download it again") from error
