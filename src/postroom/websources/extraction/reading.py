@@ -9,7 +9,6 @@ from typing import Any
 
 import pypdf
 import trafilatura
-from pypdf.errors import PyPdfError
 from w3lib.encoding import html_body_declared_encoding
 
 from postroom.mail.charsets import decode_text
@@ -97,7 +96,9 @@ def _read_pdf(body: bytes) -> Extracted:
         title, day = _pdf_facts(reader)
         language = _language(reader.root_object.get("/Lang"))
         return Extracted(_PYPDF, title, text[:LONGEST_TEXT], day, language, problem or _cut(text))
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken PDF makes the library raise nearly anything
         return Extracted(_PYPDF, problem=f"the PDF cannot be read: {type(error).__name__}: {str(error)[:200]}")
 
 
@@ -110,7 +111,9 @@ def _pages(reader: pypdf.PdfReader) -> tuple[str, str | None]:
             return "\n\n".join(pieces), f"only the first {number} pages were read"
         try:
             pieces.append(page.extract_text().replace("\0", "").strip())
-        except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError):
+        except MemoryError:
+            raise
+        except Exception:
             broken += 1
         size += len(pieces[-1]) if pieces else 0
     text = "\n\n".join(piece for piece in pieces if piece)
