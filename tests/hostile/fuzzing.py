@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of everything that reads foreign bytes, with atheris.
 
 `python -m tests.hostile.fuzzing TARGET SECONDS` mutates the corpus and keeps what it finds in `seeds/TARGET/`: input
-that raised what it must not. The tests read every seed again, so a finding fails `make test` until it is mended, and
+that raised what it must not, took too long or too much. The tests read every seed again, so a finding fails `make test` until it is mended, and
 stays as a proof afterwards. `make chaos` fuzzes all targets for ten minutes together.
 """
 
@@ -21,7 +21,8 @@ SEEDS = Path(__file__).parent / "seeds"
 _SMALL = 300
 """Bytes of the items that the fuzzer starts from."""
 _LONGEST = 4_096
-_SLOWEST_S = 5
+SLOWEST_S = 5
+_ARTIFACT = "artifact-"
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,27 @@ class Target:
 
 TARGETS = {
     "mail": Target(("mail",), ("structure", "transfer", "charsets", "attachments", "calendars", "enclosed")),
-    "markup": Target(("mail", "shown"), ("entities", "tags", "attributes", "comments", "unseen", "styles", "links")),
+    "markup": Target(
+        ("mail", "shown", "page"),
+        (
+            *("entities", "tags", "attributes", "comments", "unseen", "styles", "links"),
+            *("nesting", "foreign", "writing"),
+        ),
+    ),
     "headers": Target(("mail", "shown"), ("headers", "words", "parameters", "addresses", "dates")),
     "queries": Target(("query",), ("queries",)),
     "contacts": Target(("vcards", "csv"), ("vcards", "csv")),
-    "sitemaps": Target(("sitemap", "robots", "url"), ("sitemaps", "robots", "urls")),
-    "wire": Target(("envelope", "tool", "discord", "push", "gmail", "batch", "model"), ("json", "gmail", "batches")),
+    "imports": Target(("mbox", "takeout", "package"), ("mbox", "takeout", "packages")),
+    "rules": Target(
+        ("rules_json", "rules_toml", "rules_yaml", "sources", "categories", "policy", "client_secrets"),
+        ("rules", "toml", "yaml", "settings"),
+    ),
+    "sitemaps": Target(("sitemap", "robots", "url", "decoded"), ("sitemaps", "robots", "urls", "compressed")),
+    "documents": Target(("document", "shown_page"), ("documents",)),
+    "wire": Target(
+        ("envelope", "tool", "discord", "push", "gmail", "batch", "model", "retry_after"),
+        ("json", "gmail", "batches", "envelopes", "answers", "headers-of-answers"),
+    ),
 }
 
 
@@ -60,8 +76,10 @@ def fuzz(target: str, seconds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         begin_with(target, Path(folder))
         (SEEDS / target).mkdir(parents=True, exist_ok=True)
-        options = (f"-max_total_time={seconds}", f"-max_len={_LONGEST}", f"-timeout={_SLOWEST_S}", "-rss_limit_mb=1024")
-        atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", folder], keeping(target))
+        options = (f"-max_total_time={seconds}", f"-max_len={_LONGEST}", f"-timeout={SLOWEST_S}", "-rss_limit_mb=1024")
+        atheris.Setup(
+            [sys.argv[0], *options, f"-artifact_prefix={SEEDS / target}/{_ARTIFACT}", folder], keeping(target)
+        )
         atheris.Fuzz()
 
 
@@ -72,11 +90,22 @@ def keeping(target: str) -> Callable[[bytes], None]:
         try:
             TARGETS[target].read(data)
         except Exception:
-            name = hashlib.sha256(data).hexdigest()[:16]
-            (SEEDS / target / f"{name}.seed").write_bytes(data)
+            keep(target, data)
             raise
 
     return read
+
+
+def keep(target: str, data: bytes) -> None:
+    name = hashlib.sha256(data).hexdigest()[:16]
+    (SEEDS / target / f"{name}.seed").write_bytes(data)
+
+
+def keep_artifacts(target: str) -> None:
+    """What took too long, too much memory, or the process with it: libFuzzer writes that down itself."""
+    for artifact in (SEEDS / target).glob(f"{_ARTIFACT}*"):
+        keep(target, artifact.read_bytes())
+        artifact.unlink()
 
 
 def begin_with(target: str, folder: Path) -> None:
@@ -98,6 +127,7 @@ def fuzz_all(seconds: int) -> int:
         done = subprocess.run(
             [sys.executable, "-m", "tests.hostile.fuzzing", target, share], stderr=subprocess.PIPE, check=False
         )
+        keep_artifacts(target)
         if done.returncode:
             found += 1
             print(done.stderr.decode("utf-8", "replace")[-2_000:], flush=True)

@@ -354,7 +354,22 @@ READERS: dict[str, Reader] = {
     "retry_after": Reader(_retry_after),
 }
 
+_PAGE = _route("pagination")
+
+
+def _page_here(data: bytes) -> None:
+    body = data.partition(b"\r\n\r\n")[2]
+    _PAGE.read(Place(), Fetched(f"{_SITE}/list", f"{_SITE}/list", 200, body, "", None, Validators(), _NOW))
+
+
+def _document_here(data: bytes) -> None:
+    kind = "application/pdf" if data.startswith(b"%PDF") else "text/html"
+    tasks.document({"content_type": kind, "charset": None, "url": _SITE}, data)
+
+
 APART_HERE: dict[str, Callable[[bytes], object]] = {
+    "page": _page_here,
+    "document": _document_here,
     "sitemap": lambda data: read_sitemap(data, _LARGEST_PAGE),
     "robots": lambda data: tasks.robots({"url": f"{_SITE}/a", "agent": "postroom"}, data),
 }
