@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of everything that reads foreign bytes, with atheris.
 
 `python -m tests.hostile.fuzzing TARGET SECONDS` mutates the corpus and keeps what it finds in `seeds/TARGET/`: input
-that raised what it must not, took too long or too much. The tests read every seed again, so a finding fails `make test` until it is mended, and
-stays as a proof afterwards. `make chaos` fuzzes all targets for ten minutes together.
+that raised what it must not, took too long or too much. The tests read every seed again, so a finding fails `make
+test` until it is mended, and stays as a proof afterwards. `make chaos` fuzzes all targets for ten minutes together.
 """
 
 from __future__ import annotations
