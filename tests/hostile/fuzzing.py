@@ -47,7 +47,7 @@ TARGETS = {
     "queries": Target(("query",), ("queries",)),
     "contacts": Target(("vcards", "csv"), ("vcards", "csv")),
     "sitemaps": Target(("sitemap", "robots", "url"), ("sitemaps", "robots", "urls")),
-    "wire": Target(("envelope", "tool", "discord", "push", "gmail", "batch", "model"), ("json", "gmail", "batches")),
+    "wire": Target(("envelope", "tool", "discord", "gmail", "batch", "model"), ("json", "gmail", "batches")),
 }
 
 
