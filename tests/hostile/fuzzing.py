@@ -61,7 +61,7 @@ TARGETS = {
     "sitemaps": Target(("sitemap", "robots", "url", "decoded"), ("sitemaps", "robots", "urls", "compressed")),
     "documents": Target(("document", "shown_page"), ("documents",)),
     "wire": Target(
-        ("envelope", "tool", "discord", "push", "gmail", "batch", "model", "retry_after"),
+        ("envelope", "tool", "discord", "gmail", "batch", "model", "retry_after"),
         ("json", "gmail", "batches", "envelopes", "answers", "headers-of-answers"),
     ),
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.hostile.corpus import register
 
-JSON_READERS = ("envelope", "tool", "discord", "push", "gmail", "model", "client_secrets")
+JSON_READERS = ("envelope", "tool", "discord", "gmail", "model", "client_secrets")
 
 _JSON: dict[str, Callable[[int], bytes]] = {
     "brackets": lambda n: b"[" * n,

@@ -37,7 +37,6 @@ from postroom.domain.roles import Caller, Permission, Role
 from postroom.domain.tariffs import Tokens
 from postroom.gmail import batch, resources
 from postroom.gmail.client_secrets import parse_client_secrets
-from postroom.gmail.push import parse_notification
 from postroom.gmail.quota import Method
 from postroom.gmail.refusals import Answer, Asked, error_of
 from postroom.gmail.transport import read_as, read_json
@@ -346,7 +345,6 @@ READERS: dict[str, Reader] = {
     "envelope": Reader(lambda data: parse_envelope(_json(data))),
     "tool": Reader(_tool),
     "discord": Reader(_discord),
-    "push": Reader(parse_notification),
     "client_secrets": Reader(lambda data: parse_client_secrets(data, "client_secret.json")),
     "gmail": Reader(_gmail),
     "batch": Reader(_batch),

@@ -99,7 +99,7 @@ def _quadratic(data: bytes) -> None:
     [
         (_quadratic, "not linear"),
         (lambda data: int(data), "ValueError"),
-        (lambda data: [data * 400], "MB of memory"),
+        (lambda data: [data * 800], "MB of memory"),
         (lambda data: any(iter(int, 1)), "ended the process"),
     ],
     ids=["quadratic", "raising", "hungry", "endless"],
