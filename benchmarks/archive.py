@@ -1,20 +1,23 @@
 """Measures the archive beside notmuch on the same mail, in one run: `python -m benchmarks.archive`.
 
-Imports: rate, memory, size on disk. Searches: the first page of 20, newest first, by kind of query; both contenders
-answer within a process that has the index open (notmuch through its C library). Needs Debian's `notmuch`; without it
-only we are measured. `--mail mailbox` takes the short generated mail instead of letters of 300 words.
+Imports: rate, memory, size on disk; each is a process of its own, from mail files to an index that can be searched.
+Searches: the first page of 20, newest first, by kind of query; each contender answers in a process that has the index
+open.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +27,125 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import archive_imports, libnotmuch, table
-from benchmarks.archive_imports import Import
-from benchmarks.archive_mail import Kind, MailFiles, write
-from benchmarks.archive_queries import Query, queries, words_of
-from benchmarks.results import Verdict
+from benchmarks import report
+from benchmarks.archive_mail import OWNER, Kind, MailFiles, write
+from benchmarks.archive_search import LABELS, LEFT_OUT, Query, queries, words_of
+from benchmarks.peers import notmuch
+from benchmarks.peers.notmuch import Notmuch
+from benchmarks.report import Verdict
+
+_SAMPLED_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    contender: str
+    messages_per_second: float
+    cpu_seconds: float
+    peak_mb: float
+    """Of all its processes together."""
+    disk_mb: float
+    """Mail included: notmuch needs the Maildir, we do not need the mail's files any more."""
+
+
+def import_with_postroom(files: MailFiles, count: int, format: str, home: Path) -> Import:
+    mail = files.maildir if format == "maildir" else files.mbox
+    command = [sys.executable, "-m", "postroom", "import", format, str(mail), "--account", OWNER, "--json"]
+    done = _measured(command, {"POSTROOM_HOME": str(home)}, home)
+    return Import(f"postroom, {format}", count / done.seconds, done.cpu_seconds, done.peak_mb, _megabytes(home))
+
+
+def import_with_notmuch(files: MailFiles, count: int, home: Path) -> Import:
+    (home / "config").write_text(
+        f"[database]\npath={home / 'index'}\nmail_root={files.maildir}\n[user]\nname=Owner\nprimary_email={OWNER}\n"
+        "[new]\ntags=\n[maildir]\nsynchronize_flags=false\n"
+    )
+    (home / "index").mkdir()
+    done = _measured(["notmuch", "new", "--quiet"], {"NOTMUCH_CONFIG": str(home / "config")}, home)
+    disk = _megabytes(home) + _megabytes(files.maildir)
+    return Import("notmuch, maildir", count / done.seconds, done.cpu_seconds, done.peak_mb, disk)
+
+
+def tag_in_notmuch(files: MailFiles, home: Path) -> None:
+    """The labels that the queries name, which we have from the Takeout; not part of what is measured."""
+    wanted = {*LABELS, *LEFT_OUT}
+    tags = {name: wanted.intersection(labels) for name, labels in files.labels().items()}
+    database = Notmuch(home / "config", writable=True)
+    database.tag((str(files.maildir / name), sorted(some)) for name, some in tags.items() if some)
+    database.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+def _measured(command: list[str], environment: dict[str, str], home: Path) -> _Measured:
+    """Until the command has ended and the disk has what it wrote."""
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=complaints)
+        memory = _Memory(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        _sync(home)
+        seconds = time.perf_counter() - started
+        if process.returncode:
+            complaints.seek(0)
+            raise SystemExit(f"{' '.join(command)} failed: {complaints.read()[-2_000:].decode('utf-8', 'replace')}")
+    peak_mb = max(memory.stop(), usage.ru_maxrss / 1_024)
+    return _Measured(seconds, usage.ru_utime + usage.ru_stime, peak_mb)
+
+
+class _Memory:
+    """Watches a process and its children; what they share counts once."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._peak_kb = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """The highest sum that was seen, in MB."""
+        self._ended.set()
+        self._thread.join()
+        return self._peak_kb / 1_024
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SAMPLED_EVERY_S):
+            self._peak_kb = max(self._peak_kb, sum(map(_share_kb, self._processes())))
+
+    def _processes(self) -> list[int]:
+        children = []
+        with suppress(OSError):  # it has just ended
+            for task in Path(f"/proc/{self._pid}/task").iterdir():
+                children += [int(child) for child in (task / "children").read_text().split()]
+        return [self._pid, *children]
+
+
+def _share_kb(pid: int) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
+
+
+def _sync(folder: Path) -> None:
+    """Wait for the disk, for what is in this folder alone: the machine may be writing other things."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened)
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+
 
 RESULTS = Path(__file__).parent / "results" / "archive.json"
 LEAST_OVER_NOTMUCH = 10.0
@@ -74,11 +191,10 @@ class Contest:
     def imports(self, rounds: int, formats: Sequence[str]) -> Iterator[Import]:
         """The contenders take turns, so that noise hits all alike. What the last ones made is left to be searched."""
         contenders: dict[str, Callable[[Path], Import]] = {
-            f"{OURS}-{format}": partial(archive_imports.postroom, self._files, self._count, format)
-            for format in formats
+            f"{OURS}-{format}": partial(import_with_postroom, self._files, self._count, format) for format in formats
         }
         if self._with_peer:
-            contenders[PEER] = partial(archive_imports.notmuch, self._files, self._count)
+            contenders[PEER] = partial(import_with_notmuch, self._files, self._count)
         for _ in range(rounds):
             for name, run in contenders.items():
                 home = self._folder / name
@@ -88,7 +204,7 @@ class Contest:
                 if name not in (PEER, f"{OURS}-takeout"):
                     shutil.rmtree(home)
         if self._with_peer:
-            archive_imports.tag_in_notmuch(self._files, self._folder / PEER)
+            tag_in_notmuch(self._files, self._folder / PEER)
 
     def search(self, asked: Sequence[Query], rounds: int) -> tuple[list[Latency], dict[str, float]]:
         """By kind of query; and how much memory each contender took."""
@@ -222,7 +338,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             imports.append(done)
         latencies, memory = contest.search(queries(words_of(files.sample())), options.asked)
     verdicts = judge(imports, latencies)
-    for shown in (import_table(imports), search_table(latencies), table.verdict_table(verdicts)):
+    for shown in (import_table(imports), search_table(latencies), report.verdict_table(verdicts)):
         console.print(shown)
     return {
         "imports": [asdict(one) for one in imports],
@@ -233,7 +349,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 def _peer_is_there(console: Console) -> bool:
-    is_there = shutil.which("notmuch") is not None and libnotmuch.is_installed()
+    is_there = shutil.which("notmuch") is not None and notmuch.is_installed()
     if not is_there:
         console.print("notmuch is not installed (apt-get install notmuch): only Postroom is measured")
     return is_there
@@ -251,7 +367,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where to keep the figures as JSON")
     options = parser.parse_args()
     console = Console(width=max(Console().width, 120))
-    facts = table.machine_facts("-") | {"messages": options.messages, "mail": options.mail}
+    facts = report.machine_facts("-") | {"messages": options.messages, "mail": options.mail}
     figures = {"machine": facts} | measure(options, console)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")

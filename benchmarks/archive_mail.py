@@ -16,10 +16,10 @@ from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
 
-from tests.support.mail_files import takeout_form
+from tests.support.mail import takeout_form
 
-from postroom.archive.mbox_format import quoted
-from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.archive.importing.mbox import quote_from_lines
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 OWNER = "owner@example.com"
 _WORDS = 300
@@ -76,7 +76,7 @@ def write(folder: Path, kind: Kind, count: int, *, with_maildir: bool) -> MailFi
             raw = box.raw(index) if bodies is None else _letter(index, date, next(bodies))
             content = takeout_form(summary, raw, names)
             mbox.write(f"From {int(summary.id, 16)}@xxx {date:%a %b %d %H:%M:%S} +0000 {date.year}\n".encode())
-            mbox.write(quoted(content) + (b"\n" if content.endswith(b"\n") else b"\n\n"))
+            mbox.write(quote_from_lines(content) + (b"\n" if content.endswith(b"\n") else b"\n\n"))
             if with_maildir:
                 name = f"cur/1700000000.M{index:07}P1.host:2,S"
                 (files.maildir / name).write_bytes(content)

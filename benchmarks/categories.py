@@ -2,7 +2,7 @@
 
     python -m benchmarks.categories [--messages N] [--seeds 101,202,303] [--json FILE]
 
-The rules were written against seeds below ten. Senders and subjects vary with the seed.
+The rules were written against seeds below ten, and senders and subjects vary with the seed.
 """
 
 from __future__ import annotations
@@ -12,33 +12,125 @@ import asyncio
 import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from benchmarks.category_scores import Score, scores
-from postroom.archive.files import FilesPlace
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.store import Archive
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.clock import SystemClock
-from postroom.domain.metering import Meter
-from postroom.domain.tariffs import FixedTariff, Tokens
-from postroom.gmail.client import GmailClient, connected
-from postroom.gmail.limiter import limiter_for
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import running_sim
-from postroom.gmail.transport import TransportConfig
-from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.jobs import NewBackfill
-from postroom.switchboard.counting import FULL, Counts, Tally, count_archive, count_at_source
-from postroom.switchboard.estimate import INSTRUCTION_TOKENS, TYPICAL_OUTPUT_TOKENS
+from postroom.domain.model_costs import CostMeter, FixedTariff, TokenCounts
+from postroom.mail.categories import Categories, Category, facts_of, shipped
+from postroom.mail.headers import Headers, split_headers
+from postroom.mail.query import parse
+from postroom.mailboxes.gmail.client import GmailClient, connected
+from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.limiter import limiter_for
+from postroom.sim.gmail.generated import GeneratedCategory as Truth
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.methods.listing import Candidate, Matcher
+from postroom.sim.gmail.server import running_sim
+from postroom.sim.gmail.sources import MailSummary
+from postroom.switchboard.backfill.operations import NewBackfill
+from postroom.switchboard.estimate import (
+    FULL,
+    INSTRUCTION_TOKENS,
+    TYPICAL_OUTPUT_TOKENS,
+    BackfillTally,
+    Counts,
+    count_archive,
+    count_at_source,
+)
+
+NOT_ELIGIBLE = frozenset({"SENT", "DRAFT", "SPAM", "TRASH"})
+TRUTH_OF = {
+    "finance": frozenset({Truth.FINANCE}),
+    "health": frozenset({Truth.HEALTH}),
+    "relationship": frozenset({Truth.RELATIONSHIP}),
+    "travel": frozenset({Truth.TRAVEL}),
+    "newsletters": frozenset({Truth.NEWSLETTER, Truth.PROMOTION}),
+}
+
+
+@dataclass(slots=True)
+class Score:
+    found: int = 0
+    """Selected, and rightly so."""
+    missed: int = 0
+    mistaken: int = 0
+    listed: int = 0
+    """What the source's query let through to the rules."""
+
+    @property
+    def recall(self) -> float:
+        return self.found / max(self.found + self.missed, 1)
+
+    @property
+    def precision(self) -> float:
+        return self.found / max(self.found + self.mistaken, 1)
+
+    def add(self, *, is_it: bool, is_selected: bool, is_listed: bool) -> None:
+        self.listed += is_listed
+        self.found += is_it and is_selected
+        self.missed += is_it and not is_selected
+        self.mistaken += is_selected and not is_it
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryVerdict:
+    summary: MailSummary
+    category: str
+    is_it: bool
+    is_selected: bool
+    is_listed: bool
+
+
+def verdicts(box: GeneratedMailbox, categories: Categories) -> Iterator[CategoryVerdict]:
+    """Every eligible message against every category: the query of the source first, then the rules on headers."""
+    matchers = {category.name: _matcher(category) for category in categories}
+    contacts = frozenset(box.contacts)
+    for index in range(box.count()):
+        summary = box.summary(index)
+        if summary.label_ids & NOT_ELIGIBLE:
+            continue
+        facts = facts_of(_headers(box.raw(index)), is_known=False)
+        if facts.address in contacts:
+            facts = facts_of(facts.headers, is_known=True)
+        candidate = Candidate(summary, body=lambda: "", filenames=list)
+        for category in categories:
+            is_listed = matchers[category.name](candidate)
+            yield CategoryVerdict(
+                summary,
+                category.name,
+                summary.category in TRUTH_OF[category.name],
+                is_listed and category.matches(facts),
+                is_listed,
+            )
+
+
+def scores(box: GeneratedMailbox, categories: Categories) -> dict[str, Score]:
+    found = {category.name: Score() for category in categories}
+    for one in verdicts(box, categories):
+        found[one.category].add(is_it=one.is_it, is_selected=one.is_selected, is_listed=one.is_listed)
+    return found
+
+
+def _matcher(category: Category) -> Matcher:
+    return Matcher(parse(category.query, now=0), lambda label: label)
+
+
+def _headers(raw: bytes) -> Headers:
+    return split_headers(raw, [])[0]
+
 
 OWNER = "owner@example.com"
 JOBS = (("finance",), ("health",), ("relationship",), ("travel",), ("finance", "health", "travel"))
 DAYS = date(2022, 1, 1), date(2026, 10, 31)
-PRICE = Meter(FixedTariff(Decimal("0.25"), Decimal(2)), 500)
+PRICE = CostMeter(FixedTariff(Decimal("0.25"), Decimal(2)), 500)
 
 
 class _Token:
@@ -86,7 +178,7 @@ async def estimate_rows(seed: int, messages: int) -> list[dict[str, Any]]:
     box, clock = GeneratedMailbox(messages, seed, OWNER), SystemClock()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "archive"
-        with Archive(root) as archive:
+        with FileArchiveWriter(root) as archive:
             archive.store(OWNER, [_incoming(box, index) for index in range(messages)])
         async with running_sim(box) as sim:
             limiter = limiter_for(None, clock, dice=random.Random(1))
@@ -104,8 +196,8 @@ async def _estimate_row(
 ) -> dict[str, Any]:
     wanted = NewBackfill("gmail", OWNER, *DAYS, names)
     known = frozenset(box.contacts)
-    actual = count_archive(FilesPlace(root), Tally(wanted, shipped(), _all_in_full, known))
-    guess = await count_at_source(_Open(client), Tally(wanted, shipped(), _all_in_full, known))
+    actual = count_archive(FileArchive(root), BackfillTally(wanted, shipped(), _all_in_full, known))
+    guess = await count_at_source(_Open(client), BackfillTally(wanted, shipped(), _all_in_full, known))
     return {
         "categories": "+".join(names),
         "estimated": guess.messages,
@@ -119,7 +211,7 @@ async def _estimate_row(
 def _cost(counts: Counts) -> int:
     text = 900 if counts.text_tokens is None else counts.text_tokens
     assert PRICE.tariff is not None
-    return counts.full * PRICE.tariff.cost(Tokens(INSTRUCTION_TOKENS + text, TYPICAL_OUTPUT_TOKENS))
+    return counts.full * PRICE.tariff.cost(TokenCounts(INSTRUCTION_TOKENS + text, TYPICAL_OUTPUT_TOKENS))
 
 
 def _incoming(box: GeneratedMailbox, index: int) -> IncomingMail:

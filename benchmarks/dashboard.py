@@ -2,9 +2,9 @@
 
     python -m benchmarks.dashboard [--quick] [--folder PATH] [--asked N] [--only sqlite|postgresql]
 
-A page's time is that between the request's arrival at the dashboard and the last byte of its answer: the gate, the
-database, the archive and the template are in it, the browser is not. Pages are found by following links, see
-`dashboard_walk.py`; the data set (`dashboard_data.py`) takes some minutes to make, and is kept with `--folder`.
+Pages are found as a person finds them, from the navigation along links and filters, so that a new page is measured
+without being listed here. A page's time runs from the arrival of the request to the last byte of
+the answer, without the browser. The data set takes some minutes to make and is kept with `--folder`.
 """
 
 from __future__ import annotations
@@ -13,36 +13,154 @@ import argparse
 import json
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
+from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from benchmarks.dashboard_archive import NOW, OWNER, extremes
 from benchmarks.dashboard_data import DataSet, Size
-from benchmarks.dashboard_walk import MOST, Plan, by_kind, links_of, pages_of
-from benchmarks.results import Verdict
-from benchmarks.table import machine_facts, verdict_table
+from benchmarks.report import Verdict, machine_facts, verdict_table
 from postroom import eventloop
 from postroom.app import open_app
-from postroom.app.serving import House, open_switchboard
-from postroom.dashboard.navigation import sections
+from postroom.app.serving import SharedServices, open_switchboard
+from postroom.dashboard.display.rendering import sections
 from postroom.dashboard.security.sessions import begin_session
 from postroom.dashboard.server import Dashboard
 from postroom.db import Dialect
 from postroom.domain.clock import ManualClock
 from postroom.settings import DatabaseSettings, Settings, SwitchboardSettings
 from postroom.telemetry import logs
+
+_NOT_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome")
+_OF_A_KIND = 3
+_PAGES_DEEP = 12
+MOST = 20
+PLACE = ("after", "before")
+"""What an address says of how far down a list one is."""
+
+
+class _Links(HTMLParser):
+    """Where a page leads: its links, and its forms that only ask, with each choice by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._asks: str | None = None
+        self._said: dict[str, str] = {}
+        self._choices: list[tuple[str, str]] = []
+        self._select = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = {name: value or "" for name, value in attrs}
+        if tag in ("a", "iframe") and (said.get("href") or said.get("src")):
+            self.found.append(said.get("href") or said["src"])
+        elif tag == "form":
+            self._asks = said.get("action", "") if said.get("method", "get").lower() == "get" else None
+            self._said, self._choices = {}, []
+        elif tag == "input" and said.get("type") == "hidden":
+            self._said[said.get("name", "")] = said.get("value", "")
+        elif tag == "select":
+            self._select = said.get("name", "")
+        elif tag == "option" and self._asks is not None and self._select and said.get("value"):
+            self._choices.append((self._select, said["value"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form" and self._asks is not None:
+            self.found += [f"{self._asks}?{urlencode(self._said | {name: value})}" for name, value in self._choices]
+            self._asks = None
+        elif tag == "select":
+            self._select = ""
+
+
+def links_of(html: str, base: str) -> list[str]:
+    """Addresses on the same site, without their fragments."""
+    parser = _Links()
+    parser.feed(html)
+    here = urlsplit(base)
+    found = []
+    for part in (urlsplit(urljoin(base, link)) for link in parser.found):
+        if (part.scheme, part.netloc) == (here.scheme, here.netloc):
+            found.append(f"{part.path}?{part.query}" if part.query else part.path)
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Pages that one function makes, narrowed by the same means."""
+
+    route: str
+    narrowed_by: tuple[str, ...]
+    is_deep: bool
+
+    def __str__(self) -> str:
+        means = f" by {', '.join(self.narrowed_by)}" if self.narrowed_by else ""
+        return f"{self.route}{means}{', a later page' if self.is_deep else ''}"
+
+
+@dataclass
+class Plan:
+    """Which addresses are worth a visit. `depths` counts how many pages of a list lie before an address."""
+
+    routes: Sequence[str]
+    most: int = MOST
+    """Addresses of a kind."""
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    _taken: Counter[object] = field(default_factory=Counter)
+    _depths: dict[str, int] = field(default_factory=dict)
+
+    def offer(self, address: str, seen_on: str | None = None) -> Kind | None:
+        """Its kind, if it is to be visited; None if there were enough of them."""
+        route = self._route_of(address)
+        if route is None or address in self.kinds:
+            return None
+        query = dict(parse_qsl(urlsplit(address).query))
+        means = tuple(sorted(name for name in query if name not in PLACE))
+        is_deep = any(query.get(name) for name in PLACE)
+        depth = self._depths.get(seen_on or "", 0) + 1 if is_deep else 0
+        kind = Kind(route, means, is_deep)
+        choice = (kind, tuple(sorted(query.items())) if means and not is_deep else depth if is_deep else "")
+        if depth > _PAGES_DEEP or self._taken[kind] >= self.most or self._taken[choice] >= _OF_A_KIND:
+            return None
+        self._taken.update((kind, choice))
+        self._depths[address] = depth
+        self.kinds[address] = kind
+        return kind
+
+    def unreached(self) -> list[str]:
+        reached = {kind.route for kind in self.kinds.values()}
+        return sorted(set(self.routes) - reached)
+
+    def _route_of(self, address: str) -> str | None:
+        path = urlsplit(address).path
+        return next((route for route in self.routes if compile_path(route)[0].match(path)), None)
+
+
+def pages_of(app: FastAPI) -> list[str]:
+    """The paths of all pages that can be looked at, in the order in which they are tried."""
+    contexts = iter_route_contexts(app.routes)
+    paths = [context.path for context in contexts if context.path is not None and "GET" in (context.methods or ())]
+    return [path for path in paths if not path.startswith(_NOT_PAGES)]
+
+
+def by_kind(kinds: dict[str, Kind]) -> Iterator[tuple[Kind, Sequence[str]]]:
+    for kind in sorted(set(kinds.values()), key=str):
+        yield kind, [address for address, each in kinds.items() if each == kind]
+
 
 RESULTS = Path(__file__).parent / "results" / "dashboard.json"
 FULL, QUICK = Size(1_000_000, 100_000), Size(1_100, 400)
@@ -138,7 +256,7 @@ async def visitor(home: Path, database_url: str) -> AsyncIterator[Visitor]:
     settings = Settings(home=home, database=database, switchboard=SwitchboardSettings(port=0))
     made: list[Timed] = []
 
-    def front(house: House) -> Timed:
+    def front(house: SharedServices) -> Timed:
         made.append(Timed(Dashboard(house)))
         return made[0]
 

@@ -12,14 +12,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from postroom.archive.catalogue import Catalogue
-from postroom.archive.certificates import path_of as certificates_path
-from postroom.archive.certificates_file import open_or_make
-from postroom.archive.files import FilesPlace
-from postroom.archive.layout import ShardName, path_of
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.rowids import SLOT_BITS
-from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.archive.certificates import certificates_path, open_certificates
+from postroom.archive.layout import SLOT_BITS, ShardName, path_of
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.catalogue import ShardCatalogue
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 OWNER = "owner@example.com"
 NOW = datetime(2025, 12, 31, 18, tzinfo=UTC)
@@ -53,7 +51,7 @@ def _write_a_year(root: Path, messages: int, console: Console) -> None:
     start = datetime(NOW.year, 1, 1, tzinfo=UTC)
     apart = (NOW - start) / messages
     box = GeneratedMailbox(messages, 1, OWNER)
-    with FilesPlace(root).writer("the dashboard's benchmark") as archive:
+    with FileArchive(root).writer("the dashboard's benchmark") as archive:
         for first in range(0, messages, _PORTION):
             some = range(first, min(first + _PORTION, messages))
             archive.store(OWNER, [_incoming(box, index, start + index * apart) for index in some])
@@ -94,7 +92,7 @@ def _copy_year(root: Path, newest: ShardName, back: int, messages: int) -> None:
     shard.execute("INSERT INTO search (search) VALUES ('rebuild')")
     shard.execute("COMMIT")
     shard.close()
-    catalogue = Catalogue(root)
+    catalogue = ShardCatalogue(root)
     catalogue.counted(name, messages)
     catalogue.close()
 
@@ -123,7 +121,7 @@ def extremes(root: Path) -> list[str]:
 
 def write_certificates(root: Path, every: int) -> None:
     """Of mail that was removed at the source."""
-    ledger = open_or_make(certificates_path(root, OWNER))
+    ledger = open_certificates(certificates_path(root, OWNER))
     ledger.execute("PRAGMA synchronous = OFF")
     ledger.execute("BEGIN")
     when = NOW.isoformat()

@@ -1,14 +1,16 @@
 """Measures our Gmail client beside Google's own, against the same stand-in: `python -m benchmarks.gmail`.
 
-Both fetch the same raw messages, each in a process of its own, in turns. Once over the loopback as it is, where the
-processors are the limit, and once with the delay of a real network, where waiting is. A missed goal is said plainly.
+Both fetch the same raw messages, each in a process of its own, in turns: over loopback as it is, where the processors
+are the limit, and with the latency of a real network. The share of the quota that is used is measured in virtual time.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,12 +24,58 @@ from urllib.request import Request, urlopen
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from tests.support import virtual_time
+from tests.support.gmail_sim import in_process_sim
+from tests.support.mail import mailbox
+from tests.support.virtual_time import VirtualClock
 
-from benchmarks import table
-from benchmarks.gmail_quota import QuotaUse, quota_use
-from benchmarks.results import Verdict
-from postroom.gmail.quota import ProfileName
-from postroom.gmail.sim.control import TOKEN_HEADER
+from benchmarks import report
+from benchmarks.report import Verdict
+from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.limiter import limiter_for
+from postroom.sim.gmail.control import TOKEN_HEADER
+
+_MINUTES = 10
+_READERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    profile: str
+    share_used: float
+    """Of the allowance, from the first second on: the ramp-up is part of it."""
+    share_throttled: float
+    messages_per_second: float
+
+
+def quota_use(name: ProfileName) -> QuotaUse:
+    return virtual_time.run(_measured(name))
+
+
+async def _measured(name: ProfileName) -> QuotaUse:
+    profile, clock = PROFILES[name], VirtualClock()
+    sim = in_process_sim(mailbox(200), profile, clock)
+    async with sim.client(limiter_for(profile, clock, dice=random.Random(1)), profile) as client:
+        ids = [ref.id async for page in client.list_messages() for ref in page.messages]
+
+        async def read() -> None:
+            while True:
+                await client.get_messages(ids)
+
+        readers = [asyncio.create_task(read()) for _ in range(_READERS)]
+        await asyncio.sleep(_MINUTES * 60)
+        state = sim.control.state()
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    gets = state.calls["messages.get"]
+    return QuotaUse(
+        profile=name,
+        share_used=state.units / (profile.units_per_minute * _MINUTES),
+        share_throttled=state.throttled / gets,
+        messages_per_second=(gets - state.throttled) / (_MINUTES * 60),
+    )
+
 
 RESULTS = Path(__file__).parent / "results" / "gmail.json"
 LEAST_OVER_GOOGLE = 5.0
@@ -185,13 +233,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where to keep the figures as JSON")
     options = parser.parse_args()
     messages, rounds, delays_ms = (1_500, 1, (0, 50)) if options.quick else (6_000, 3, (0, 50))
-    facts = table.machine_facts("-")
+    facts = report.machine_facts("-")
     runs = throughput(messages, rounds, delays_ms)
     quotas = [quota_use(name) for name in ProfileName]
     verdicts = judge(runs, delays_ms, quotas)
     console = Console(width=max(Console().width, 120))
     console.print(throughput_table(runs, delays_ms))
-    console.print(table.verdict_table(verdicts))
+    console.print(report.verdict_table(verdicts))
     figures = {"machine": facts, "messages": messages, "runs": [asdict(run) for run in runs]}
     figures |= {"quota": [asdict(use) for use in quotas], "goals": [asdict(verdict) for verdict in verdicts]}
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from postroom.domain.clock import SystemClock
-from postroom.gmail.client import connected
-from postroom.gmail.fetching import Got
-from postroom.gmail.limiter import limiter_for
-from postroom.gmail.transport import TransportConfig
-from postroom.gmail.tuner import TunerLimits
+from postroom.mailboxes.gmail.client import connected
+from postroom.mailboxes.gmail.fetching import Got
+from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.limiter import limiter_for
+from postroom.mailboxes.pace import TunerLimits
 
 _PEER_BATCH = 50
 _JOB = 300

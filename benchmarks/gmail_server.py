@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import uvloop
 
-from postroom.gmail.sim.list_source import ListedMail, ListSource
-from postroom.gmail.sim.server import Sim, run_until_stopped
+from postroom.sim.gmail.server import GmailSim, run_until_stopped
+from postroom.sim.gmail.sources import ListedMail, ListSource
 
 _START_MS = 1_700_000_000_000
 _MEAN_BYTES = 5_500
@@ -31,7 +31,7 @@ def mails(count: int, seed: int) -> Iterator[ListedMail]:
         yield ListedMail(raw.encode(), _START_MS + number * 60_000)
 
 
-def announce(sim: Sim) -> None:
+def announce(sim: GmailSim) -> None:
     print(json.dumps({"url": sim.url, "token": sim.token, "control_token": sim.control_token}), flush=True)
 
 

@@ -17,13 +17,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks import child, table
-from benchmarks.claim_cost import ClaimCost, Level, measure
-from benchmarks.contenders import ENTRIES, Entry, Options
-from benchmarks.contract import Load, Measure
-from benchmarks.postroom_queue import latency
-from benchmarks.results import Figures, Latency, Verdict, judge_claims, judge_latency, judge_throughput
-from benchmarks.stores import Kind, Stores, stores
+from benchmarks import queue_contenders, report
+from benchmarks.databases import Kind, Stores, stores
+from benchmarks.queue_contenders import ENTRIES, Entry, Options
+from benchmarks.queue_contract import Load, Measure
+from benchmarks.queue_postroom import ClaimCost, Level, latency, measure_claim_cost
+from benchmarks.report import Figures, Latency, Verdict, judge_claims, judge_latency, judge_throughput
 from postroom.telemetry import logs
 
 RESULTS = Path(__file__).parent / "results" / "queue.json"
@@ -94,8 +93,8 @@ class ThroughputRun:
             try:
                 with self._places.fresh(self._kind) as store:
                     load = self._scale.load(entry, share)
-                    rates = child.run(entry.function, store, load, options, self._scale.time_limit_s)
-            except child.ContenderFailed as error:
+                    rates = queue_contenders.run(entry.function, store, load, options, self._scale.time_limit_s)
+            except queue_contenders.ContenderFailed as error:
                 # While settings are tried, one that does not work is simply not the best.
                 figures.failure = str(error) if keep else None
         if keep:
@@ -107,7 +106,7 @@ class ThroughputRun:
 def measure_claims(places: Stores, kind: Kind, scale: Scale) -> list[ClaimCost]:
     with ExitStack() as stack:
         filled = [(level, stack.enter_context(places.fresh(kind))) for level in scale.levels]
-        return asyncio.run(measure(filled, scale.samples))
+        return asyncio.run(measure_claim_cost(filled, scale.samples))
 
 
 def measure_latency(places: Stores, kind: Kind, scale: Scale) -> Latency:
@@ -120,7 +119,7 @@ def run(scale: Scale, console: Console, results: Path) -> None:
     claims: dict[Kind, list[ClaimCost]] = {}
     latencies: list[Latency] = []
     with stores() as places:
-        facts = table.machine_facts(places.postgresql_version)
+        facts = report.machine_facts(places.postgresql_version)
         with Progress(console=console, transient=True) as progress:
             for kind in Kind:
                 figures += ThroughputRun(places, kind, scale, progress).run()
@@ -135,7 +134,7 @@ def run(scale: Scale, console: Console, results: Path) -> None:
     verdicts += [verdict for kind, costs in claims.items() for verdict in judge_claims(kind, costs)]
     verdicts += [judge_latency(each) for each in latencies]
     _show(console, figures, claims, latencies, verdicts)
-    table.write_json(results, facts, figures, claims, latencies, verdicts)
+    report.write_json(results, facts, figures, claims, latencies, verdicts)
     console.print(f"All figures: {results}")
 
 
@@ -147,12 +146,12 @@ def _show(
     verdicts: Sequence[Verdict],
 ) -> None:
     for kind in Kind:
-        console.print(table.throughput_table(kind, figures))
+        console.print(report.throughput_table(kind, figures))
     for kind, costs in claims.items():
-        console.print(table.claim_table(kind, costs))
+        console.print(report.claim_table(kind, costs))
     for each in latencies:
         console.print(f"{each.kind}: idle latency p50 {each.p50_ms:.1f} ms, p95 {each.p95_ms:.1f} ms")
-    console.print(table.verdict_table(verdicts))
+    console.print(report.verdict_table(verdicts))
     missed = sum(verdict.met is False for verdict in verdicts)
     judged = sum(verdict.met is not None for verdict in verdicts)
     console.print(f"{judged - missed} of {judged} goals met, {missed} missed.")

@@ -19,14 +19,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tests.support.archives import ME, generated
-from tests.support.envelopes import envelope, inline
+from tests.support.archives import ME, generated_mail
+from tests.support.mail import envelope, inline
 from tests.support.switchboards import Calls, SwitchboardProcess, stranger
 
-from benchmarks import table
-from benchmarks.results import Verdict
-from benchmarks.stores import Kind, stores
-from postroom.archive.model import IncomingMail
+from benchmarks import report
+from benchmarks.databases import Kind, stores
+from benchmarks.report import Verdict
+from postroom.archive.messages import IncomingMail
 from postroom.domain.roles import Role
 
 RESULTS = Path(__file__).parent / "results" / "switchboard.json"
@@ -165,18 +165,18 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    mails = generated(options.messages)
+    mails = generated_mail(options.messages)
     runs: list[Run] = []
     with stores() as databases:
         for kind in KINDS:
             for clients in options.clients:
                 with databases.fresh(kind) as store:
                     runs += asyncio.run(measure(kind, store.url, mails, clients))
-        facts = table.machine_facts(databases.postgresql_version)
+        facts = report.machine_facts(databases.postgresql_version)
     verdict = judge(runs)
     console = Console(width=max(Console().width, 120))
     console.print(shown(runs))
-    console.print(table.verdict_table([verdict]))
+    console.print(report.verdict_table([verdict]))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figures = {"machine": facts, "messages": options.messages, "runs": [asdict(run) for run in runs]}
     options.out.write_text(json.dumps(figures | {"goals": [asdict(verdict)]}, indent=2, ensure_ascii=False) + "\n")

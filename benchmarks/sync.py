@@ -11,11 +11,15 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,13 +27,72 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from tests.support import virtual_time
+from tests.support.archives import opened_store
+from tests.support.gmail_sim import in_process_sim
+from tests.support.sync import letters
+from tests.support.virtual_time import VirtualClock
 
-from benchmarks import table
+from benchmarks import report
 from benchmarks.gmail import LEAST_OVER_GOOGLE, LEAST_QUOTA_USED, MOST_THROTTLED, StandIn, stand_in
-from benchmarks.results import Verdict
-from benchmarks.sync_quota import SyncQuotaUse, sync_quota_use
-from postroom.gmail.quota import ProfileName
+from benchmarks.report import Verdict
+from postroom.accounts.access import DatabaseBudget
+from postroom.accounts.account import NewAccount, add_account
+from postroom.db import connect
+from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod, ProfileName
+from postroom.mailboxes.limiter import limiter_for
+from postroom.settings import SyncSettings
+from postroom.sync.engine import build_engine
 from postroom.telemetry import logs
+
+_LAST_MAIL = datetime(2025, 12, 30, tzinfo=UTC)
+_BEYOND = 1.2
+"""More mail than the quota can fetch in the time, so that there is always something to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncQuotaUse:
+    profile: str
+    minutes: int
+    share_used: float
+    share_throttled: float
+    messages_per_second: float
+
+
+def sync_quota_use(name: ProfileName, minutes: int) -> SyncQuotaUse:
+    return virtual_time.run(_measured(name, minutes))
+
+
+async def _measured(name: ProfileName, minutes: int) -> SyncQuotaUse:
+    profile, clock = PROFILES[name], VirtualClock()
+    fetchable = profile.units_per_minute // profile.cost(GmailMethod.MESSAGES_GET) * minutes
+    source = letters(int(fetchable * _BEYOND), apart_s=600, until=_LAST_MAIL)
+    sim = in_process_sim(source, profile, clock)
+    with tempfile.TemporaryDirectory() as folder:
+        database = await connect(f"sqlite:///{folder}/postroom.db")
+        new = NewAccount(source.email, "http://127.0.0.1", name)
+        account = await database.write(lambda tx: add_account(tx, new, clock.now()))
+        budget = DatabaseBudget(database, account.id, profile, clock)
+        limiter = limiter_for(profile, clock, budget=budget, dice=random.Random(1))
+        async with (
+            sim.client(limiter, profile) as client,
+            opened_store(Path(folder) / "archive", source.email) as store,
+        ):
+            engine = build_engine(database, account, client, store, SyncSettings(), clock)
+            running = asyncio.create_task(engine.run())
+            await asyncio.sleep(minutes * 60)
+            state, stored = sim.control.state(), engine.progress().stored
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        await database.close()
+    return SyncQuotaUse(
+        profile=name,
+        minutes=minutes,
+        share_used=state.units / (profile.units_per_minute * minutes),
+        share_throttled=state.throttled / sum(state.calls.values()),
+        messages_per_second=stored / (minutes * 60),
+    )
+
 
 RESULTS = Path(__file__).parent / "results" / "sync.json"
 MOST_MEMORY_MB = 300.0
@@ -138,14 +201,14 @@ def main() -> None:
     logs.configure(level="error")
     messages, rounds, minutes = (1_500, 1, 2) if options.quick else (6_000, 3, 10)
     delays_ms = (0, 50)
-    facts = table.machine_facts("-")
+    facts = report.machine_facts("-")
     quotas = [sync_quota_use(name, minutes) for name in ProfileName]
     runs = throughput(messages, rounds, delays_ms)
     largest = memory(10_000 if options.quick else options.memory_messages)
     verdicts = judge(runs, delays_ms, quotas, largest)
     console = Console(width=max(Console().width, 120))
     console.print(throughput_table(runs, delays_ms))
-    console.print(table.verdict_table(verdicts))
+    console.print(report.verdict_table(verdicts))
     figures = {"machine": facts, "quota": [asdict(use) for use in quotas], "runs": [asdict(run) for run in runs]}
     figures |= {"memory": asdict(largest), "goals": [asdict(verdict) for verdict in verdicts]}
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -22,20 +22,19 @@ from typing import Any
 from tests.support.archives import opened_store
 
 from benchmarks.gmail_clients import FixedToken
-from postroom.accounts.store import NewAccount, add_account
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.store import Archive
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.eventloop import run
-from postroom.gmail.client import connected
-from postroom.gmail.limiter import limiter_for
-from postroom.gmail.transport import TransportConfig
-from postroom.gmail.tuner import TunerLimits
+from postroom.mailboxes.gmail.client import connected
+from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.limiter import limiter_for
+from postroom.mailboxes.pace import TunerLimits
 from postroom.settings import SyncSettings
-from postroom.sync.account_sync import account_sync
-from postroom.sync.engine import SyncEngine
-from postroom.sync.progress import Phase
+from postroom.sync.engine import SyncEngine, build_engine
+from postroom.sync.status import SyncPhase
 from postroom.telemetry import logs
 
 _PEER_BATCH = 50
@@ -67,7 +66,7 @@ async def sync(url: str, token: str, folder: Path, batch_size: int | None) -> Br
         connected(FixedToken(token), limiter, clock, config=config, batch_size=batch_size) as client,
         opened_store(folder / "archive", _EMAIL) as store,
     ):
-        engine = account_sync(database, account, client, store, SyncSettings(), clock)
+        engine = build_engine(database, account, client, store, SyncSettings(), clock)
         started = time.perf_counter()
         running = asyncio.create_task(engine.run(once=True))
         await _walked(engine, running)
@@ -79,7 +78,7 @@ async def sync(url: str, token: str, folder: Path, batch_size: int | None) -> Br
 
 
 async def _walked(engine: SyncEngine, running: asyncio.Task[None]) -> None:
-    while engine.progress().phase is not Phase.FOLLOWING:
+    while engine.progress().phase is not SyncPhase.FOLLOWING:
         if running.done():
             running.result()
         await asyncio.sleep(0.02)
@@ -125,7 +124,7 @@ def _decode(answers: list[dict[str, Any]]) -> None:
 
 
 def _google_into_archive(url: str, token: str, ids: list[str], folder: Path) -> Brought:
-    with Archive(folder / "archive") as archive:
+    with FileArchiveWriter(folder / "archive") as archive:
 
         def store(answers: list[dict[str, Any]]) -> None:
             archive.store(_EMAIL, [_mail(answer) for answer in answers])

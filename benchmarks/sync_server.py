@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import uvloop
 
 from benchmarks.gmail_server import announce
-from postroom.gmail.sim.model import MailSummary
-from postroom.gmail.sim.server import run_until_stopped
+from postroom.sim.gmail.server import run_until_stopped
+from postroom.sim.gmail.sources import MailSummary
 
 _FIRST_ID = 0x1900_0000_0000_0000
 _START_S = 1_200_000_000

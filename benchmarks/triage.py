@@ -21,15 +21,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.naive_rules import NaiveRules
-from benchmarks.results import Verdict
-from benchmarks.table import machine_facts, verdict_table
-from postroom.gmail.sim.mailbox import GeneratedMailbox
+from benchmarks.peers.naive_rules import NaiveRules
+from benchmarks.report import Verdict, machine_facts, verdict_table
+from postroom.mail.headers import triage_headers
 from postroom.mail.parsing import parse_headers
-from postroom.mail.triage_headers import triage_headers
+from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.triage.rules.engine import RuleSet
-from postroom.triage.rules.facts import MailFacts, stored_facts
-from postroom.triage.rules.model import Rule, parse_draft, rule_of
+from postroom.triage.rules.facts import MessageFacts, stored_facts
+from postroom.triage.rules.rule import Rule, parse_draft, rule_of
 
 OWNER = "owner@example.com"
 LEAST_PER_SECOND = 20_000
@@ -111,7 +110,7 @@ def _letters(word: str) -> str:
     return "".join(char for char in word if char.isascii() and char.isalnum())
 
 
-def measure(what: str, rules: int, rows: Sequence[Row], decide: Callable[[MailFacts, datetime], object]) -> Rate:
+def measure(what: str, rules: int, rows: Sequence[Row], decide: Callable[[MessageFacts, datetime], object]) -> Rate:
     now = datetime.now(UTC) + timedelta(days=1)
     matched = 0
     started = time.process_time()
@@ -154,7 +153,7 @@ def _now() -> datetime:
     return datetime.now(UTC) + timedelta(days=1)
 
 
-def _name(rules: RuleSet, facts: MailFacts) -> int | None:
+def _name(rules: RuleSet, facts: MessageFacts) -> int | None:
     found = rules.first_match(facts, _now())
     return int(found.rule.name) if found else None
 

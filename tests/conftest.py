@@ -13,12 +13,18 @@ from pathlib import Path
 import httpcore2
 import pytest
 
-from postroom.archive.place import ArchivePlace
+from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Dialect, connect
 from postroom.domain.clock import ManualClock
 from postroom.telemetry import logs
-from tests.support.archive_backends import BACKENDS, opened_backend
-from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory, postgres_server
+from tests.support.databases import (
+    BACKENDS,
+    DatabaseFactory,
+    PostgresFactory,
+    SqliteFactory,
+    opened_backend,
+    postgres_server,
+)
 
 _ENOUGH_MEMORY = 6 << 30
 
@@ -68,7 +74,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture(params=BACKENDS)
-def archive_place(request: pytest.FixtureRequest) -> Iterator[ArchivePlace]:
+def archive_place(request: pytest.FixtureRequest) -> Iterator[ArchiveBackend]:
     """An empty archive: once in files, once in PostgreSQL."""
     with opened_backend(request.param, request) as place:
         yield place

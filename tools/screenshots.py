@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright
+from tests.support.backfills import BACKFILL_ON
+from tests.support.browser import open_window
 from tests.support.dashboards import Site, open_site
-from tests.support.good_day import GoodDay, clock, good_day
-from tests.support.histories import ON
-from tests.support.windows import open_window
+from tests.support.furnished_dashboards import GoodDay, good_day, morning_clock
 
-from postroom.dashboard.navigation import sections
+from postroom.dashboard.display.rendering import sections
 
 FOLDER = Path(__file__).parent.parent / "docs" / "screenshots"
 LARGEST = 60_000
@@ -118,7 +118,10 @@ async def write_all(folder: Path) -> None:
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
-        async with open_site(Path(home), clock=clock(), **ON) as site, async_playwright() as playwright:
+        async with (
+            open_site(Path(home), clock=morning_clock(), **BACKFILL_ON) as site,
+            async_playwright() as playwright,
+        ):
             browser = await playwright.chromium.launch(executable_path=chromium, args=sandbox)
             workbench = await browser.new_page()
             for shot in shots(await good_day(site)):

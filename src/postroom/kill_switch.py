@@ -14,13 +14,13 @@ from sqlalchemy import select
 from postroom import audit
 from postroom.audit import Actor
 from postroom.db import Tx
-from postroom.db.tables.switchboard import switches
-from postroom.db.upsert import insert
+from postroom.db.database import insert
+from postroom.db.tables.access import switches
 from postroom.domain.errors import NotAllowed
 from postroom.settings import BackfillSettings
 
-NAME = "backfill_enabled"
-MODEL = "model_enabled"
+BACKFILL_SWITCH = "backfill_enabled"
+MODEL_SWITCH = "model_enabled"
 
 
 class SwitchedOff(NotAllowed):
@@ -28,7 +28,7 @@ class SwitchedOff(NotAllowed):
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class KillSwitch:
     """A switch as it stands in the database."""
 
     on: bool = True
@@ -61,7 +61,7 @@ class SwitchState:
 
 
 def state(tx: Tx, settings: BackfillSettings) -> SwitchState:
-    found = _found(tx, NAME)
+    found = _found(tx, BACKFILL_SWITCH)
     return SwitchState(settings.enabled, found.on, found.changed_at, found.changed_by)
 
 
@@ -72,25 +72,25 @@ def require_on(tx: Tx, settings: BackfillSettings) -> None:
 
 def turn(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
     """Turn the switch in the database. Whatever runs is stopped by whoever runs it."""
-    _turn(tx, NAME, on, who, now)
+    _turn(tx, BACKFILL_SWITCH, on, who, now)
     return state(tx, settings)
 
 
-def model_switch(tx: Tx) -> Switch:
+def model_switch(tx: Tx) -> KillSwitch:
     """To be read in the transaction that begins a call of the model, or one of its actions."""
-    return _found(tx, MODEL)
+    return _found(tx, MODEL_SWITCH)
 
 
-def turn_model(tx: Tx, on: bool, who: Actor, now: datetime) -> Switch:
+def turn_model(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
     """Turn the model off or on. A call that is under way ends; what comes of it needs approval."""
-    _turn(tx, MODEL, on, who, now)
+    _turn(tx, MODEL_SWITCH, on, who, now)
     return model_switch(tx)
 
 
-def _found(tx: Tx, name: str) -> Switch:
+def _found(tx: Tx, name: str) -> KillSwitch:
     """A switch without a row is on."""
     row = tx.execute(select(switches).where(switches.c.name == name)).one_or_none()
-    return Switch() if row is None else Switch(row.value, row.changed_at, row.changed_by)
+    return KillSwitch() if row is None else KillSwitch(row.value, row.changed_at, row.changed_by)
 
 
 def _turn(tx: Tx, name: str, on: bool, who: Actor, now: datetime) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
+from tests.support.browser import Guard, Window, guarded, open_window
 from tests.support.dashboards import Site, open_site
-from tests.support.guards import Guard, guarded
 from tests.support.switchboards import in_a_task
-from tests.support.windows import Window, open_window
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import running_sim
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import running_sim
+from tests.support.browser import Window, open_window
 from tests.support.dashboards import Site
 from tests.support.logins import secrets_file
-from tests.support.windows import Window, open_window
 
 OWNER = "owner@example.com"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.support.acting import HOSTILE, acting, decide, mail, rule
+from tests.support.browser import Window, look_at
+from tests.support.dashboard_data import HOSTILE_TEXT, add_decision, add_one_rule, dashboard_actions, message_at
 from tests.support.dashboards import Site
-from tests.support.windows import Window, look_at
 
 
 async def test_an_action_is_found_undone_and_seen_to_be_undone(window: Window) -> None:
-    async with acting(window.site) as scene:
-        ids = await mail(scene, "INBOX", subject="Your receipt")
-        await decide(scene, ids, "archive", by=await rule(window.site))
-        await decide(scene, await mail(scene, "INBOX", subject="News"), "star")
+    async with dashboard_actions(window.site) as scene:
+        ids = await message_at(scene, "INBOX", subject="Your receipt")
+        await add_decision(scene, ids, "archive", by=await add_one_rule(window.site))
+        await add_decision(scene, await message_at(scene, "INBOX", subject="News"), "star")
         page = await window.open("/actions")
         await window.watched()
         await expect(page.locator("#actions-list")).to_contain_text("Queued")
@@ -33,8 +33,8 @@ async def test_an_action_is_found_undone_and_seen_to_be_undone(window: Window) -
 
 
 async def test_sleeping_mail_is_woken_and_all_is_read_without_script(plain_page: Page, site: Site) -> None:
-    async with acting(site) as scene:
-        gmail_id, _ = await mail(scene, "INBOX", subject="Pay the rent")
+    async with dashboard_actions(site) as scene:
+        gmail_id, _ = await message_at(scene, "INBOX", subject="Pay the rent")
         await scene.want(gmail_id, "snooze", amount=2, units="days")
         await scene.work()
         await plain_page.goto("/actions")
@@ -55,11 +55,11 @@ async def test_sleeping_mail_is_woken_and_all_is_read_without_script(plain_page:
 
 
 async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Browser, site: Site) -> None:
-    words = HOSTILE + "unbroken" * 30
-    async with acting(site) as scene:
-        ids = await mail(scene, "INBOX", subject=words, sender_identity=words)
-        [action_id] = await decide(scene, ids, f"apply_label={HOSTILE}", reason=words)
-        [asked] = await decide(scene, await mail(scene, subject=words), "trash", reason=words, why=words)
-        await scene.want((await mail(scene, "INBOX", subject=words))[0], "snooze", amount=1, units="hours")
+    words = HOSTILE_TEXT + "unbroken" * 30
+    async with dashboard_actions(site) as scene:
+        ids = await message_at(scene, "INBOX", subject=words, sender_identity=words)
+        [action_id] = await add_decision(scene, ids, f"apply_label={HOSTILE_TEXT}", reason=words)
+        [asked] = await add_decision(scene, await message_at(scene, subject=words), "trash", reason=words, why=words)
+        await scene.want((await message_at(scene, "INBOX", subject=words))[0], "snooze", amount=1, units="hours")
         await scene.work()
         await look_at(browser, site, "/actions", f"/actions/{action_id}", f"/actions/{asked}", "/actions/snoozed")

@@ -8,10 +8,10 @@ import pytest
 from playwright.async_api import Dialog, Page, expect
 from sqlalchemy import update
 
-from postroom.db.tables.actions import actions
+from postroom.db.tables.triage import actions
 from tests.dashboard.test_approvals_page import HOSTILE, ask, status
+from tests.support.browser import Window, tab_to
 from tests.support.dashboards import Site
-from tests.support.windows import Window, tab_to
 
 pytestmark = pytest.mark.req("JB-16")
 

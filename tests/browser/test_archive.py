@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from playwright.async_api import expect
 from sqlalchemy import update
 
-from postroom.db.tables.sync import sync_states
+from postroom.db.tables.accounts import sync_states
 from postroom.sync.state import record_bad
 from tests.support.archives import ME
-from tests.support.histories import add_history
-from tests.support.windows import Window
+from tests.support.backfills import add_history
+from tests.support.browser import Window
 
 
 async def test_the_archive_is_shown_without_barriers_and_renews_itself(window: Window) -> None:

@@ -9,15 +9,15 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.archives import ME
+from tests.support.backfills import BACKFILL_ON, add_history, make_job, report_progress, take_job
+from tests.support.browser import Window, tab_to
 from tests.support.dashboards import Site, open_site
-from tests.support.histories import ON, add_history, make_job, report, take_job
 from tests.support.switchboards import in_a_task
-from tests.support.windows import Window, tab_to
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with in_a_task(open_site(tmp_path / "home", **ON)) as opened:
+    async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
         await add_history(opened)
         yield opened
 
@@ -69,7 +69,7 @@ async def test_progress_and_the_kill_switch_show_themselves_without_a_reload(win
     page = await window.open(f"/backfill/{job_id}")
     await window.watched()
     work = await take_job(window.site)
-    await report(window.site, work, rows_processed=50)
+    await report_progress(window.site, work, rows_processed=50)
     await expect(page.locator("#backfill-progress")).to_contain_text("50 of about 200")
     await expect(page.locator("#backfill-head")).to_contain_text("At work: gmail-one")
     await window.site.api("POST", "/backfill/switch", json={"enabled": False})

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from postroom.dashboard.navigation import sections
+from postroom.dashboard.display.rendering import sections
 from postroom.domain.tiers import Tier
-from postroom.triage.rules.model import parse_draft
+from postroom.triage.rules.rule import parse_draft
 from postroom.triage.rules.store import add_rule
-from tests.support import dashboard_scene as scene
-from tests.support import web_scene as web
+from tests.support import dashboard_data as scene
+from tests.support import dashboard_data as web
+from tests.support.backfills import BACKFILL_ON
+from tests.support.browser import open_window
 from tests.support.dashboards import Site, open_site
-from tests.support.envelopes import ME
-from tests.support.good_day import OWNER, RULES, clock
-from tests.support.histories import ON
+from tests.support.furnished_dashboards import DAY_OWNER, DAY_RULES, morning_clock
+from tests.support.mail import ME
 from tests.support.switchboards import in_a_task
-from tests.support.windows import open_window
 
 PHONE, TABLET, DESK = 390, 1100, 1280
 ESTIMATE = {"messages": 200, "messages_left_out": 20, "cost_microdollars": 400_000, "seconds": 7_200}
@@ -47,21 +47,21 @@ _IN_SIGHT = """() => {
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """A little of everything, in words of a usual length."""
-    async with in_a_task(open_site(tmp_path / "home", clock=clock(), **ON)) as opened:
-        await scene.account(opened)
-        await scene.mail(opened, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5})
-        await scene.heartbeat(opened)
-        await scene.failed_jobs(opened, 1)
-        await scene.backfill_job(opened, spent=29_334, reserved=1_200, estimate=ESTIMATE, **CAPPED)
+    async with in_a_task(open_site(tmp_path / "home", clock=morning_clock(), **BACKFILL_ON)) as opened:
+        await scene.add_mailbox(opened)
+        await scene.add_live_mail(opened, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5})
+        await scene.add_heartbeat(opened)
+        await scene.add_failed_jobs(opened, 1)
+        await scene.add_backfill_job(opened, spent=29_334, reserved=1_200, estimate=ESTIMATE, **CAPPED)
         await _rules(opened)
-        web.follow(opened)
-        await web.items(opened, {"FETCHED": 214})
+        web.follow_sources(opened)
+        await web.add_items(opened, {"FETCHED": 214})
         yield opened
 
 
 async def _rules(site: Site) -> None:
-    drafts, now = [parse_draft(rule) for rule in RULES], site.app.clock.now()
-    await site.write(lambda tx: [add_rule(tx, draft, OWNER, now) for draft in drafts])
+    drafts, now = [parse_draft(rule) for rule in DAY_RULES], site.app.clock.now()
+    await site.write(lambda tx: [add_rule(tx, draft, DAY_OWNER, now) for draft in drafts])
 
 
 async def test_no_table_is_cut_off_and_no_amount_is_broken(browser: Browser, site: Site) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 
+from tests.support.backfills import BACKFILL_ON
+from tests.support.browser import guarded
 from tests.support.dashboards import Site, open_site
-from tests.support.furnished import Furnished, furnish
-from tests.support.guards import guarded
-from tests.support.histories import ON
+from tests.support.furnished_dashboards import FurnishedDashboard, furnish
 from tests.support.hostile_mail import RAN, TRAP
 from tests.support.switchboards import in_a_task
 
@@ -28,17 +28,19 @@ WORDS = (
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with in_a_task(open_site(tmp_path / "home", **ON)) as opened:
+    async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
         yield opened
 
 
 @pytest.fixture
-async def furnished(site: Site) -> Furnished:
+async def furnished(site: Site) -> FurnishedDashboard:
     return await furnish(site, WORDS)
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-async def test_hostile_words_do_nothing_on_any_page(browser: Browser, furnished: Furnished, width: int) -> None:
+async def test_hostile_words_do_nothing_on_any_page(
+    browser: Browser, furnished: FurnishedDashboard, width: int
+) -> None:
     async with guarded(browser, furnished.site, viewport={"width": width, "height": 800}) as guard:
         paths = furnished.paths()
         assert len(paths) > 25
@@ -50,7 +52,7 @@ async def test_hostile_words_do_nothing_on_any_page(browser: Browser, furnished:
         guard.window.complaints[:] = [said for said in guard.window.complaints if "status of 4" not in said]
 
 
-async def test_hostile_words_are_there_to_be_read(furnished: Furnished) -> None:
+async def test_hostile_words_are_there_to_be_read(furnished: FurnishedDashboard) -> None:
     """The test above would be no proof if the pages showed nothing of them."""
     shows = [path for path in furnished.paths() if "unbrokenunbroken" in (await furnished.site.get(path)).text]
     rooms = {path.split("/")[1].partition("?")[0] for path in shows}

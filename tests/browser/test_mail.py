@@ -6,17 +6,16 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.dashboard.test_mail_page import TWO_PARTS, mail
+from tests.support.browser import Guard, Window
+from tests.support.dashboard_data import add_decided_mail, archive_mail
 from tests.support.dashboards import Site
-from tests.support.envelopes import ME
-from tests.support.guards import Guard
 from tests.support.hostile_mail import HTML_BODIES, corpus
-from tests.support.mail_sites import judge, keep
-from tests.support.windows import Window
+from tests.support.mail import ME
 
 
 @pytest.mark.req("PL-7")
 async def test_no_message_of_the_corpus_runs_loads_or_opens_anything(guard: Guard) -> None:
-    keys = await keep(guard.window.site, corpus())
+    keys = await archive_mail(guard.window.site, corpus())
     for key in keys:
         path = f"/mail/{ME}/{key}"
         page = await guard.window.open(path)
@@ -35,8 +34,8 @@ async def test_the_policy_of_the_frame_holds_even_without_the_sanitiser(
 ) -> None:
     """The second wall alone: what the corpus holds is put into the frame as it came."""
     raw = HTML_BODIES["svg"] + HTML_BODIES["styles"] + HTML_BODIES["image-handlers"] + HTML_BODIES["frames"]
-    monkeypatch.setattr("postroom.dashboard.pages.mail.frame_document", lambda safe: f"<!doctype html>{raw}")
-    (key,) = await keep(guard.window.site, [mail(1, TWO_PARTS)])
+    monkeypatch.setattr("postroom.dashboard.mail.routes.frame_document", lambda safe: f"<!doctype html>{raw}")
+    (key,) = await archive_mail(guard.window.site, [mail(1, TWO_PARTS)])
     path = f"/mail/{ME}/{key}"
     await guard.window.open(path)
     assert guard.strays == []
@@ -47,7 +46,7 @@ async def test_the_policy_of_the_frame_holds_even_without_the_sanitiser(
 
 async def test_a_link_in_a_message_opens_beside_it_and_knows_nothing_of_it(guard: Guard) -> None:
     body = f'Content-Type: text/html\r\n\r\n<a href="{guard.window.site.url}/login?x">go</a>'
-    (key,) = await keep(guard.window.site, [mail(1, body)])
+    (key,) = await archive_mail(guard.window.site, [mail(1, body)])
     page = await guard.window.open(f"/mail/{ME}/{key}")
     async with page.context.expect_page() as opened:
         await page.frame_locator("iframe").get_by_role("link", name="go").click()
@@ -58,7 +57,7 @@ async def test_a_link_in_a_message_opens_beside_it_and_knows_nothing_of_it(guard
 
 
 async def test_mail_is_found_and_read_by_keyboard_alone(window: Window) -> None:
-    await keep(window.site, [mail(1), mail(2, TWO_PARTS)])
+    await archive_mail(window.site, [mail(1), mail(2, TWO_PARTS)])
     page = await window.open("/mail")
     await page.get_by_label("Search").focus()
     await page.keyboard.type("has:attachment")
@@ -76,13 +75,13 @@ async def test_mail_is_found_and_read_by_keyboard_alone(window: Window) -> None:
 async def test_the_list_renews_itself_when_mail_comes_in(window: Window) -> None:
     page = await window.open("/mail")
     await window.watched()
-    (key,) = await keep(window.site, [mail(1)])
-    await judge(window.site, key)
+    (key,) = await archive_mail(window.site, [mail(1)])
+    await add_decided_mail(window.site, key)
     await expect(page.locator("#mail-list")).to_contain_text("Letter 1")
 
 
 async def test_everything_can_be_read_without_script(plain_page: Page, site: Site) -> None:
-    await keep(site, [mail(1), mail(2, TWO_PARTS)])
+    await archive_mail(site, [mail(1), mail(2, TWO_PARTS)])
     await plain_page.goto("/mail")
     await plain_page.get_by_role("link", name="Letter 2").click()
     await expect(plain_page.frame_locator("iframe").locator("b")).to_have_text("you")
@@ -94,8 +93,8 @@ async def test_everything_can_be_read_without_script(plain_page: Page, site: Sit
 
 
 async def test_nothing_on_it_is_a_barrier(window: Window) -> None:
-    keys = await keep(window.site, [mail(1), mail(2, TWO_PARTS)])
-    await judge(window.site, keys[1], action="archive", needs_review=True)
+    keys = await archive_mail(window.site, [mail(1), mail(2, TWO_PARTS)])
+    await add_decided_mail(window.site, keys[1], action="archive", needs_review=True)
     for path in ("/mail", "/mail?query=a%20(", "/mail?query=nothing", f"/mail/{ME}/{keys[0]}", f"/mail/{ME}/{keys[1]}"):
         await window.open(path)
         assert await window.barriers() == [], path

@@ -9,13 +9,13 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from postroom.audit import SYSTEM
-from postroom.dashboard.entering import fresh_link
+from postroom.dashboard.security.passphrase import fresh_link
 from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
-from tests.support import dashboard_scene as scene
+from tests.support import dashboard_data as scene
+from tests.support.browser import Window, open_window
 from tests.support.dashboards import Site
-from tests.support.envelopes import ME
-from tests.support.windows import Window, open_window
+from tests.support.mail import ME
 
 PAGES = ("/", "/connectors", f"/connectors/gmail/{ME}", "/filters", "/audit", "/settings", "/queue")
 LONG = "unbroken" * 40
@@ -25,13 +25,17 @@ HOSTILE = f"<script>window.hit=1</script><img src=x onerror='window.hit=1'>\u202
 @pytest.fixture
 async def furnished(site: Site) -> Site:
     """Something in every corner, all of it written by somebody who means harm."""
-    owner = await scene.account(site)
-    await scene.mail(site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, assignment_rule=HOSTILE)
-    await scene.heartbeat(site, status=HOSTILE, instance=HOSTILE, checkpoint={HOSTILE: HOSTILE, "contacts": HOSTILE})
-    await scene.heartbeat(site, HOSTILE, ago=timedelta(hours=2))
-    await scene.failed_jobs(site, 2, HOSTILE)
-    await scene.alert(site, owner, HOSTILE)
-    await scene.backfill_job(site, spent=1_000_000, endpoint_identity=HOSTILE)
+    owner = await scene.add_mailbox(site)
+    await scene.add_live_mail(
+        site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, assignment_rule=HOSTILE
+    )
+    await scene.add_heartbeat(
+        site, status=HOSTILE, instance=HOSTILE, checkpoint={HOSTILE: HOSTILE, "contacts": HOSTILE}
+    )
+    await scene.add_heartbeat(site, HOSTILE, ago=timedelta(hours=2))
+    await scene.add_failed_jobs(site, 2, HOSTILE)
+    await scene.add_alert(site, owner, HOSTILE)
+    await scene.add_backfill_job(site, spent=1_000_000, endpoint_identity=HOSTILE)
     await site.token(Role.AGENT)
     return site
 
@@ -89,7 +93,7 @@ async def test_the_overview_renews_itself(window: Window) -> None:
     page = await window.open("/")
     await window.watched()
     await expect(page.locator("#overview")).to_contain_text("Nothing needs you")
-    await scene.failed_jobs(window.site, 2)
+    await scene.add_failed_jobs(window.site, 2)
     await expect(page.locator("#overview")).to_contain_text("Failed jobs: 2")
 
 

@@ -7,8 +7,8 @@ import asyncio
 from playwright.async_api import Page, Route, expect
 
 from postroom.queue import NewJob
+from tests.support.browser import Window
 from tests.support.dashboards import Site
-from tests.support.windows import Window
 
 
 async def test_the_page_renews_itself_when_a_job_arrives(window: Window) -> None:

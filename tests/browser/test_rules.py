@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.dashboard.test_rules import letter
-from tests.support.acting import HOSTILE, rule
+from tests.dashboard.test_rules_page import letter
+from tests.support.browser import Window, look_at
+from tests.support.dashboard_data import HOSTILE_TEXT, add_one_rule, archive_mail
 from tests.support.dashboards import Site
-from tests.support.mail_sites import keep
-from tests.support.windows import Window, look_at
 
 
 async def test_a_rule_is_written_tried_mended_and_saved_by_keyboard_alone(window: Window) -> None:
-    await keep(window.site, [letter(1), letter(2), letter(3, "ann@friends.example", "Lunch")])
+    await archive_mail(window.site, [letter(1), letter(2), letter(3, "ann@friends.example", "Lunch")])
     page = await window.open("/rules")
     await page.get_by_role("link", name="New rule").focus()
     await page.keyboard.press("Enter")
@@ -42,7 +41,7 @@ async def test_a_rule_is_written_tried_mended_and_saved_by_keyboard_alone(window
 
 async def test_rules_are_ordered_switched_and_removed_without_script(plain_page: Page, site: Site) -> None:
     for name in ("First", "Second"):
-        await rule(site, name)
+        await add_one_rule(site, name)
     await plain_page.goto("/rules")
     await plain_page.get_by_role("button", name="Move Second up").click()
     await expect(plain_page.locator("tbody th a").first).to_have_text("Second")
@@ -76,12 +75,12 @@ async def test_the_model_is_told_something_changed_and_removed(window: Window) -
 
 
 async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Browser, site: Site) -> None:
-    words = HOSTILE.replace("\u202e", "")
-    await keep(site, [letter(1, f'"{words}" <x@shop.example>', words)])
-    made = await rule(site, words, [f"apply_label={HOSTILE}", "trash"], enabled=False)
-    tree = await rule(site, "Tree", condition={"any": [{"subject_contains": HOSTILE + "unbroken" * 20}]})
-    await site.post("/rules/directions", direction=HOSTILE)
-    await site.post("/rules/guidance", name=words, whose_mail="global", text=HOSTILE)
+    words = HOSTILE_TEXT.replace("\u202e", "")
+    await archive_mail(site, [letter(1, f'"{words}" <x@shop.example>', words)])
+    made = await add_one_rule(site, words, [f"apply_label={HOSTILE_TEXT}", "trash"], enabled=False)
+    tree = await add_one_rule(site, "Tree", condition={"any": [{"subject_contains": HOSTILE_TEXT + "unbroken" * 20}]})
+    await site.post("/rules/directions", direction=HOSTILE_TEXT)
+    await site.post("/rules/guidance", name=words, whose_mail="global", text=HOSTILE_TEXT)
     paths = ["/rules", "/rules/new", "/rules/told", f"/rules/{made.id}/try", f"/rules/{made.id}/edit"]
     paths += [f"/rules/{tree.id}", f"/rules/{tree.id}/edit", f"/rules/{tree.id}/remove"]
     await look_at(browser, site, *paths)

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support import web_scene as scene
+from tests.support import dashboard_data as scene
+from tests.support.backfills import BACKFILL_ON
+from tests.support.browser import Window
 from tests.support.dashboards import Site, open_site
-from tests.support.histories import ON
 from tests.support.switchboards import in_a_task
-from tests.support.windows import Window
 
 OLD, NEW = "The tax is 20 %.\nSince May.", "The tax is 25 %.\nSince May."
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with in_a_task(open_site(tmp_path / "home", **ON)) as opened:
-        scene.follow(opened)
+    async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
+        scene.follow_sources(opened)
         yield opened
 
 
@@ -44,8 +44,8 @@ async def test_a_run_is_made_by_keyboard_alone_and_its_progress_shows_itself(win
 
 
 async def test_versions_are_compared_without_script(plain_page: Page, site: Site) -> None:
-    await scene.kept(site, OLD, OLD, age=timedelta(days=3))
-    await scene.kept(site, NEW, NEW)
+    await scene.add_kept_page(site, OLD, OLD, age=timedelta(days=3))
+    await scene.add_kept_page(site, NEW, NEW)
     await plain_page.goto("/web/evidence?query=25")
     await plain_page.get_by_role("link", name="A title").click()
     await plain_page.get_by_role("link", name="What changed").click()
@@ -54,13 +54,13 @@ async def test_versions_are_compared_without_script(plain_page: Page, site: Site
 
 
 async def test_nothing_on_them_is_a_barrier(window: Window) -> None:
-    run = await scene.make_run(window.site)
+    run = await scene.add_run(window.site)
     await scene.start_run(window.site, run.id, found=3)
-    await scene.fail_run(window.site, run.id, "no answer", (f"{scene.SITE}/x", "503"))
-    await scene.items(window.site, {"FETCHED": 2, "FAILED": 1}, error="503")
-    await scene.looked(window.site, "the sitemap is not XML")
-    old = await scene.kept(window.site, OLD, OLD, age=timedelta(days=3))
-    new = await scene.kept(window.site, f"<p>{NEW}</p>", NEW)
+    await scene.fail_run(window.site, run.id, "no answer", (f"{scene.SITE_URL}/x", "503"))
+    await scene.add_items(window.site, {"FETCHED": 2, "FAILED": 1}, error="503")
+    await scene.add_look(window.site, "the sitemap is not XML")
+    old = await scene.add_kept_page(window.site, OLD, OLD, age=timedelta(days=3))
+    new = await scene.add_kept_page(window.site, f"<p>{NEW}</p>", NEW)
     item = f"/web/evidence/{new}"
     for path in (
         *("/web", "/web/runs", "/web/runs/new", f"/web/runs/{run.id}", "/web/evidence", item),

@@ -12,11 +12,11 @@ import httpx2
 import pytest
 
 from postroom import audit
-from postroom.accounts.store import list_accounts
-from postroom.gmail.grants import OAuthGrant, StaticGrant
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import running_sim
+from postroom.accounts.account import list_accounts
+from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant
 from postroom.queue.inspection import JobFilter, list_jobs
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import running_sim
 from tests.support.dashboards import Site, text_of
 from tests.support.logins import SECRET, consent, secrets_file
 

@@ -33,9 +33,9 @@ from schemathesis.specs.openapi.checks import (
 
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
+from tests.support.backfills import BACKFILL_ON
 from tests.support.dashboards import open_site
-from tests.support.furnished import Furnished, furnish
-from tests.support.histories import ON
+from tests.support.furnished_dashboards import FurnishedDashboard, furnish
 from tests.support.switchboards import in_a_task
 
 CHECKS: list[CheckFunction] = [
@@ -50,21 +50,21 @@ _QUIET = {"deadline": None, "database": None, "suppress_health_check": list(Heal
 
 
 @pytest.fixture
-async def furnished(database_url: str, tmp_path: Path) -> AsyncIterator[Furnished]:
-    async with in_a_task(open_site(tmp_path / "home", database_url, **ON)) as site:
+async def furnished(database_url: str, tmp_path: Path) -> AsyncIterator[FurnishedDashboard]:
+    async with in_a_task(open_site(tmp_path / "home", database_url, **BACKFILL_ON)) as site:
         yield await furnish(site, SAID)
 
 
 async def test_no_call_breaks_the_api_or_gets_an_undescribed_answer(tmp_path: Path) -> None:
     """On one database; the long run is on both."""
-    async with open_site(tmp_path / "home", **ON) as site:
+    async with open_site(tmp_path / "home", **BACKFILL_ON) as site:
         called = await _called(await furnish(site, SAID), examples=3)
     assert called.failures == []
     assert called.calls > 200
 
 
 @pytest.mark.chaos
-async def test_no_call_of_very_many_breaks_the_api_or_gets_an_undescribed_answer(furnished: Furnished) -> None:
+async def test_no_call_of_very_many_breaks_the_api_or_gets_an_undescribed_answer(furnished: FurnishedDashboard) -> None:
     called = await _called(furnished, examples=100)
     assert called.failures == []
     assert called.calls > 5_000
@@ -85,7 +85,9 @@ ODD = (
 """As text in an address: no character, half of one, numbers and days that no machine has."""
 
 
-async def test_odd_characters_and_numbers_in_any_place_are_refused_and_break_nothing(furnished: Furnished) -> None:
+async def test_odd_characters_and_numbers_in_any_place_are_refused_and_break_nothing(
+    furnished: FurnishedDashboard,
+) -> None:
     site = furnished.site
     described = (await site.get("/api/openapi.json")).json()
     asked = 0
@@ -143,7 +145,7 @@ class Caller:
     calls: int = 0
     failures: list[str] = field(default_factory=list)
 
-    def call_everything(self, furnished: Furnished) -> None:
+    def call_everything(self, furnished: FurnishedDashboard) -> None:
         described = self.session.get(f"{self.url}/api/openapi.json", timeout=10).json()
         for found in schemathesis.openapi.from_dict(described).get_all_operations():
             assert isinstance(found, Ok)
@@ -168,7 +170,7 @@ class Caller:
             self.failures.append(f"{operation.label}: {error}")
 
 
-async def _called(furnished: Furnished, examples: int) -> Caller:
+async def _called(furnished: FurnishedDashboard, examples: int) -> Caller:
     with requests.Session() as session:
         session.headers["authorization"] = f"Bearer {await furnished.site.token(Role.DASHBOARD)}"
         caller = Caller(session, furnished.site.url, examples)

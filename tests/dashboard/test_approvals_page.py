@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.actions.intake import Intake
+from postroom.accounts.account import NewAccount, add_account
+from postroom.actions.scheduling import ActionIntake
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Tx
-from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.triage import decisions
+from postroom.db.tables.triage import actions, decisions
 from postroom.domain import jobs as names
-from postroom.domain.actions import Order, Origin, Proposal, parse_action
+from postroom.domain.actions import ActionOrder, Origin, Proposal, parse_action
 from postroom.domain.ids import new_id
 from tests.support.dashboards import Site, text_of
 
@@ -40,8 +39,8 @@ async def ask(site: Site, subject: str = "Lunch?") -> str:
         judged = {"source": "llm", "action": "trash", "reason": "Junk.", "created_at": now}
         tx.execute(decisions.insert().values(id=decision_id, message_id=message_id, **judged))
         proposal = Proposal(parse_action("trash"), ("trash is dangerous", "the model is not sure"))
-        order = Order(account, message_id, message_id, None, decision_id, Origin.MODEL, "model m", (proposal,))
-        return Intake(site.app.queue, site.app.settings.safety).accept(tx, order)[0]
+        order = ActionOrder(account, message_id, message_id, None, decision_id, Origin.MODEL, "model m", (proposal,))
+        return ActionIntake(site.app.queue, site.app.settings.safety).accept(tx, order)[0]
 
     return await site.write(run)
 

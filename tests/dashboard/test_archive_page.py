@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.archive.certificates import Action, Certificates, Proof, Removal, Result
-from postroom.archive.model import Provenance
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.certificates import ArchiveProof, Certificates, Removal, RemovalAction, RemovalResult
+from postroom.archive.messages import Provenance
 from postroom.db import Tx
 from postroom.domain.clock import ManualClock
-from postroom.sync.alert_store import add_outcomes, settle
-from postroom.sync.alerts import Alert, Condition, Level
+from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, add_outcomes, settle
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, record_bad
 from tests.support.archives import ME
+from tests.support.backfills import add_history
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.histories import add_history
 from tests.support.switchboards import in_a_task
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -105,7 +104,7 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
             record_bad(tx, account, f"m{number:03}", "<script>alert(1)</script> broken", 1, NOW)
         add_outcomes(tx, account, 10_000, 900, 0, NOW)
         add_outcomes(tx, account, 10_000, 100, 60, NOW)
-        settle(tx, account, [Alert(Condition.BAD_SPIKE, Level.CRITICAL, "60 messages went bad.")], NOW)
+        settle(tx, account, [Alert(AlertCondition.BAD_SPIKE, AlertLevel.CRITICAL, "60 messages went bad.")], NOW)
 
     await site.write(spoil)
     page = (await site.get("/archive")).text
@@ -132,12 +131,12 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
 async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> None:
     await add_history(site)
     proofs = [
-        Proof(f"g{number}", f"k{number}", f"{number:064x}", 100, f"{ME}/2024.db", number, Provenance.API)
+        ArchiveProof(f"g{number}", f"k{number}", f"{number:064x}", 100, f"{ME}/2024.db", number, Provenance.API)
         for number in range(60)
     ]
     with Certificates(site.app.settings.home / "archive", ME) as file:
-        made = file.certify("b1", Removal(Action.TRASH), proofs, seconds(2025), NOW)
-        file.settle(made[:10], Result.REMOVED, "", NOW + timedelta(seconds=1))
+        made = file.certify("b1", Removal(RemovalAction.TRASH), proofs, seconds(2025), NOW)
+        file.settle(made[:10], RemovalResult.REMOVED, "", NOW + timedelta(seconds=1))
     said = text_of((await site.get("/archive")).text)
     assert "60 certificates" in said
     page = (await site.get(f"/archive/certificates?account={ME}&result=removed")).text

@@ -15,17 +15,17 @@ from sqlalchemy import update
 
 from postroom import audit
 from postroom.audit import AuditFilter
-from postroom.db.tables.dashboard import dashboard_sessions
+from postroom.db.tables.access import dashboard_sessions
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
 from postroom.domain.roles import Role
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import open_gate
-from postroom.switchboard.backfill.model import find
+from postroom.switchboard.backfill.job import find_job
 from tests.support.archives import ME
+from tests.support.backfills import BACKFILL_ON, add_history, make_job, report_progress, take_job
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.histories import ON, add_history, make_job, report, take_job
 from tests.support.switchboards import in_a_task
 
 WHAT: dict[str, Any] = {
@@ -46,7 +46,7 @@ def time() -> ManualClock:
 
 @pytest.fixture
 async def site(database_url: str, tmp_path: Path, time: ManualClock) -> AsyncIterator[Site]:
-    async with in_a_task(open_site(tmp_path / "home", database_url, time, **ON)) as opened:
+    async with in_a_task(open_site(tmp_path / "home", database_url, time, **BACKFILL_ON)) as opened:
         await add_history(opened)
         yield opened
 
@@ -188,7 +188,9 @@ async def test_a_source_that_cannot_be_asked_is_said_above_the_form(site: Site) 
 async def test_the_list_says_how_far_each_job_is_and_why_it_stands_so(site: Site, time: ManualClock) -> None:
     job_id = await make_job(site)
     work = await take_job(site)
-    await report(site, work, rows_processed=50, rows_skipped=7, cursor={"place": {"received_ms": 1_720_000_000_000}})
+    await report_progress(
+        site, work, rows_processed=50, rows_skipped=7, cursor={"place": {"received_ms": 1_720_000_000_000}}
+    )
 
     def admit(tx: Any) -> None:
         gate = open_gate(tx, site.app.settings.backfill, job_id, ME, time.now())
@@ -217,7 +219,7 @@ async def test_time_left_is_said_of_a_job_at_work_and_a_capped_one_says_when_it_
 ) -> None:
     job_id = await make_job(site)
     work = await take_job(site)
-    await report(site, work, rows_processed=50)
+    await report_progress(site, work, rows_processed=50)
     path = f"/backfill/{job_id}"
     assert "1 h 30 min of work left, about" in text_of((await site.get(path)).text)
 
@@ -240,7 +242,7 @@ async def test_after_a_job_has_ended_estimate_and_actual_stand_side_by_side(site
     job_id = await make_job(site)
     work = await take_job(site)
     time.advance(3_600)
-    await report(site, work, rows_processed=180, rows_skipped=25, status="completed")
+    await report_progress(site, work, rows_processed=180, rows_skipped=25, status="completed")
     said = text_of((await site.get(f"/backfill/{job_id}")).text)
     assert "came to" in said
     assert "Messages taken in 200 180" in said
@@ -350,7 +352,7 @@ async def test_hostile_words_of_a_connector_or_a_program_are_shown_as_text(site:
     job_id = await make_job(site, estimate={"messages": "<b>many</b>", "seconds": -1, "cost_microdollars": 1.5})
     work = await take_job(site)
     evil = "<script>alert(1)</script> \u202eevil"
-    await report(site, work, status="error", error=evil, cursor={"place": "elsewhere"})
+    await report_progress(site, work, status="error", error=evil, cursor={"place": "elsewhere"})
     for path in ("/backfill", f"/backfill/{job_id}"):
         page = await site.get(path)
         assert page.status_code == 200
@@ -386,7 +388,7 @@ async def test_a_job_made_on_the_page_is_the_job_that_its_connector_gets(site: S
     work = await take_job(site)
     assert made.headers["location"].endswith(work.job_id)
     assert list(work.target_categories) == ["finance", "health"]
-    job = await site.read(lambda tx: find(tx, work.job_id))
+    job = await site.read(lambda tx: find_job(tx, work.job_id))
     assert job.estimate is not None
     assert job.estimate["is_exact"] is True
 

@@ -11,9 +11,9 @@ import pytest
 
 from postroom.domain.clock import ManualClock
 from postroom.domain.tiers import Tier
-from tests.support import dashboard_scene as scene
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.envelopes import ME
+from tests.support.mail import ME
 
 
 async def test_without_connectors_the_page_says_how_one_is_started(site: Site) -> None:
@@ -24,7 +24,7 @@ async def test_without_connectors_the_page_says_how_one_is_started(site: Site) -
 async def test_a_connector_is_alive_until_it_was_silent_for_five_minutes(tmp_path: Path) -> None:
     clock = ManualClock()
     async with open_site(tmp_path / "home", clock=clock) as site:
-        await scene.heartbeat(site)
+        await scene.add_heartbeat(site)
         assert f"{ME} gmail Alive" in text_of((await site.get("/connectors")).text)
         clock.advance(299)
         assert "Alive" in text_of((await site.get("/connectors")).text)
@@ -36,8 +36,8 @@ async def test_a_connector_is_alive_until_it_was_silent_for_five_minutes(tmp_pat
 
 @pytest.mark.req("PL-5")
 async def test_the_silent_ones_stand_first(site: Site) -> None:
-    await scene.heartbeat(site, "a@example.org")
-    await scene.heartbeat(site, "b@example.org", ago=timedelta(hours=1))
+    await scene.add_heartbeat(site, "a@example.org")
+    await scene.add_heartbeat(site, "b@example.org", ago=timedelta(hours=1))
     rows = (await site.api("GET", "/connectors")).json()
     assert [(row["endpoint_identity"], row["is_alive"]) for row in rows] == [
         ("b@example.org", False),
@@ -47,9 +47,9 @@ async def test_the_silent_ones_stand_first(site: Site) -> None:
 
 @pytest.mark.req("PQ-9")
 async def test_the_detail_has_a_pie_with_counts_percentages_and_the_time_of_the_snapshot(site: Site) -> None:
-    await scene.heartbeat(site)
-    await scene.mail(site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, timedelta(minutes=5))
-    await scene.mail(site, {Tier.DEFAULT: 90}, timedelta(minutes=5), endpoint_identity="other@example.org")
+    await scene.add_heartbeat(site)
+    await scene.add_live_mail(site, {Tier.HIGH_PRIORITY: 2, Tier.INTERACTIVE: 3, Tier.DEFAULT: 5}, timedelta(minutes=5))
+    await scene.add_live_mail(site, {Tier.DEFAULT: 90}, timedelta(minutes=5), endpoint_identity="other@example.org")
     page = (await site.get(f"/connectors/gmail/{ME}")).text
     said = text_of(page)
     assert "High priority 2 20 %" in said
@@ -65,11 +65,11 @@ async def test_the_detail_has_a_pie_with_counts_percentages_and_the_time_of_the_
 
 @pytest.mark.req("PQ-9")
 async def test_the_window_is_chosen(site: Site) -> None:
-    await scene.heartbeat(site)
-    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(minutes=30))
-    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(hours=20))
-    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(days=6))
-    await scene.mail(site, {Tier.DEFAULT: 1}, timedelta(days=29))
+    await scene.add_heartbeat(site)
+    await scene.add_live_mail(site, {Tier.DEFAULT: 1}, timedelta(minutes=30))
+    await scene.add_live_mail(site, {Tier.DEFAULT: 1}, timedelta(hours=20))
+    await scene.add_live_mail(site, {Tier.DEFAULT: 1}, timedelta(days=6))
+    await scene.add_live_mail(site, {Tier.DEFAULT: 1}, timedelta(days=29))
     totals = [
         (await site.api("GET", f"/connectors/gmail/{ME}?window={window}")).json()["mail"]["total"]
         for window in ("1h", "24h", "7d", "30d")
@@ -81,7 +81,7 @@ async def test_the_window_is_chosen(site: Site) -> None:
 
 async def test_counters_and_checkpoint_are_shown_whatever_the_connector_wrote_there(site: Site) -> None:
     hostile = {"<script>alert(1)</script>": "<img src=x onerror=alert(1)>", "deep": {"x": ["</pre>"]}, "flag": True}
-    await scene.heartbeat(site, checkpoint=hostile, status="\u202e<b>running", counters={"ingested": 1_234})
+    await scene.add_heartbeat(site, checkpoint=hostile, status="\u202e<b>running", counters={"ingested": 1_234})
     page = (await site.get(f"/connectors/gmail/{ME}")).text
     assert "Ingested 1,234" in text_of(page)
     assert "<script>alert" not in page

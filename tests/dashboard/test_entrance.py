@@ -12,17 +12,24 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from postroom.audit import SYSTEM, AuditFilter, Entry, list_entries
-from postroom.dashboard.entering import first_link, fresh_link
-from postroom.dashboard.pages.entrance import local
-from postroom.dashboard.security import links
-from postroom.dashboard.security.failed_logins import ACTION, FailedLogins
-from postroom.dashboard.security.throttle import BEFORE_SLOWING, FROM_AN_ADDRESS, Guesser, admit, delay_after
+from postroom.audit import SYSTEM, AuditEntry, AuditFilter, list_entries
+from postroom.dashboard.login import local_path
+from postroom.dashboard.security import passphrase
+from postroom.dashboard.security.login_throttle import (
+    BEFORE_SLOWING,
+    FAILED_LOGIN,
+    FROM_AN_ADDRESS,
+    FailedLogins,
+    Guesser,
+    admit_attempt,
+    delay_after,
+)
+from postroom.dashboard.security.passphrase import first_link, fresh_link
 from postroom.db import Tx
-from postroom.db.tables.dashboard import dashboard_links, dashboard_passphrases, dashboard_sessions
+from postroom.db.tables.access import dashboard_links, dashboard_passphrases, dashboard_sessions
 from postroom.domain.clock import ManualClock
+from tests.support.commands import command
 from tests.support.dashboards import Site, open_site
-from tests.support.processes import command
 from tests.support.switchboards import SwitchboardProcess
 
 PHRASE = "correct horse battery staple"
@@ -58,7 +65,7 @@ async def test_the_link_sets_a_passphrase_logs_in_and_works_once(site: Site) -> 
 @pytest.mark.req("PL-7")
 async def test_of_links_made_at_once_the_last_one_opens(site: Site) -> None:
     def opening(tx: Tx, made: Sequence[str]) -> list[str]:
-        return [link for link in made if links.is_good(tx, link, site.app.clock.now())]
+        return [link for link in made if passphrase.is_good_link(tx, link, site.app.clock.now())]
 
     for _ in range(10):
         made = await asyncio.gather(link_of(site), link_of(site))
@@ -135,7 +142,7 @@ async def test_login_takes_the_passphrase_and_leads_to_where_one_wanted_to_go(si
     "target", ["//evil.example", "/\\evil.example", "https://evil.example", "", "javascript:x", "/\r\nx"]
 )
 def test_login_never_leads_away(target: str) -> None:
-    assert local(target) == "/"
+    assert local_path(target) == "/"
 
 
 @pytest.mark.req("PL-7")
@@ -158,9 +165,9 @@ async def guess(http: httpx2.AsyncClient, phrase: str, **headers: str) -> int:
     return (await http.post("/login", data={"passphrase": phrase}, headers=headers)).status_code
 
 
-async def failures(site: Site) -> list[Entry]:
+async def failures(site: Site) -> list[AuditEntry]:
     """The oldest first."""
-    return (await site.read(lambda tx: list_entries(tx, AuditFilter(action=ACTION, limit=200)))).entries[::-1]
+    return (await site.read(lambda tx: list_entries(tx, AuditFilter(action=FAILED_LOGIN, limit=200)))).entries[::-1]
 
 
 @pytest.mark.req("HW-3")
@@ -205,14 +212,14 @@ async def test_guesses_from_many_addresses_slow_strangers_down_and_shut_nobody_o
 
     def many(tx: Tx) -> None:
         for n in range(BEFORE_SLOWING + 10):
-            admit(tx, Guesser(f"203.0.113.{n}"), now)
+            admit_attempt(tx, Guesser(f"203.0.113.{n}"), now)
 
     async with site.stranger() as person:
         await set_phrase(person, await link_of(site))
     await site.write(many)
-    attempt = await site.write(lambda tx: admit(tx, Guesser("198.51.100.1"), now))
+    attempt = await site.write(lambda tx: admit_attempt(tx, Guesser("198.51.100.1"), now))
     assert attempt.delay_s == delay_after(BEFORE_SLOWING + 10) > delay_after(BEFORE_SLOWING) > 0
-    remembered = await site.write(lambda tx: admit(tx, Guesser("198.51.100.1", "browser"), now))
+    remembered = await site.write(lambda tx: admit_attempt(tx, Guesser("198.51.100.1", "browser"), now))
     assert remembered.delay_s == delay_after(BEFORE_SLOWING - 1) == 0
     assert delay_after(10_000) == 8
     async with site.stranger() as elsewhere:

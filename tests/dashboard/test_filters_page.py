@@ -10,11 +10,11 @@ import pytest
 
 from postroom.audit import SYSTEM
 from postroom.connectors.priority import AssignmentRule
-from postroom.dashboard.reading.filters import TIER_RULES
+from postroom.dashboard.filters import TIER_RULES
 from postroom.domain.clock import ManualClock
 from postroom.settings import QueueSettings
-from postroom.switchboard import policy
-from tests.support import dashboard_scene as scene
+from postroom.switchboard import tier_policy
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of
 
 
@@ -42,7 +42,7 @@ async def test_contacts_are_shown_with_their_source_and_freshness(tmp_path: Path
     clock = ManualClock()
     async with open_site(tmp_path / "home", clock=clock) as site:
         assert "Missing" in text_of((await site.get("/filters")).text)
-        await scene.contact_book(site, clock.now())
+        await scene.add_contacts(site, clock.now())
         clock.advance(3_600)
         said = text_of((await site.get("/filters")).text)
         assert "Fresh" in said
@@ -55,8 +55,8 @@ async def test_contacts_are_shown_with_their_source_and_freshness(tmp_path: Path
 
 @pytest.mark.req("PQ-8")
 async def test_the_copies_of_the_connectors_are_shown_too(site: Site) -> None:
-    await scene.heartbeat(site, checkpoint={"contacts": "stale", "contacts_generated_at": "nonsense"})
-    await scene.heartbeat(site, "b@example.org", ago=timedelta(), checkpoint={})
+    await scene.add_heartbeat(site, checkpoint={"contacts": "stale", "contacts_generated_at": "nonsense"})
+    await scene.add_heartbeat(site, "b@example.org", ago=timedelta(), checkpoint={})
     copies = (await site.api("GET", "/filters")).json()["contacts"]["copies"]
     assert copies == [{"endpoint_identity": "me@example.org", "state": "stale", "generated_at": None}]
 
@@ -66,7 +66,7 @@ async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) ->
         {"tier": 3, "condition": {"subject": "<b>sale</b>"}, "note": "No <i>adverts</i>"},
         {"tier": 2, "condition": {"headers": {"List-Id": "."}, "bulk": True}, "note": "Lists", "enabled": False},
     ]
-    await site.write(lambda tx: policy.replace(tx, rules, SYSTEM, site.app.clock.now()))
+    await site.write(lambda tx: tier_policy.replace_policy(tx, rules, SYSTEM, site.app.clock.now()))
     page = (await site.get("/filters")).text
     said = text_of(page)
     assert "1 No &lt;i&gt;adverts&lt;/i&gt; Skip Subject: &lt;b&gt;sale&lt;/b&gt;" in said

@@ -12,9 +12,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from postroom.audit import SYSTEM
-from postroom.dashboard.security.browser_secrets import csrf_token
 from postroom.dashboard.security.gate import is_open
-from postroom.dashboard.security.sessions import end_session, find_session, list_sessions
+from postroom.dashboard.security.sessions import csrf_token, end_session, find_session, list_sessions
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
 from postroom.settings import DashboardSettings
@@ -256,8 +255,8 @@ async def test_a_fault_is_a_page_with_a_word_to_look_for_in_the_log(
     def broken(tx: object) -> None:
         raise ZeroDivisionError("secret details")
 
-    monkeypatch.setattr("postroom.dashboard.pages.queue.queue_overview", broken)
-    monkeypatch.setattr("postroom.dashboard.api.queue.queue_overview", broken)
+    monkeypatch.setattr("postroom.dashboard.queue.routes.queue_overview", broken)
+    monkeypatch.setattr("postroom.dashboard.queue.routes.queue_overview", broken)
     page = await site.get("/queue")
     assert page.status_code == 500
     assert "fault in Postroom" in page.text

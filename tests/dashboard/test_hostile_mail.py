@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from postroom.dashboard.showing.html import FRAME_POLICY, SANDBOX
+from postroom.dashboard.display.foreign_content import FRAME_POLICY, SANDBOX
+from tests.support.dashboard_data import archive_mail
 from tests.support.dashboards import Site, open_site
-from tests.support.envelopes import ME
-from tests.support.harmless import read_frame, read_page
-from tests.support.hostile_mail import corpus
-from tests.support.mail_sites import keep
+from tests.support.hostile_mail import corpus, read_frame, read_page
+from tests.support.mail import ME
 from tests.support.switchboards import in_a_task
 
 pytestmark = pytest.mark.req("PL-7")
@@ -23,7 +22,7 @@ KEYS = [mail.gmail_id for mail in corpus()]
 @pytest.fixture
 async def attacked(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home")) as site:
-        await keep(site, corpus())
+        await archive_mail(site, corpus())
         yield site
 
 

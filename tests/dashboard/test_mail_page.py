@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from postroom.archive.model import IncomingMail, Provenance
-from tests.support.broken_reading import break_reading
+from postroom.archive.messages import IncomingMail, Provenance
+from tests.support.dashboard_data import add_decided_mail, archive_mail
 from tests.support.dashboards import Site, text_of
-from tests.support.envelopes import ME
-from tests.support.mail_sites import judge, keep
+from tests.support.mail import ME
+from tests.support.reading_faults import break_reading
 
 BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TWO_PARTS = (
@@ -38,8 +38,8 @@ async def test_an_empty_archive_says_what_to_do(site: Site) -> None:
 
 
 async def test_the_list_shows_sender_subject_labels_attachment_and_tier_newest_first(site: Site) -> None:
-    keys = await keep(site, [mail(1), mail(2, TWO_PARTS, sender='"boss@bank.example" <eve@example.org>')])
-    await judge(site, keys[1])
+    keys = await archive_mail(site, [mail(1), mail(2, TWO_PARTS, sender='"boss@bank.example" <eve@example.org>')])
+    await add_decided_mail(site, keys[1])
     page = (await site.get("/mail")).text
     said = text_of(page)
     assert said.index("Letter 2") < said.index("Letter 1")
@@ -53,7 +53,7 @@ async def test_the_list_shows_sender_subject_labels_attachment_and_tier_newest_f
 
 
 async def test_every_message_is_on_exactly_one_page(site: Site) -> None:
-    await keep(site, [mail(number) for number in range(120)])
+    await archive_mail(site, [mail(number) for number in range(120)])
     seen, after = list[str](), ""
     while True:
         answer = (await site.api("GET", f"/mail?limit=50&after={after}" if after else "/mail?limit=50")).json()
@@ -70,7 +70,9 @@ async def test_every_message_is_on_exactly_one_page(site: Site) -> None:
 
 
 async def test_a_search_finds_marks_and_can_be_widened(site: Site) -> None:
-    await keep(site, [mail(1, "\r\nthe quarterly invoice is here"), mail(2), mail(3, labels=frozenset({"SPAM"}))])
+    await archive_mail(
+        site, [mail(1, "\r\nthe quarterly invoice is here"), mail(2), mail(3, labels=frozenset({"SPAM"}))]
+    )
     found = (await site.get("/mail", params={"query": "invoice"})).text
     assert "<mark><bdi>invoice</bdi></mark>" in found
     assert "Letter 2" not in found
@@ -92,8 +94,8 @@ async def test_a_mistake_in_a_query_is_pointed_at(site: Site, query: str, marked
 
 
 async def test_one_mailbox_or_all(site: Site) -> None:
-    await keep(site, [mail(1)])
-    await keep(site, [mail(2)], "other@example.org")
+    await archive_mail(site, [mail(1)])
+    await archive_mail(site, [mail(2)], "other@example.org")
     both = (await site.get("/mail")).text
     assert "Letter 1" in both
     assert "Letter 2" in both
@@ -107,7 +109,7 @@ async def test_one_mailbox_or_all(site: Site) -> None:
 
 @pytest.mark.req("PL-7")
 async def test_a_message_is_shown_in_a_sandbox_with_what_was_left_out(site: Site) -> None:
-    (key,) = await keep(site, [mail(1, TWO_PARTS)])
+    (key,) = await archive_mail(site, [mail(1, TWO_PARTS)])
     page = (await site.get(f"/mail/{ME}/{key}")).text
     assert f'src="/mail/{ME}/{key}/body" sandbox="allow-popups allow-popups-to-escape-sandbox"' in page
     assert "1 picture from the web left out" in page
@@ -123,7 +125,7 @@ async def test_a_message_is_shown_in_a_sandbox_with_what_was_left_out(site: Site
 
 async def test_the_raw_message_is_what_was_stored(site: Site) -> None:
     sent = mail(1)
-    (key,) = await keep(site, [sent])
+    (key,) = await archive_mail(site, [sent])
     for where in (f"/mail/{ME}/{key}/raw", f"/api/mail/{ME}/{key}/raw"):
         answer = await site.get(where)
         assert answer.content == sent.raw
@@ -131,9 +133,9 @@ async def test_the_raw_message_is_what_was_stored(site: Site) -> None:
 
 
 async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> None:
-    keys = await keep(site, [mail(1), mail(2)])
+    keys = await archive_mail(site, [mail(1), mail(2)])
     hostile = "<script>alert(1)</script>\u202e"
-    await judge(site, keys[0], action="archive", confidence=0.9, reason=hostile, needs_review=True)
+    await add_decided_mail(site, keys[0], action="archive", confidence=0.9, reason=hostile, needs_review=True)
     page = (await site.get(f"/mail/{ME}/{keys[0]}")).text
     said = text_of(page)
     assert "High priority by known contact" in said
@@ -151,7 +153,7 @@ async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> N
 
 
 async def test_a_conversation_is_all_of_its_messages_oldest_first(site: Site) -> None:
-    keys = await keep(site, [mail(1, "\r\nfirst"), mail(9_000, "\r\nlast"), mail(2, thread_id="t2")])
+    keys = await archive_mail(site, [mail(1, "\r\nfirst"), mail(9_000, "\r\nlast"), mail(2, thread_id="t2")])
     said = text_of((await site.get(f"/mail/{ME}/{keys[0]}/thread")).text)
     assert said.index("first") < said.index("last")
     assert "2 messages, oldest first" in said
@@ -162,7 +164,7 @@ async def test_a_conversation_is_all_of_its_messages_oldest_first(site: Site) ->
 
 
 async def test_a_very_long_conversation_comes_in_parts_and_nothing_is_missing(site: Site) -> None:
-    keys = await keep(site, [mail(number) for number in range(250)])
+    keys = await archive_mail(site, [mail(number) for number in range(250)])
     seen, before = list[str](), None
     while True:
         query = "" if before is None else f"?before={before}"
@@ -175,7 +177,7 @@ async def test_a_very_long_conversation_comes_in_parts_and_nothing_is_missing(si
 
 
 async def test_what_is_not_there_is_not_found(site: Site) -> None:
-    (key,) = await keep(site, [mail(1)])
+    (key,) = await archive_mail(site, [mail(1)])
     for path in ("nonsense", "nonsense/body", "nonsense/raw", "nonsense/thread", f"{key}/attachments/0"):
         for where in (f"/mail/{ME}/{path}", f"/api/mail/{ME}/{path}".removesuffix("/body")):
             assert (await site.get(where)).status_code == 404, where
@@ -188,7 +190,7 @@ async def test_what_is_not_there_is_not_found(site: Site) -> None:
 
 @pytest.mark.req("PL-7")
 async def test_nobody_without_a_login_reads_any_of_it(site: Site) -> None:
-    (key,) = await keep(site, [mail(1, TWO_PARTS)])
+    (key,) = await archive_mail(site, [mail(1, TWO_PARTS)])
     async with site.stranger() as stranger:
         for path in ("", "/body", "/raw", "/thread", "/attachments/0"):
             for where in ("/mail", f"/mail/{ME}/{key}{path}", f"/api/mail/{ME}/{key}{path}", "/api/mail"):
@@ -202,7 +204,7 @@ async def test_a_message_that_cannot_be_read_has_a_page_that_says_why(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_reading(monkeypatch, lambda raw: b"Letter 2" in raw, RecursionError)
-    _, key = await keep(site, [mail(1), mail(2)])
+    _, key = await archive_mail(site, [mail(1), mail(2)])
     page = await site.get(f"/mail/{ME}/{key}")
     said = text_of(page.text)
     assert page.status_code == 200
@@ -222,6 +224,6 @@ async def test_a_message_that_cannot_be_read_has_a_page_that_says_why(
     ids=["long reference", "damaged base64"],
 )
 async def test_the_mails_that_stopped_everything_have_pages(site: Site, body: str) -> None:
-    [key] = await keep(site, [mail(1, body)])
+    [key] = await archive_mail(site, [mail(1, body)])
     for path in ("", "/body", "/thread"):
         assert (await site.get(f"/mail/{ME}/{key}{path}")).status_code == 200

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from postroom import kill_switch
-from postroom.actions.undo_many import UNDO_MANY
+from postroom.actions.undo import UNDO_MANY
 from postroom.audit import AuditFilter, list_entries
 from postroom.settings import ModelSettings
-from tests.support.acting import HOSTILE, acting, decide, mail
+from tests.support.dashboard_data import HOSTILE_TEXT, add_decision, dashboard_actions, message_at
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.jobs import count_jobs
+from tests.support.queues import count_jobs
 
 pytestmark = pytest.mark.req("HW-6")
 
@@ -41,9 +41,9 @@ async def test_one_press_stops_the_model_and_another_starts_it(tmp_path: Path) -
 
 async def test_what_the_model_did_is_shown_counted_and_undone_after_a_confirmation(site: Site) -> None:
     assert "The model did nothing in this time." in (await site.get("/actions/by-model")).text
-    async with acting(site) as scene:
-        archived = await mail(scene, "INBOX", subject=HOSTILE)
-        await decide(scene, archived, "archive")
+    async with dashboard_actions(site) as scene:
+        archived = await message_at(scene, "INBOX", subject=HOSTILE_TEXT)
+        await add_decision(scene, archived, "archive")
         await scene.work()
         scene.clock.advance(1)
         since = quote((scene.clock.now() - timedelta(hours=1)).isoformat())

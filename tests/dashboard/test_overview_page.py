@@ -13,7 +13,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.tiers import Tier
 from postroom.queue import NewJob
 from postroom.settings import BackfillSettings
-from tests.support import dashboard_scene as scene
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of
 
 
@@ -28,10 +28,10 @@ async def test_it_counts_live_mail_of_today_by_tier(tmp_path: Path) -> None:
     clock = ManualClock()
     clock.advance(12 * 3_600)
     async with open_site(tmp_path / "home", clock=clock) as site:
-        await scene.mail(site, {Tier.HIGH_PRIORITY: 1, Tier.DEFAULT: 3}, timedelta(hours=11))
-        await scene.mail(site, {Tier.DEFAULT: 50}, timedelta(hours=13))  # yesterday
-        await scene.mail(site, {Tier.DEFAULT: 50}, backfill_job_id="01990000-0000-7000-8000-000000000009")
-        await scene.mail(site, {Tier.DEFAULT: 50}, direction="outbound")
+        await scene.add_live_mail(site, {Tier.HIGH_PRIORITY: 1, Tier.DEFAULT: 3}, timedelta(hours=11))
+        await scene.add_live_mail(site, {Tier.DEFAULT: 50}, timedelta(hours=13))  # yesterday
+        await scene.add_live_mail(site, {Tier.DEFAULT: 50}, backfill_job_id="01990000-0000-7000-8000-000000000009")
+        await scene.add_live_mail(site, {Tier.DEFAULT: 50}, direction="outbound")
         mail = (await site.api("GET", "/overview")).json()["mail"]
         assert {each["tier"]: (each["messages"], each["share"]) for each in mail["tiers"]} == {
             "high_priority": (1, "25 %"),
@@ -43,8 +43,8 @@ async def test_it_counts_live_mail_of_today_by_tier(tmp_path: Path) -> None:
 
 
 async def test_it_says_how_long_mail_waits_in_each_tier(site: Site) -> None:
-    await scene.served_mail(site, Tier.HIGH_PRIORITY, timedelta(seconds=2))
-    await scene.served_mail(site, Tier.DEFAULT, timedelta(seconds=90), count=1)
+    await scene.add_served_mail(site, Tier.HIGH_PRIORITY, timedelta(seconds=2))
+    await scene.add_served_mail(site, Tier.DEFAULT, timedelta(seconds=90), count=1)
     waiting = {line["tier"]: line for line in (await site.api("GET", "/overview")).json()["waiting"]}
     assert waiting["high_priority"]["median_s"] == pytest.approx(2)
     assert waiting["default"]["slowest_s"] == pytest.approx(90)
@@ -54,14 +54,14 @@ async def test_it_says_how_long_mail_waits_in_each_tier(site: Site) -> None:
 
 async def test_everything_that_needs_a_person_is_named_with_where_to_see_to_it(tmp_path: Path) -> None:
     async with open_site(tmp_path / "home") as site:
-        me = await scene.account(site)
+        me = await scene.add_mailbox(site)
         await site.write(
             lambda tx: tx.execute(update(accounts).values(status="failing", last_error="The login was revoked."))
         )
-        await scene.alert(site, me, "<b>12</b> messages could not be had")
-        await scene.heartbeat(site, ago=timedelta(hours=1))
-        await scene.failed_jobs(site, 2)
-        await scene.backfill_job(site)
+        await scene.add_alert(site, me, "<b>12</b> messages could not be had")
+        await scene.add_heartbeat(site, ago=timedelta(hours=1))
+        await scene.add_failed_jobs(site, 2)
+        await scene.add_backfill_job(site)
         needs = {need["href"]: need["text"] for need in (await site.api("GET", "/overview")).json()["needs"]}
         assert needs["/queue?state=failed"] == "Failed jobs: 2"
         assert needs["/settings"] == "me@example.org: The login was revoked."
@@ -85,9 +85,9 @@ async def test_waiting_jobs_that_nobody_takes_are_told_as_a_missing_worker(tmp_p
 
 async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
     async with open_site(tmp_path / "home", backfill=BackfillSettings(enabled=True)) as site:
-        await scene.model_call(site, 1_234_567)
-        await scene.model_call(site, 1, created_at=site.app.clock.now() - timedelta(days=2))
-        await scene.backfill_job(site, spent=2_000_000, reserved=500_000, daily_cost_cap_cents=400)
+        await scene.add_model_call(site, 1_234_567)
+        await scene.add_model_call(site, 1, created_at=site.app.clock.now() - timedelta(days=2))
+        await scene.add_backfill_job(site, spent=2_000_000, reserved=500_000, daily_cost_cap_cents=400)
         spending = (await site.api("GET", "/overview")).json()["spending"]
         assert (spending["model_calls"], spending["model_microdollars"]) == (1, 1_234_567)
         (job,) = spending["jobs"]

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.dashboard.security import passphrase
-from postroom.dashboard.security.throttle import FROM_AN_ADDRESS, WINDOW
+from postroom.dashboard.security.login_throttle import FROM_AN_ADDRESS, WINDOW
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Role
 from tests.support.dashboards import Site, log_in, open_site
@@ -20,7 +20,7 @@ OLD, NEW = "correct horse battery staple", "  another horse, another staple "
 
 
 async def with_phrase(site: Site) -> None:
-    made = await passphrase.Hashing().make(OLD)
+    made = await passphrase.PassphraseHasher().make(OLD)
     own = (await site.api("GET", "/settings")).json()["sessions"][0]["id"]
     await site.write(lambda tx: passphrase.set_hash(tx, made, SYSTEM, site.app.clock.now(), but=own))
 
@@ -95,12 +95,12 @@ async def test_a_login_with_the_old_one_does_not_slip_in_while_it_is_changed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await with_phrase(site)
-    other, matches = await passphrase.Hashing().make(NEW), passphrase.Hashing.matches
+    other, matches = await passphrase.PassphraseHasher().make(NEW), passphrase.PassphraseHasher.matches
 
-    async def changed_meanwhile(hashing: passphrase.Hashing, offered: str, stored: str) -> bool:
+    async def changed_meanwhile(hashing: passphrase.PassphraseHasher, offered: str, stored: str) -> bool:
         is_right = await matches(hashing, offered, stored)
         await site.write(lambda tx: passphrase.set_hash(tx, other, SYSTEM, site.app.clock.now()))
         return is_right
 
-    monkeypatch.setattr(passphrase.Hashing, "matches", changed_meanwhile)
+    monkeypatch.setattr(passphrase.PassphraseHasher, "matches", changed_meanwhile)
     assert not await opens(site, OLD)

@@ -12,12 +12,12 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from postroom.dashboard.security.permits import Permit, permit_of
+from postroom.dashboard.routing import Permit, permit_of
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Permission, Role, all_permissions
-from tests.support import dashboard_scene as scene
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site
-from tests.support.envelopes import ME
+from tests.support.mail import ME
 from tests.support.switchboards import in_a_task
 
 pytestmark = pytest.mark.req("HW-4")
@@ -84,7 +84,7 @@ async def test_a_new_token_can_neither_approve_nor_make_tokens(site: Site) -> No
 
 
 async def test_no_route_answers_a_bound_token_about_another_mailbox_or_all(site: Site) -> None:
-    await scene.account(site)
+    await scene.add_mailbox(site)
     token = await site.token(Role.DASHBOARD, endpoint_identity=ME)
     for route in api_routes(site):
         if route.permit.keeps_to_mailbox:
@@ -96,7 +96,7 @@ async def test_no_route_answers_a_bound_token_about_another_mailbox_or_all(site:
 
 
 async def test_a_bound_token_reads_its_own_mailbox(site: Site) -> None:
-    await scene.account(site)
+    await scene.add_mailbox(site)
     token = await site.token(Role.DASHBOARD, endpoint_identity=ME)
     async with site.stranger(headers={"authorization": f"Bearer {token}"}) as program:
         for path in ("/api/actions", "/api/backfill/jobs", "/api/archive/bad"):
@@ -111,9 +111,9 @@ def asked(method: str, path: str, **body: Any) -> tuple[str, str, dict[str, Any]
 
 
 async def test_routes_that_name_their_mailbox_in_the_body_leave_the_question_to_the_tool(site: Site) -> None:
-    await scene.account(site, OTHER)
+    await scene.add_mailbox(site, OTHER)
     token = await site.token(Role.DASHBOARD, endpoint_identity=ME)
-    job = await scene.backfill_job(site, endpoint_identity=OTHER)
+    job = await scene.add_backfill_job(site, endpoint_identity=OTHER)
     async with site.stranger(headers={"authorization": f"Bearer {token}"}) as program:
         for method, path, body in (
             asked("POST", "/api/backfill/estimate", endpoint_identity=OTHER),

@@ -11,14 +11,14 @@ import httpx2
 import pytest
 
 from postroom.audit import SYSTEM, AuditFilter, list_entries
-from postroom.dashboard.security import links, passphrase
-from postroom.dashboard.security.proof import Sensitive, sensitive_table
+from postroom.dashboard.security import passphrase
+from postroom.dashboard.security.proof import SensitiveChange, sensitive_table
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Permission, Role
 from postroom.switchboard.tokens import list_tokens
 from tests.dashboard.test_approvals_page import ask
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.envelopes import ME
+from tests.support.mail import ME
 
 pytestmark = pytest.mark.req("HW-4")
 
@@ -32,7 +32,7 @@ CLIENT["installed"] |= {"auth_uri": "https://accounts.google.com/a", "token_uri"
 
 
 async def set_phrase(site: Site) -> None:
-    made = await passphrase.Hashing().make(PHRASE)
+    made = await passphrase.PassphraseHasher().make(PHRASE)
     own = (await site.api("GET", "/settings")).json()["sessions"][0]["id"]
     await site.write(lambda tx: passphrase.set_hash(tx, made, SYSTEM, site.app.clock.now(), but=own))
 
@@ -48,7 +48,7 @@ def test_the_table_of_sensitive_changes_is_that_of_the_handbook() -> None:
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
     for line in sensitive_table():
         assert f"{line}\n" in page, line
-    assert page.count("asks for the passphrase |") == sum("asks" in change.value[1] for change in Sensitive)
+    assert page.count("asks for the passphrase |") == sum("asks" in change.value[1] for change in SensitiveChange)
 
 
 async def test_a_login_that_is_minutes_old_confirms_before_it_makes_a_token(tmp_path: Path, clock: ManualClock) -> None:
@@ -211,7 +211,7 @@ async def test_a_token_with_the_permission_approves(site: Site) -> None:
 
 async def test_a_link_that_sets_the_passphrase_anew_can_revoke_all_tokens_too(site: Site) -> None:
     await site.token(Role.DASHBOARD)
-    link = await site.write(lambda tx: links.make_link(tx, SYSTEM, site.app.clock.now()))
+    link = await site.write(lambda tx: passphrase.make_link(tx, SYSTEM, site.app.clock.now()))
     async with site.stranger() as person:
         assert "Also revoke all tokens" in (await person.get("/welcome", params={"link": link})).text
         given = {"link": link, "passphrase": NEW, "repeated": NEW, "revoke_tokens": "yes"}

@@ -12,7 +12,7 @@ from postroom import audit, kill_switch
 from postroom.domain.roles import Role
 from postroom.settings import BackfillSettings, ModelSettings, TelemetrySettings
 from postroom.switchboard.tokens import list_tokens
-from tests.support import dashboard_scene as scene
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, log_in, open_site, text_of
 
 SECRET = "sk-this-must-not-be-seen-anywhere"  # noqa: S105 (not one of anybody's)
@@ -79,7 +79,7 @@ async def test_logins_are_listed_and_ended(site: Site) -> None:
 @pytest.mark.req("BF-13")
 async def test_the_kill_switch_is_turned_by_the_owner_through_the_switchboards_tool(tmp_path: Path) -> None:
     async with open_site(tmp_path / "home", backfill=BackfillSettings(enabled=True)) as site:
-        job = await scene.backfill_job(site)
+        job = await scene.add_backfill_job(site)
         assert "Backfill jobs may run" in text_of((await site.get("/settings")).text)
         assert "Stop all backfill" in (await site.get("/settings")).text
         assert (await site.post("/settings/backfill-switch", enabled="off")).status_code == 303

@@ -10,15 +10,14 @@ import pytest
 from sqlalchemy import update
 
 from postroom.audit import AuditFilter, list_entries
-from postroom.dashboard.showing.html import FRAME_POLICY, SANDBOX
+from postroom.dashboard.display.foreign_content import FRAME_POLICY, SANDBOX
 from postroom.db.tables.web import backfill_runs
 from postroom.domain.ids import new_id
-from postroom.websources.jobs import backfill_job, sentinel_job
-from tests.support import web_scene as scene
+from postroom.web.web_jobs import backfill_job, sentinel_job
+from tests.support import dashboard_data as scene
+from tests.support.backfills import BACKFILL_ON
 from tests.support.dashboards import Site, open_site, text_of
-from tests.support.harmless import read_frame, read_page
-from tests.support.histories import ON
-from tests.support.hostile_mail import HTML_BODIES
+from tests.support.hostile_mail import HTML_BODIES, read_frame, read_page
 from tests.support.switchboards import in_a_task
 
 pytestmark = pytest.mark.req("PL-5")
@@ -28,7 +27,7 @@ HOSTILE = "<script>window.hit=1</script>\u202e" + "unbroken" * 50
 
 @pytest.fixture
 async def site(database_url: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with in_a_task(open_site(tmp_path / "home", database_url, **ON)) as opened:
+    async with in_a_task(open_site(tmp_path / "home", database_url, **BACKFILL_ON)) as opened:
         yield opened
 
 
@@ -47,10 +46,10 @@ async def test_without_sources_the_page_says_how_to_follow_one(site: Site) -> No
 
 
 async def test_sources_are_shown_with_what_they_brought_and_what_went_wrong(site: Site) -> None:
-    scene.follow(site)
-    await scene.items(site, {"FETCHED": 3, "PENDING": 2, "FAILED": 1}, error="The server answered 503.")
-    await scene.looked(site, "the sitemap is not XML")
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    await scene.add_items(site, {"FETCHED": 3, "PENDING": 2, "FAILED": 1}, error="The server answered 503.")
+    await scene.add_look(site, "the sitemap is not XML")
+    run = await scene.add_run(site)
     said = text_of((await site.get("/web")).text)
     assert "The Gazette" in said
     assert "sitemap https://gazette.example/sitemap.xml sitemap daily 3 hours ago 3 2 1 0" in said
@@ -64,7 +63,7 @@ async def test_sources_are_shown_with_what_they_brought_and_what_went_wrong(site
 
 
 async def test_a_mistake_in_the_file_is_told_and_breaks_nothing(site: Site) -> None:
-    scene.follow(site, "[[source]]\nslug = 'x'\n")
+    scene.follow_sources(site, "[[source]]\nslug = 'x'\n")
     page = await site.get("/web")
     assert page.status_code == 200
     assert "The file of sources has a mistake" in page.text
@@ -75,7 +74,7 @@ async def test_a_mistake_in_the_file_is_told_and_breaks_nothing(site: Site) -> N
 
 
 async def test_a_look_is_queued_once_and_audited(site: Site) -> None:
-    scene.follow(site)
+    scene.follow_sources(site)
     first = await site.post("/web/look")
     assert first.status_code == 303
     job = (await site.api("POST", "/web/look")).json()["job"]
@@ -84,8 +83,8 @@ async def test_a_look_is_queued_once_and_audited(site: Site) -> None:
 
 
 async def test_failed_pages_are_asked_for_once_more(site: Site) -> None:
-    scene.follow(site)
-    await scene.items(site, {"FAILED": 2}, error="no answer")
+    scene.follow_sources(site)
+    await scene.add_items(site, {"FAILED": 2}, error="no answer")
     listed = (await site.api("POST", "/web/retry", json={"dry_run": True})).json()
     assert [each["error"] for each in listed] == ["no answer", "no answer"]
     assert await audited(site, "web.retry") == 0
@@ -97,7 +96,7 @@ async def test_failed_pages_are_asked_for_once_more(site: Site) -> None:
 
 
 async def test_a_run_is_made_with_a_form_and_waits_for_a_worker(site: Site) -> None:
-    scene.follow(site)
+    scene.follow_sources(site)
     made = await site.post(
         "/web/runs", sources="gazette", mode="archive", max_urls="20", date_from="2024-01-01", date_to="2024-01-31"
     )
@@ -127,7 +126,7 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
 
 
 async def test_a_form_with_a_mistake_is_shown_again_with_the_field_named(site: Site) -> None:
-    scene.follow(site)
+    scene.follow_sources(site)
     for fields, field in MISTAKES:
         page = await site.post("/web/runs", **fields)
         assert page.status_code == 422, fields
@@ -136,11 +135,11 @@ async def test_a_form_with_a_mistake_is_shown_again_with_the_field_named(site: S
 
 
 async def test_a_failed_run_says_why_and_is_resumed_by_a_worker(site: Site) -> None:
-    scene.follow(site)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    run = await scene.add_run(site)
     await scene.start_run(site, run.id, found=7)
-    await scene.items(site, {"FETCHED": 4, "PENDING": 3}, run_id=run.id)
-    await scene.fail_run(site, run.id, "the sitemap could not be read", (f"{scene.SITE}/sitemap.xml", "503"))
+    await scene.add_items(site, {"FETCHED": 4, "PENDING": 3}, run_id=run.id)
+    await scene.fail_run(site, run.id, "the sitemap could not be read", (f"{scene.SITE_URL}/sitemap.xml", "503"))
     page = await site.get(f"/web/runs/{run.id}")
     said = text_of(page.text)
     for part in ("the sitemap could not be read", "7 of at most 1,000", "3 waiting", "4 fetched", "503", "Resume"):
@@ -153,8 +152,8 @@ async def test_a_failed_run_says_why_and_is_resumed_by_a_worker(site: Site) -> N
 
 
 async def test_a_run_whose_process_is_gone_says_so_and_may_be_resumed(site: Site) -> None:
-    scene.follow(site)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    run = await scene.add_run(site)
     await scene.start_run(site, run.id, heartbeat_at=site.app.clock.now() - timedelta(minutes=5))
     page = await site.get(f"/web/runs/{run.id}")
     assert "its process is gone" in page.text
@@ -162,8 +161,8 @@ async def test_a_run_whose_process_is_gone_says_so_and_may_be_resumed(site: Site
 
 
 async def test_a_run_is_cancelled_for_good(site: Site) -> None:
-    scene.follow(site)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    run = await scene.add_run(site)
     assert (await site.post(f"/web/runs/{run.id}/cancel")).status_code == 303
     assert "cancelled by owner" in (await site.get(f"/web/runs/{run.id}")).text
     assert (await site.api("POST", f"/web/runs/{run.id}/cancel")).status_code == 422
@@ -173,8 +172,8 @@ async def test_a_run_is_cancelled_for_good(site: Site) -> None:
 
 
 async def test_while_the_switch_is_off_no_run_is_made_or_resumed(site: Site) -> None:
-    scene.follow(site)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    run = await scene.add_run(site)
     await scene.fail_run(site, run.id, "stopped")
     await site.api("POST", "/settings/backfill-switch", json={"enabled": False})
     assert (await site.post("/web/runs", sources="gazette", mode="sitemap")).status_code == 403
@@ -184,8 +183,8 @@ async def test_while_the_switch_is_off_no_run_is_made_or_resumed(site: Site) -> 
 
 
 async def test_runs_are_listed_by_status_and_page_by_page(site: Site) -> None:
-    scene.follow(site)
-    made = [(await scene.make_run(site)).id for _ in range(4)]
+    scene.follow_sources(site)
+    made = [(await scene.add_run(site)).id for _ in range(4)]
     cancelled = (await site.api("POST", f"/web/runs/{made[0]}/cancel")).json()["run"]["id"]
     first = (await site.api("GET", "/web/runs?limit=3")).json()
     second = (await site.api("GET", f"/web/runs?limit=3&after={first['next']}")).json()
@@ -199,15 +198,15 @@ async def test_runs_are_listed_by_status_and_page_by_page(site: Site) -> None:
 
 async def test_the_list_of_runs_needs_no_walks(site: Site) -> None:
     """They can be large, and only their own run understands them."""
-    scene.follow(site)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    run = await scene.add_run(site)
     await site.write(lambda tx: tx.execute(update(backfill_runs).values(walks={"from": "a newer Postroom"})))
     assert run.id in (await site.get("/web/runs")).text
 
 
 async def test_evidence_is_searched_as_the_command_does_it(site: Site) -> None:
-    wanted = await scene.kept(site, "<p>taxes</p>", "All about taxes.", title="Taxes")
-    await scene.kept(site, "<p>fish</p>", "All about fish.", path="/item/2")
+    wanted = await scene.add_kept_page(site, "<p>taxes</p>", "All about taxes.", title="Taxes")
+    await scene.add_kept_page(site, "<p>fish</p>", "All about fish.", path="/item/2")
     found = (await site.api("GET", "/web/evidence", params={"query": "taxes label:gazette"})).json()
     assert [hit["id"] for hit in found["items"]] == [wanted]
     assert wanted in (await site.get("/web/evidence", params={"query": "subject:taxes"})).text
@@ -220,7 +219,7 @@ async def test_evidence_is_searched_as_the_command_does_it(site: Site) -> None:
 
 
 async def test_evidence_is_turned_page_by_page(site: Site) -> None:
-    ids = {await scene.kept(site, f"page {n}", f"page {n}", path=f"/item/{n}") for n in range(5)}
+    ids = {await scene.add_kept_page(site, f"page {n}", f"page {n}", path=f"/item/{n}") for n in range(5)}
     first = (await site.api("GET", "/web/evidence?limit=3")).json()
     second = (await site.api("GET", f"/web/evidence?limit=3&after={first['next']}")).json()
     assert {hit["id"] for hit in first["items"] + second["items"]} == ids
@@ -228,8 +227,8 @@ async def test_evidence_is_turned_page_by_page(site: Site) -> None:
 
 
 async def test_a_page_is_shown_with_its_hash_its_times_and_its_versions(site: Site) -> None:
-    old = await scene.kept(site, "<p>20 %</p>", "The tax is 20 %.\nSince May.", age=timedelta(days=40))
-    new = await scene.kept(site, "<p>25 %</p>", "The tax is 25 %.\nSince May.")
+    old = await scene.add_kept_page(site, "<p>20 %</p>", "The tax is 20 %.\nSince May.", age=timedelta(days=40))
+    new = await scene.add_kept_page(site, "<p>25 %</p>", "The tax is 25 %.\nSince May.")
     told = (await site.api("GET", f"/web/evidence/{new}")).json()
     assert [version["id"] for version in told["versions"]] == [new, old]
     page = await site.get(f"/web/evidence/{new}")
@@ -242,8 +241,8 @@ async def test_a_page_is_shown_with_its_hash_its_times_and_its_versions(site: Si
 
 
 async def test_two_versions_stand_side_by_side_with_what_differs_marked(site: Site) -> None:
-    old = await scene.kept(site, "<p>20 %</p>", "The tax is 20 %.\nSince May.", age=timedelta(days=40))
-    new = await scene.kept(site, "<p>25 %</p>", "The tax is 25 %.\nSince May.")
+    old = await scene.add_kept_page(site, "<p>20 %</p>", "The tax is 20 %.\nSince May.", age=timedelta(days=40))
+    new = await scene.add_kept_page(site, "<p>25 %</p>", "The tax is 25 %.\nSince May.")
     for path in (f"/web/evidence/{new}/compare/{old}", f"/web/evidence/{old}/compare/{new}"):
         page = (await site.get(path)).text
         assert "<del>20</del>" in page
@@ -253,14 +252,16 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(site: Si
     assert "&lt;p&gt;" in source
     told = (await site.api("GET", f"/web/evidence/{new}/compare/{old}")).json()
     assert (told["old"]["id"], told["difference"]["added"]) == (old, 1)
-    other = await scene.kept(site, "elsewhere", "elsewhere", path="/item/9")
+    other = await scene.add_kept_page(site, "elsewhere", "elsewhere", path="/item/9")
     assert (await site.get(f"/web/evidence/{new}/compare/{other}")).status_code == 422
     assert (await site.get(f"/web/evidence/{new}/compare/{new_id()}")).status_code == 404
     assert "No line differs" not in (await site.get(f"/web/evidence/{new}/compare/{new}")).text
 
 
 async def test_bytes_that_are_no_letters_are_only_downloaded(site: Site) -> None:
-    pdf = await scene.kept(site, b"%PDF-1.7 \x00", "", title=None, content_type="application/pdf", problem="pictures")
+    pdf = await scene.add_kept_page(
+        site, b"%PDF-1.7 \x00", "", title=None, content_type="application/pdf", problem="pictures"
+    )
     page = await site.get(f"/web/evidence/{pdf}?view=page")
     assert "It has no text that could be read." in page.text
     assert "<iframe" not in page.text
@@ -268,17 +269,19 @@ async def test_bytes_that_are_no_letters_are_only_downloaded(site: Site) -> None
 
 
 async def test_a_hostile_page_is_shown_without_anything_that_acts(site: Site) -> None:
-    scene.follow(site)
-    await scene.items(site, {"FAILED": 1}, error=HOSTILE)
-    await scene.looked(site, HOSTILE)
-    run = await scene.make_run(site)
+    scene.follow_sources(site)
+    await scene.add_items(site, {"FAILED": 1}, error=HOSTILE)
+    await scene.add_look(site, HOSTILE)
+    run = await scene.add_run(site)
     await scene.start_run(site, run.id)
-    await scene.fail_run(site, run.id, HOSTILE, (f"{scene.SITE}/{HOSTILE}", HOSTILE))
-    before = await scene.kept(site, f"{HOSTILE}\nbefore", f"{HOSTILE}\nbefore", title=HOSTILE, age=timedelta(days=1))
+    await scene.fail_run(site, run.id, HOSTILE, (f"{scene.SITE_URL}/{HOSTILE}", HOSTILE))
+    before = await scene.add_kept_page(
+        site, f"{HOSTILE}\nbefore", f"{HOSTILE}\nbefore", title=HOSTILE, age=timedelta(days=1)
+    )
     paths = ["/web", "/web/runs", f"/web/runs/{run.id}", "/web/evidence"]
     for name in ("script", "svg", "styles", "frames", "meta", "break-out", "bidi", "deep", "long-word"):
         body = HTML_BODIES[name]
-        kept = await scene.kept(site, f"{body} {name}", f"{body} {name}"[:100_000], title=body[:900])
+        kept = await scene.add_kept_page(site, f"{body} {name}", f"{body} {name}"[:100_000], title=body[:900])
         address = f"/web/evidence/{kept}"
         page = await site.get(f"{address}?view=page")
         (frame,) = read_page(page.text).frames

@@ -20,18 +20,17 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from postroom.db.tables.backfill import backfill_spend
-from postroom.db.tables.mail import ingest_inbox, messages
+from postroom.db.tables.access import audit_log
+from postroom.db.tables.mail import backfill_spend, ingest_inbox, messages
 from postroom.db.tables.queue import jobs as queued
-from postroom.db.tables.switchboard import audit_log
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.money import Micros, from_cents, to_cents
-from postroom.gmail.sim.command import build
 from postroom.mail.parsing import parse_headers
-from postroom.mail.policy import Treatment
 from postroom.mail.policy_seed import SEED
+from postroom.mail.tier_policy import Treatment
+from postroom.sim.gmail.server import build
 from tests.support.databases import DatabaseFactory
-from tests.support.town import TODAY, YESTERDAY, Town, town
+from tests.support.deployment import TODAY, YESTERDAY, Deployment, deployment
 
 FIRST, LAST = date(2017, 1, 1), date(2025, 12, 31)
 LEFT_OUT = {"DRAFT", "SENT", "SPAM", "TRASH", "CHAT"}
@@ -67,7 +66,7 @@ def expected_of(count: int, seed: int) -> Expected:
 
 @dataclass
 class Story:
-    place: Town
+    place: Deployment
     job_id: str
     cap: Micros
     live: set[str] = field(default_factory=set)
@@ -143,7 +142,7 @@ class Story:
         await self.place.let_leases_run_out()
 
 
-async def begin(place: Town, cap_cents: int) -> Story:
+async def begin(place: Deployment, cap_cents: int) -> Story:
     given = {"connector_type": "gmail", "endpoint_identity": place.gmail.email, "target_categories": []}
     limits = {"rate_limit_per_hour": 100_000, "daily_cost_cap_cents": cap_cents}
     made = await place.ask(
@@ -190,7 +189,7 @@ async def waits(story: Story) -> dict[str, list[float]]:
     }
 
 
-async def actions(place: Town, job_id: str) -> list[str]:
+async def actions(place: Deployment, job_id: str) -> list[str]:
     query = select(audit_log.c.action).where(audit_log.c.subject_id == job_id).order_by(audit_log.c.id)
     return [row.action.removeprefix("backfill.") for row in await place.rows(query)]
 
@@ -201,7 +200,7 @@ async def test_paused_capped_and_killed_it_completes_with_every_message_once(
 ) -> None:
     dice = Random(6)
     variables = {"POSTROOM_BACKFILL__DAY_ZONE": YESTERDAY, "POSTROOM_WORKER__CONCURRENCY": str(SLOTS), **ONLY_CLASSIFY}
-    async with town(tmp_path, 150, seed=6, **variables) as place:
+    async with deployment(tmp_path, 150, seed=6, **variables) as place:
         await place.model.control("faults", kind="slow", seconds=0.05)
         await place.open(CONNECTOR_BACKFILL_PROGRESS_INTERVAL="6")
         connector, switchboard = place.connector, place.switchboard
@@ -321,7 +320,7 @@ async def test_killed_at_random_a_large_job_ends_the_same(
     dice = Random(count)
     expected = expected_of(count, 1)
     variables = {"POSTROOM_BACKFILL__DAY_ZONE": YESTERDAY, "POSTROOM_WORKER__LEASE_S": "3", **ONLY_CLASSIFY}
-    async with town(tmp_path, count, seed=1, url=url, **variables) as place:
+    async with deployment(tmp_path, count, seed=1, url=url, **variables) as place:
         answer = {"tool": "none", "arguments": ANSWER, "input_tokens": 1_000, "output_tokens": 600}
         await place.model.control("scripts", pattern=".", answer=answer)
         await place.open()

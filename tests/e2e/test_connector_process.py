@@ -16,18 +16,17 @@ import pytest
 from sqlalchemy import func, select, update
 
 from postroom.db import Database, Tx
-from postroom.db.tables.backfill import BACKFILL_JOBS
-from postroom.db.tables.mail import messages
-from postroom.db.tables.switchboard import connectors
-from postroom.db.tables.sync import history_cursors
+from postroom.db.tables.access import connectors
+from postroom.db.tables.accounts import history_cursors
+from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
-from postroom.gmail.sim.list_source import ListSource
-from postroom.gmail.sim.server import Sim, running_sim
-from tests.support.connector_process import ConnectorProcess
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.sim.gmail.sources import ListSource
 from tests.support.connectors import listed, ms, source_of
 from tests.support.databases import on_sqlite
-from tests.support.sim_mail import letter
+from tests.support.deployment import ConnectorProcess
+from tests.support.mail import letter
 from tests.support.switchboards import Bench, open_bench, served
 
 FIRST, LAST = date(2026, 3, 1), date(2026, 3, 31)
@@ -39,7 +38,7 @@ pytestmark = on_sqlite
 
 @dataclass
 class House:
-    sim: Sim
+    sim: GmailSim
     bench: Bench
     url: str
     connector: ConnectorProcess

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from postroom.demo.story import STORY
-from tests.support.processes import PostroomProcess, command
+from tests.support.commands import PostroomProcess, command
 
 SMALL = ("--messages", "500")
 STRANGE = {"POSTROOM_DATABASE__URL": "postgresql://nobody@127.0.0.1:1/mine", "POSTROOM_SWITCHBOARD__PORT": "1"}

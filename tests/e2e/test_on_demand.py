@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from postroom.db.tables.access import access_tokens, connectors
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs as queued
-from postroom.db.tables.switchboard import access_tokens, connectors
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
+from tests.support.deployment import Deployment, deployment
 from tests.support.switchboards import stranger
-from tests.support.town import Town, town
 
 LONG_AGO = datetime(2019, 5, 6, 9, 0, tzinfo=UTC)
 
 
-async def failed(place: Town) -> list[Any]:
+async def failed(place: Deployment) -> list[Any]:
     return await place.rows(select(queued.c.type, queued.c.last_error).where(queued.c.state == "failed"))
 
 
-async def results(place: Town, job_type: str) -> list[Any]:
+async def results(place: Deployment, job_type: str) -> list[Any]:
     query = select(queued.c.result_json).where(queued.c.type == job_type, queued.c.state == "completed")
     return [row.result_json for row in await place.rows(query)]
 
 
 @pytest.mark.req("BF-17", "BF-2", "BF-3", "PL-3")
 async def test_what_only_the_mailbox_has_is_found_and_taken_in_while_the_agent_waits(tmp_path: Path) -> None:
-    async with town(tmp_path, 30, POSTROOM_RECURRING__LIVE="every 2s") as place:
+    async with deployment(tmp_path, 30, POSTROOM_RECURRING__LIVE="every 2s") as place:
         wanted = await place.gmail.deliver("Zyzzyva visit with Dr. Smith", labels=["INBOX"], received=LONG_AGO)
         await place.open()
         agent = await place.switchboard.token(Role.AGENT)
@@ -51,7 +51,7 @@ async def test_what_only_the_mailbox_has_is_found_and_taken_in_while_the_agent_w
         await beside_the_switchboard(place)
 
 
-async def beside_the_switchboard(place: Town) -> None:
+async def beside_the_switchboard(place: Deployment) -> None:
     """The worker's own passes go through the Switchboard too, which alone writes to the archive."""
 
     async def has_looked() -> bool:
@@ -73,7 +73,7 @@ async def beside_the_switchboard(place: Town) -> None:
 
 @pytest.mark.req("BF-11", "PL-5")
 async def test_a_worker_leaves_the_mailbox_to_a_running_connector(tmp_path: Path) -> None:
-    async with town(tmp_path, 10, POSTROOM_RECURRING__SYNC="every 15m") as place:
+    async with deployment(tmp_path, 10, POSTROOM_RECURRING__SYNC="every 15m") as place:
         await place.open()
         await place.connector.start()
         await place.worker.start()

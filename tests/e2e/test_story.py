@@ -12,32 +12,28 @@ import pytest
 from sqlalchemy import select
 
 from postroom import settings
-from postroom.accounts.store import find_account
+from postroom.accounts.account import find_account
 from postroom.app import open_app
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
-from postroom.demo.furnish import furnish
-from postroom.demo.post import CONFIRMATION, MEETING, MORNING, PRIZE
-from postroom.demo.scene import Scene, open_scene
-from postroom.demo.stand_ins import StandIns, open_stand_ins
-from postroom.demo.steps.archiving import Archived, archive_the_mailbox
-from postroom.demo.steps.deciding import approve_what_waits, rules_and_model, undo_an_action
-from postroom.demo.steps.following import follow_a_web_source
-from postroom.demo.steps.morning import a_burst_in_the_morning
-from postroom.demo.steps.recovering import recover_old_mail
+from postroom.demo.archive_steps import ArchivedMailbox, archive_the_mailbox, follow_a_web_source, recover_old_mail
+from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
+from postroom.demo.demo_session import DemoSession, open_demo_session
+from postroom.demo.letters import CONFIRMATION, MEETING, MORNING, PRIZE
+from postroom.demo.stand_ins import StandIns, open_stand_ins, write_home
 from postroom.domain.actions import ActionStatus
 from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
-from postroom.gmail.grants import StaticGrant
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
-from postroom.switchboard.backfill.transitions import Status
-from postroom.websources import run_model
-from tests.support.connector_process import ConnectorProcess
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.switchboard.backfill.job import BackfillStatus
+from postroom.web import run_record
+from tests.support.commands import PostroomProcess
 from tests.support.databases import PostgresFactory
-from tests.support.processes import PostroomProcess
+from tests.support.deployment import ConnectorProcess
 from tests.support.switchboards import SwitchboardProcess
 
 MESSAGES = 500
@@ -49,14 +45,14 @@ ONE_AT_A_TIME = 1
 @asynccontextmanager
 async def staged(home: Path, **groups: Any) -> AsyncIterator[StandIns]:
     async with open_stand_ins(MESSAGES, documents=18) as outside:
-        furnish(home, outside, **groups)
+        write_home(home, outside, **groups)
         yield outside
 
 
 @asynccontextmanager
-async def told_by(outside: StandIns, url: str) -> AsyncIterator[Scene]:
+async def told_by(outside: StandIns, url: str) -> AsyncIterator[DemoSession]:
     """From this process, which does nothing of the work."""
-    async with open_app(settings.load()) as app, open_scene(app, outside, url) as scene:
+    async with open_app(settings.load()) as app, open_demo_session(app, outside, url) as scene:
         yield scene
 
 
@@ -76,14 +72,14 @@ async def test_the_story_in_one_process_on_sqlite(home: Path) -> None:
             await up.kill()
 
 
-def mailbox_is_archived(archived: Archived) -> None:
+def mailbox_is_archived(archived: ArchivedMailbox) -> None:
     assert (archived.in_the_mailbox, archived.stored, archived.bad) == (MESSAGES, MESSAGES, 0)
     assert list(archived.watermarks) == sorted(set(archived.watermarks)), "it only ever moves on"
     assert archived.found > 0
     assert all("subject" in mail for mail in archived.newest)
 
 
-async def the_rest_holds(scene: Scene) -> None:
+async def the_rest_holds(scene: DemoSession) -> None:
     await the_doctor_comes_first(scene)
     await rules_and_model_decide(scene)
     await harm_waits_for_a_person_and_what_was_done_is_undone(scene)
@@ -93,7 +89,7 @@ async def the_rest_holds(scene: Scene) -> None:
     assert failed == []
 
 
-async def the_doctor_comes_first(scene: Scene) -> None:
+async def the_doctor_comes_first(scene: DemoSession) -> None:
     morning = await a_burst_in_the_morning(scene)
     assert dict(morning.by_tier) == {Tier.HIGH_PRIORITY: 1, Tier.INTERACTIVE: 1, Tier.DEFAULT: len(MORNING) - 2}
     [doctor] = [each for each in morning.served if each.subject == CONFIRMATION.subject]
@@ -102,7 +98,7 @@ async def the_doctor_comes_first(scene: Scene) -> None:
     assert sum(not each.is_full for each in morning.served) == 15
 
 
-async def rules_and_model_decide(scene: Scene) -> None:
+async def rules_and_model_decide(scene: DemoSession) -> None:
     decided = (await rules_and_model(scene)).decided
     done, waits = ActionStatus.COMPLETED, ActionStatus.APPROVED_PENDING
     assert [(each.by, each.action, each.status) for each in decided] == [
@@ -114,7 +110,7 @@ async def rules_and_model_decide(scene: Scene) -> None:
     ]
 
 
-async def harm_waits_for_a_person_and_what_was_done_is_undone(scene: Scene) -> None:
+async def harm_waits_for_a_person_and_what_was_done_is_undone(scene: DemoSession) -> None:
     approved = await approve_what_waits(scene)
     assert "TRASH" in approved.labels_after
     assert MEETING.subject in approved.still_waiting
@@ -123,20 +119,20 @@ async def harm_waits_for_a_person_and_what_was_done_is_undone(scene: Scene) -> N
     assert ("INBOX" in undone.before, "INBOX" in undone.after) == (False, True)
 
 
-async def old_mail_costs_no_more_than_it_may(scene: Scene) -> None:
+async def old_mail_costs_no_more_than_it_may(scene: DemoSession) -> None:
     recovery = await recover_old_mail(scene)
     selective, capped = recovery.selective, recovery.capped
-    assert selective.job.status is Status.COMPLETED
+    assert selective.job.status is BackfillStatus.COMPLETED
     assert selective.job.rows_processed == selective.estimate["messages"] > 0
-    assert capped.job.status is Status.COST_CAPPED
+    assert capped.job.status is BackfillStatus.COST_CAPPED
     assert 0 < capped.job.rows_processed < capped.estimate["messages"]
     for each in (selective, capped):
         assert 0 < each.spent <= each.most <= each.job.cap
 
 
-async def the_web_source_is_kept(scene: Scene) -> None:
+async def the_web_source_is_kept(scene: DemoSession) -> None:
     followed = await follow_a_web_source(scene)
-    assert followed.run.status is run_model.Status.COMPLETED
+    assert followed.run.status is run_record.RunStatus.COMPLETED
     assert followed.kept == followed.run.queued_count == 15 < followed.published
     assert followed.found > 0
 
@@ -179,17 +175,17 @@ async def begin(stack: AsyncExitStack, *processes: PostroomProcess) -> None:
     await asyncio.gather(*(process.start() for process in processes))
 
 
-async def connector(switchboard: SwitchboardProcess, sim: Sim, path: Path) -> ConnectorProcess:
+async def connector(switchboard: SwitchboardProcess, sim: GmailSim, path: Path) -> ConnectorProcess:
     """In a home of its own, with the mailbox's login, a token, and no database."""
     token = await switchboard.token(Role.CONNECTOR, endpoint_identity=sim.email)
     return ConnectorProcess(path / f"connector of {sim.email}", sim, switchboard.url, token)
 
 
-def grant_of(sim: Sim) -> StaticGrant:
+def grant_of(sim: GmailSim) -> StaticGrant:
     return StaticGrant(email=sim.email, api_base=sim.url, access_token=sim.token)
 
 
-async def is_served_too(scene: Scene, sim: Sim) -> None:
+async def is_served_too(scene: DemoSession, sim: GmailSim) -> None:
     """The other mailbox, by its own connector."""
     gmail_id = sim.control.deliver(CONFIRMATION.raw(sim.email))
     decided = select(messages.c.policy_tier).join(decisions, decisions.c.message_id == messages.c.id)

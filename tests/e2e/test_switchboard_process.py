@@ -15,17 +15,17 @@ import pytest
 from mcp import MCPError
 from sqlalchemy import select
 
-from postroom.archive.ownership import OwnedElsewhere
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.store import Archive
+from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, connect
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Role
-from tests.support.archives import ME, generated
+from tests.support.archives import ME, generated_mail
 from tests.support.databases import DatabaseFactory
-from tests.support.envelopes import envelope, inline
+from tests.support.mail import envelope, inline
 from tests.support.switchboards import Calls, SwitchboardProcess, stranger
 
 BATCH = 20
@@ -53,7 +53,7 @@ async def test_a_stranger_with_a_token_can_use_it_and_it_ends_cleanly(home: Path
             with pytest.raises(BadInput):
                 await call("ingest", {"schema_version": "ingest.v1"})
         with pytest.raises(OwnedElsewhere, match="being written by `postroom switchboard`"):
-            Archive(home / "archive")
+            FileArchiveWriter(home / "archive")
         code, logged = await running.end()
     assert code == 0
     assert '"level": "error"' not in logged
@@ -105,7 +105,7 @@ class Courier:
 
 async def survive(home: Path, url: str | None, count: int, kills: int, seed: int) -> None:
     random = Random(seed)
-    courier = Courier(generated(count, seed), random)
+    courier = Courier(generated_mail(count, seed), random)
     running = SwitchboardProcess(home, url)
     await running.start()
     try:

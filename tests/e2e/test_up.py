@@ -18,11 +18,11 @@ import pytest
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.switchboard.tokens import NewToken, create_token
-from tests.support.processes import PostroomProcess, command
-from tests.support.sim_mail import letter
+from tests.support.commands import PostroomProcess, command
+from tests.support.mail import letter
 
 QUICK = {"POSTROOM_SWITCHBOARD__PORT": "0", "POSTROOM_RECURRING__LIVE": "every 1s", "POSTROOM_WORKER__POLL_S": "0.5"}
 FAST = {"POSTROOM_SYNC__RPS_START": "50", "POSTROOM_SYNC__RPS_MAX": "100"}
@@ -82,7 +82,7 @@ async def up(home: Path, **variables: str) -> AsyncIterator[Up]:
 
 
 @asynccontextmanager
-async def mailbox(messages: int = MESSAGES, email: str = "owner@example.com") -> AsyncIterator[Sim]:
+async def mailbox(messages: int = MESSAGES, email: str = "owner@example.com") -> AsyncIterator[GmailSim]:
     async with running_sim(GeneratedMailbox(messages, 3, email)) as sim:
         yield sim
 

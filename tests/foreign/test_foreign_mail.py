@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.files import FilesPlace
-from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.mail.parsing import parse_mail
 from tests.foreign.collecting import PACKAGES, ForeignMail, foreign_mail
 from tests.hostile.readers import READERS
@@ -47,7 +47,7 @@ def test_no_foreign_message_raises(mails: list[ForeignMail], reader: str) -> Non
 def test_every_foreign_message_comes_back_from_the_archive_byte_for_byte(
     mails: list[ForeignMail], tmp_path: Path
 ) -> None:
-    with FilesPlace(tmp_path / "archive") as place, place.writer("a test") as archive, place.reader() as reader:
+    with FileArchive(tmp_path / "archive") as place, place.writer("a test") as archive, place.reader() as reader:
         for batch in _batches(mails):
             stored = archive.store(ME, [_incoming(mail) for mail in batch])
             assert {each.outcome for each in stored} == {StoreOutcome.STORED}

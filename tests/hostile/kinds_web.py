@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 
-from postroom.websources.sim.pdf import assemble
+from postroom.sim.web.gazette import assemble
 from tests.hostile.corpus import register
 
 _NAMESPACE = b'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'

@@ -21,57 +21,52 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from postroom.actions.discord.interactions import DiscordInteractions
-from postroom.archive.importing.files import eml_files
 from postroom.archive.importing.interpreting import plain, takeout
 from postroom.archive.importing.mbox import MboxReader
-from postroom.archive.importing.model import FoundMail
-from postroom.archive.importing.sources import open_takeout
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.importing.sources import eml_files, open_takeout
+from postroom.archive.importing.state import FoundMessage
+from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import prepare
-from postroom.dashboard.showing.html import frame_document, safe_html
-from postroom.dashboard.showing.text import linked
-from postroom.dashboard.showing.web_pages import shown_page
+from postroom.dashboard.display.foreign_content import frame_document, linked, safe_html
+from postroom.dashboard.web.evidence import shown_page
 from postroom.domain.envelope import parse_envelope
 from postroom.domain.errors import PostroomError
+from postroom.domain.model_costs import TokenCounts
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.domain.tariffs import Tokens
-from postroom.gmail import batch, resources
-from postroom.gmail.client_secrets import parse_client_secrets
-from postroom.gmail.quota import Method
-from postroom.gmail.refusals import Answer, Asked, error_of
-from postroom.gmail.transport import read_as, read_json
 from postroom.mail import categories
+from postroom.mail.address_books import read_csv, read_vcards
 from postroom.mail.addresses import Address
 from postroom.mail.authentication import authentication_of
 from postroom.mail.composing import forward_of, reply_to
-from postroom.mail.contact_csv import read_csv
+from postroom.mail.headers import triage_headers
 from postroom.mail.parsing import parse_mail
-from postroom.mail.policy import parse_policy
 from postroom.mail.policy_seed import SEED
 from postroom.mail.query import parse
-from postroom.mail.query.formatting import format_query
-from postroom.mail.triage_headers import triage_headers
-from postroom.mail.vcards import read_vcards
-from postroom.reading.limited import Limits
+from postroom.mail.query.nodes import format_query
+from postroom.mail.tier_policy import parse_policy
+from postroom.mailboxes.gmail import fetching, resources
+from postroom.mailboxes.gmail.client_secrets import parse_client_secrets
+from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of
+from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes.gmail.transport import read_as, read_json
+from postroom.reading.limited import ReadingLimits
 from postroom.settings.groups import DiscordSettings
 from postroom.switchboard.toolbox import Tool
-from postroom.switchboard.tools.reading import SearchArguments
-from postroom.triage.asking import Answer as ModelAnswer
-from postroom.triage.asking import ToolCall
-from postroom.triage.offers import Offer
-from postroom.triage.reading import UnusableAnswer, read_answer
-from postroom.triage.rules.files import FileFormat, parse_text
-from postroom.triage.suspicion import suspicion_of
-from postroom.websources.config import parse_sources
-from postroom.websources.extraction import tasks
-from postroom.websources.extraction.model import Document
-from postroom.websources.extraction.process import WebReader
-from postroom.websources.fetching.decoding import decode_body
-from postroom.websources.fetching.ports import Fetched, Validators
-from postroom.websources.fetching.targets import read_target
-from postroom.websources.routes import Place, Route, route_of
-from postroom.websources.sitemap import Window, read_sitemap
-from postroom.websources.urls import canonicalize_url
+from postroom.switchboard.tools.agent import SearchArguments
+from postroom.triage.choices import ToolOffer, UnusableAnswer, read_answer
+from postroom.triage.questions import ModelAnswer, ToolCall
+from postroom.triage.rules.files import RulesFileFormat, parse_text
+from postroom.triage.signs import suspicion_of
+from postroom.web.extraction import child_tasks
+from postroom.web.extraction.documents import WebDocument
+from postroom.web.extraction.web_reader import WebReader
+from postroom.web.fetching.decompression import decode_body
+from postroom.web.fetching.interface import Fetched, Validators
+from postroom.web.fetching.targets import read_target
+from postroom.web.listings import DateWindow, read_sitemap
+from postroom.web.sources import parse_sources
+from postroom.web.strategies import WalkPlace, WalkStrategy, strategy_of
+from postroom.web.urls import canonicalize_url
 
 MB = 1 << 20
 _ME = Address("me@example.com", "Me")
@@ -136,9 +131,9 @@ def _decoded(data: bytes) -> None:
     decode_body(body, encoding.decode("latin-1"), _LARGEST_PAGE)
 
 
-_LIMITS = Limits(cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=512 * MB)
+_LIMITS = ReadingLimits(cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=512 * MB)
 _SITE = "http://a.example"
-_INNOCENT = Document(b"<html><body><p>Innocent</p></body></html>", "text/html", None, _SITE)
+_INNOCENT = WebDocument(b"<html><body><p>Innocent</p></body></html>", "text/html", None, _SITE)
 
 
 def _apart(ask: Callable[[WebReader, bytes], Awaitable[object]]) -> Callable[[bytes], None]:
@@ -156,7 +151,7 @@ def _apart(ask: Callable[[WebReader, bytes], Awaitable[object]]) -> Callable[[by
 
 
 async def _document(reader: WebReader, body: bytes) -> None:
-    await reader.extract(Document(body, "text/html", None, _SITE))
+    await reader.extract(WebDocument(body, "text/html", None, _SITE))
 
 
 async def _robots(reader: WebReader, data: bytes) -> None:
@@ -168,12 +163,12 @@ def _listed(mode: str) -> Callable[[WebReader, bytes], Awaitable[object]]:
 
     async def read(reader: WebReader, body: bytes) -> None:
         page = Fetched(f"{_SITE}/list", f"{_SITE}/list", 200, body, "", None, Validators(), _NOW)
-        await reader.read_list(route, Place(), page)
+        await reader.read_list(route, WalkPlace(), page)
 
     return read
 
 
-def _route(mode: str) -> Route:
+def _route(mode: str) -> WalkStrategy:
     described = f"""
     [[source]]
     slug = "a"
@@ -184,7 +179,7 @@ def _route(mode: str) -> Route:
     url = "{_SITE}/list"
     """
     [source] = parse_sources(described).by_slug.values()
-    return route_of(source, source.endpoint[0], Window(), _NOW.date(), _LARGEST_PAGE)
+    return strategy_of(source, source.endpoint[0], DateWindow(), _NOW.date(), _LARGEST_PAGE)
 
 
 def _body_of(ask: Callable[[WebReader, bytes], Awaitable[object]]) -> Callable[[WebReader, bytes], Awaitable[object]]:
@@ -201,13 +196,13 @@ def _url(data: bytes) -> None:
 
 def _mbox(data: bytes) -> None:
     for found in MboxReader(io.BytesIO(data), "a.mbox").messages():
-        if isinstance(found, FoundMail):
+        if isinstance(found, FoundMessage):
             plain(found)
 
 
 def _takeout(data: bytes) -> None:
     for found in MboxReader(io.BytesIO(data), "a.mbox").messages():
-        if isinstance(found, FoundMail):
+        if isinstance(found, FoundMessage):
             takeout(found)
 
 
@@ -281,10 +276,10 @@ _GMAIL = (
 
 
 def _gmail(body: bytes) -> None:
-    answer = Answer(200, {"content-type": "application/json"}, body)
-    asked = Asked(Method.MESSAGES_GET)
+    answer = GmailAnswer(200, {"content-type": "application/json"}, body)
+    asked = CallDescription(GmailMethod.MESSAGES_GET)
     for status in (400, 403, 429, 500):
-        error_of(Answer(status, answer.headers, body), asked, _NOW)
+        error_of(GmailAnswer(status, answer.headers, body), asked, _NOW)
     value = read_json(answer, asked)
     for make in _GMAIL:
         with suppress(PostroomError):
@@ -292,17 +287,17 @@ def _gmail(body: bytes) -> None:
 
 
 def _batch(body: bytes) -> None:
-    batch.answers(Answer(200, {"content-type": "multipart/mixed; boundary=B"}, body), 100)
+    fetching.batch_answers(GmailAnswer(200, {"content-type": "multipart/mixed; boundary=B"}, body), 100)
 
 
-_OFFER = Offer(labels=("x",), forward_to=("a@b.example",))
+_OFFER = ToolOffer(labels=("x",), forward_to=("a@b.example",))
 
 
 def _model(data: bytes) -> None:
     value = _json(data)
     named = value if isinstance(value, dict) and set(value) == {"name", "arguments"} else None
     call = ToolCall(named["name"], named["arguments"]) if named else ToolCall("archive", _text(data))
-    answer = ModelAnswer((call,), "", "m", Tokens(1, 1, 0, 0), None, 1, False, False)
+    answer = ModelAnswer((call,), "", "m", TokenCounts(1, 1, 0, 0), None, 1, False, False)
     with suppress(UnusableAnswer):
         read_answer(answer, _OFFER)
 
@@ -312,10 +307,10 @@ def _retry_after(data: bytes) -> None:
     body = json.dumps({"error": {"message": text, "status": text, "errors": [{"reason": text}]}}).encode()
     headers = {"content-type": "application/json", "retry-after": text, "date": text}
     for status in (403, 429, 503):
-        error_of(Answer(status, headers, body), Asked(Method.MESSAGES_GET), _NOW)
+        error_of(GmailAnswer(status, headers, body), CallDescription(GmailMethod.MESSAGES_GET), _NOW)
 
 
-def _as_rules(form: FileFormat) -> Callable[[bytes], object]:
+def _as_rules(form: RulesFileFormat) -> Callable[[bytes], object]:
     return lambda data: parse_text(data, form)
 
 
@@ -335,9 +330,9 @@ READERS: dict[str, Reader] = {
     "package": Reader(_package),
     "vcards": Reader(read_vcards),
     "csv": Reader(read_csv),
-    "rules_json": Reader(_as_rules(FileFormat.JSON)),
-    "rules_toml": Reader(_as_rules(FileFormat.TOML)),
-    "rules_yaml": Reader(_as_rules(FileFormat.YAML), seconds=4.0),
+    "rules_json": Reader(_as_rules(RulesFileFormat.JSON)),
+    "rules_toml": Reader(_as_rules(RulesFileFormat.TOML)),
+    "rules_yaml": Reader(_as_rules(RulesFileFormat.YAML), seconds=4.0),
     "sources": Reader(lambda data: parse_sources(_text(data))),
     "categories": Reader(lambda data: categories.load(_text(data))),
     "policy": Reader(lambda data: parse_policy(_json(data))),
@@ -357,18 +352,18 @@ _PAGE = _route("pagination")
 
 def _page_here(data: bytes) -> None:
     body = data.partition(b"\r\n\r\n")[2]
-    _PAGE.read(Place(), Fetched(f"{_SITE}/list", f"{_SITE}/list", 200, body, "", None, Validators(), _NOW))
+    _PAGE.read(WalkPlace(), Fetched(f"{_SITE}/list", f"{_SITE}/list", 200, body, "", None, Validators(), _NOW))
 
 
 def _document_here(data: bytes) -> None:
     kind = "application/pdf" if data.startswith(b"%PDF") else "text/html"
-    tasks.document({"content_type": kind, "charset": None, "url": _SITE}, data)
+    child_tasks.document({"content_type": kind, "charset": None, "url": _SITE}, data)
 
 
 APART_HERE: dict[str, Callable[[bytes], object]] = {
     "page": _page_here,
     "document": _document_here,
     "sitemap": lambda data: read_sitemap(data, _LARGEST_PAGE),
-    "robots": lambda data: tasks.robots({"url": f"{_SITE}/a", "agent": "postroom"}, data),
+    "robots": lambda data: child_tasks.robots({"url": f"{_SITE}/a", "agent": "postroom"}, data),
 }
 """What the limited child does, done in this process: for the fuzzer, which looks for its mistakes."""

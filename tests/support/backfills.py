@@ -1,25 +1,32 @@
-"""A backfill service on a fresh database with one mailbox, and the steps that its tests are told in."""
+"""Backfill jobs: the service on a fresh database with one mailbox, and a dashboard whose archive already holds the
+mailbox's history, so that an estimate needs no Gmail.
+"""
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from postroom import audit
-from postroom.accounts.store import NewAccount, add_account
-from postroom.audit import AuditFilter, Entry
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.messages import IncomingMail
+from postroom.audit import AuditEntry, AuditFilter
 from postroom.db import Database, Tx
+from postroom.db.tables.accounts import sync_states
 from postroom.domain.clock import ManualClock
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
-from postroom.settings import BackfillSettings
+from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.settings import BackfillSettings, ModelSettings
+from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import Admission, open_gate
-from postroom.switchboard.backfill.jobs import NewBackfill
-from postroom.switchboard.backfill.leases import Assignment
-from postroom.switchboard.backfill.model import BackfillJob
-from postroom.switchboard.backfill.progress import ProgressReply, Report
-from postroom.switchboard.backfill.service import Backfill
+from postroom.switchboard.backfill.job import BackfillJob
+from postroom.switchboard.backfill.leases import JobAssignment, ProgressReport, ProgressResponse
+from postroom.switchboard.backfill.operations import Backfill, NewBackfill
+from tests.support.archives import ME, incoming
+from tests.support.dashboards import Site
 
 EMAIL = "me@example.com"
 CATEGORIES = ("finance", "health", "relationship", "travel")
@@ -29,7 +36,7 @@ RIVAL = Caller(Role.CONNECTOR, "gmail-two")
 CENT = Micros(10_000)
 
 
-class Rig:
+class BackfillRig:
     """One mailbox, one service, one clock that stands until it is moved."""
 
     def __init__(self, database: Database, clock: ManualClock, *, email: str = EMAIL, **settings: Any) -> None:
@@ -43,7 +50,7 @@ class Rig:
     def now(self) -> datetime:
         return self.clock.now()
 
-    async def prepare(self) -> Rig:
+    async def prepare(self) -> BackfillRig:
         await self.database.write(lambda tx: add_account(tx, NewAccount(self.email, "https://x.test"), self.now))
         return self
 
@@ -53,10 +60,10 @@ class Rig:
     async def job(self, job_id: str) -> BackfillJob:
         return (await self.service.show(job_id)).job
 
-    async def take(self, who: Caller = CONNECTOR) -> Assignment | None:
+    async def take(self, who: Caller = CONNECTOR) -> JobAssignment | None:
         return (await self.service.poll(who, "gmail", self.email)).job
 
-    async def started(self, **changes: Any) -> Assignment:
+    async def started(self, **changes: Any) -> JobAssignment:
         """A fresh job in the hands of the connector."""
         job = await self.create(**changes)
         taken = await self.take()
@@ -64,8 +71,8 @@ class Rig:
         assert taken.job_id == job.id
         return taken
 
-    async def report(self, work: Assignment, who: Caller = CONNECTOR, **values: Any) -> ProgressReply:
-        return await self.service.progress(who, Report(work.job_id, work.fence, **values))
+    async def report(self, work: JobAssignment, who: Caller = CONNECTOR, **values: Any) -> ProgressResponse:
+        return await self.service.progress(who, ProgressReport(work.job_id, work.fence, **values))
 
     async def admit(self, job_id: str, ref: str, cost: Micros | None = CENT) -> Admission:
         return await self.database.write(
@@ -78,7 +85,7 @@ class Rig:
     async def release(self, job_id: str, ref: str) -> BackfillJob:
         return await self.database.write(lambda tx: ledger.release(tx, self.settings, job_id, ref, self.now))
 
-    async def entries(self, job_id: str) -> list[Entry]:
+    async def entries(self, job_id: str) -> list[AuditEntry]:
         """What the audit log has about the job, oldest first."""
         which = AuditFilter(subject_type="backfill_job", subject_id=job_id, limit=500)
         page = await self.database.read(lambda tx: audit.list_entries(tx, which))
@@ -101,7 +108,73 @@ def new_backfill(**changes: Any) -> NewBackfill:
 
 def put_job(tx: Tx, job_id: str, **values: Any) -> None:
     """Set columns of a job directly, to begin a story in its middle."""
-    from postroom.switchboard.backfill.model import table
+    from postroom.switchboard.backfill.job import jobs_table
 
-    jobs = table(tx)
+    jobs = jobs_table(tx)
     tx.execute(jobs.update().where(jobs.c.id == job_id).values(**values))
+
+
+HISTORY_CONNECTOR = Caller(Role.CONNECTOR, "gmail-one")
+HISTORY_OWNER = Caller(Role.DASHBOARD, "owner")
+BOX = GeneratedMailbox(120, 42, ME)
+HELD_UNTIL = date(2030, 1, 1)
+
+BACKFILL_ON: dict[str, Any] = {
+    "backfill": BackfillSettings(enabled=True),
+    "model": ModelSettings(
+        provider="compatible",
+        name="a-model",
+        base_url="http://127.0.0.1:9",
+        input_price=Decimal("0.30"),
+        output_price=Decimal("2.50"),
+    ),
+}
+"""Groups of settings: backfill allowed, and a model that has a price."""
+
+
+def history_mail() -> list[IncomingMail]:
+    return [incoming(BOX, index) for index in range(BOX.count())]
+
+
+async def add_history(site: Site, email: str = ME) -> str:
+    """An account whose mail is in the archive; its id."""
+    now = site.app.clock.now()
+    new = NewAccount(email, "http://127.0.0.1:9", ProfileName.MAY_2026)
+    account = await site.write(lambda tx: add_account(tx, new, now))
+    async with site.app.archive.store(email, "a test") as store:
+        await store.store(history_mail())
+    watermark = int(datetime(HELD_UNTIL.year, 1, 1, tzinfo=UTC).timestamp())
+    row = {
+        "account_id": account.id,
+        "walk": 1,
+        "walk_started_at": now,
+        "walked_at": now,
+        "granularity": "month",
+        "until": watermark,
+        "frontier": watermark,
+        "watermark": watermark,
+        "compared_walk": 1,
+        "counters": '{"stored": 120}',
+        "updated_at": now,
+    }
+    await site.write(lambda tx: tx.execute(sync_states.insert().values(row)))
+    return account.id
+
+
+async def make_job(site: Site, **changes: Any) -> str:
+    """A job that waits, made by the owner."""
+    estimate = {"messages": 200, "messages_left_out": 20, "cost_microdollars": 400_000, "seconds": 7_200}
+    new = new_backfill(**{"endpoint_identity": ME, "estimate": estimate} | changes)
+    return (await site.app.backfill.create(HISTORY_OWNER, new)).id
+
+
+async def take_job(site: Site) -> JobAssignment:
+    """The oldest waiting job, in the hands of a connector."""
+    taken = (await site.app.backfill.poll(HISTORY_CONNECTOR, "gmail", ME)).job
+    assert taken is not None
+    return taken
+
+
+async def report_progress(site: Site, work: JobAssignment, **values: Any) -> None:
+    given = {"rows_processed": 0, "rows_skipped": 0, **values}
+    await site.app.backfill.progress(HISTORY_CONNECTOR, ProgressReport(work.job_id, work.fence, **given))

@@ -13,23 +13,21 @@ from typing import Any
 import httpx2
 from sqlalchemy import select
 
-from postroom.connectors.calling import Connect, in_memory
+from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import ConnectorConfig
-from postroom.connectors.gmail.passes import GmailPasses, Mailbox
-from postroom.connectors.selection import CategorySelector
+from postroom.connectors.mcp_client import Connect, in_memory
+from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.db import Database, Tx
-from postroom.db.tables.backfill import BACKFILL_JOBS
-from postroom.db.tables.mail import messages
+from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.db.tables.queue import jobs as queued
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Caller, Role
-from postroom.gmail.client import GmailClient
-from postroom.gmail.sim.list_source import ListedMail, ListSource
-from postroom.gmail.sim.model import MailSource
-from postroom.gmail.sim.server import Sim, running_sim
-from postroom.switchboard.protocol import server_for
-from tests.support.gmail_client import client_of
-from tests.support.sim_mail import OWNER, letter
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
+from postroom.switchboard.mcp_server import server_for
+from tests.support.gmail_sim import client_of
+from tests.support.mail import OWNER, letter
 from tests.support.switchboards import Bench, FlatMeter, open_bench
 
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
@@ -99,8 +97,8 @@ class _Lossy:
 
 
 @dataclass
-class Stage:
-    sim: Sim
+class ConnectorRig:
+    sim: GmailSim
     bench: Bench
     client: GmailClient
     clock: ManualClock
@@ -117,7 +115,7 @@ class Stage:
         """A new connector on the same folder, as after a crash."""
         connect = in_memory(server_for(self.bench.toolbox, Caller(Role.CONNECTOR, name)))
         self.passes = GmailPasses(
-            Mailbox(
+            ConnectorContext(
                 identity=self.sim.email,
                 connect=self.losses.wrap(connect) if self.losses else connect,
                 client=self.client,
@@ -171,8 +169,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(
-    source: MailSource,
+async def connector_rig(
+    source: MailboxSource,
     database: Database,
     folder: Path,
     *,
@@ -181,13 +179,15 @@ async def staged(
     meter: FlatMeter | None = None,
     patience_s: float | None = None,
     **config: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ConnectorRig]:
     clock = clock or ManualClock(NOW)
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(running_sim(source, clock=clock))
         bench = await stack.enter_async_context(open_bench(database, folder, clock, meter))
         await bench.account(sim.email)
         client = await stack.enter_async_context(client_of(sim, clock=clock))
-        stage = Stage(sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s)
+        stage = ConnectorRig(
+            sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s
+        )
         await stage.passes.pulse.beat() if losses is None else None
         yield stage

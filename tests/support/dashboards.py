@@ -1,4 +1,6 @@
-"""A dashboard on a real port, as `postroom switchboard` serves it, and visitors: logged in, programs, strangers."""
+"""A dashboard on a real port, as `postroom switchboard` serves it, and visitors: logged in, programs,
+unauthenticated.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,7 @@ from pydantic import SecretStr
 
 from postroom.app import App, open_app
 from postroom.app.serving import open_switchboard
-from postroom.dashboard.security.browser_secrets import csrf_token
-from postroom.dashboard.security.sessions import begin_session
+from postroom.dashboard.security.sessions import begin_session, csrf_token
 from postroom.dashboard.server import Dashboard
 from postroom.db import Tx
 from postroom.domain.clock import Clock

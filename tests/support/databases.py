@@ -1,4 +1,6 @@
-"""Fresh databases of both kinds, quickly: each is a copy of one that was migrated once."""
+"""Fresh databases of both kinds, each a copy of one that was migrated once, and an empty archive of every kind for the
+suites that run over all backends.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import shutil
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +18,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from postroom.archive.backend import ArchiveBackend
+from postroom.archive.postgres.postgres_archive import PostgresArchive
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Dialect, connect
 from postroom.domain.ids import new_id
 
@@ -142,3 +147,24 @@ def _forget_the_disk(url: str) -> None:
 async def _migrate(url: str) -> None:
     database = await connect(url)
     await database.close()
+
+
+def in_files(request: pytest.FixtureRequest) -> ArchiveBackend:
+    folder: Path = request.getfixturevalue("tmp_path_factory").mktemp("archive")
+    return FileArchive(folder / "archive")
+
+
+def in_a_database(request: pytest.FixtureRequest) -> ArchiveBackend:
+    return PostgresArchive(request.getfixturevalue("postgres_factory").empty_url())
+
+
+BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], ArchiveBackend]] = {
+    "files": in_files,
+    "database": in_a_database,
+}
+
+
+@contextmanager
+def opened_backend(name: str, request: pytest.FixtureRequest) -> Iterator[ArchiveBackend]:
+    with BACKENDS[name](request) as place:
+        yield place

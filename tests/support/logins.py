@@ -1,19 +1,22 @@
-"""Logins at the stand-in: the file of an app, an owner with a browser, and a grant that is already stored."""
+"""Logins at the stand-in: an app's client-secrets file, an owner with a browser, and a stored grant.
+
+As a program it is the browser: `BROWSER="python -m tests.support.logins %s"` opens the consent page and agrees.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx2
 
 from postroom.domain.clock import Clock
-from postroom.gmail.client_secrets import ClientSecrets
-from postroom.gmail.grants import GrantStore, OAuthGrant
-from postroom.gmail.oauth import log_in
-from postroom.gmail.sim.server import Sim
+from postroom.mailboxes.gmail.client_secrets import ClientSecrets
+from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, log_in
+from postroom.sim.gmail.server import GmailSim
 from postroom.vault import Vault
 
 SECRET = "GOCSPX-the-secret-of-this-app"  # noqa: S105 - made up
@@ -37,7 +40,9 @@ async def consent(url: str) -> httpx2.Response:
         return await browser.get(url)
 
 
-async def logged_in(sim: Sim, home: Path, clock: Clock, *, full_access: bool = False) -> tuple[GrantStore, OAuthGrant]:
+async def logged_in(
+    sim: GmailSim, home: Path, clock: Clock, *, full_access: bool = False
+) -> tuple[GrantStore, OAuthGrant]:
     """A home folder whose vault holds a fresh login at the stand-in."""
     browsers: list[asyncio.Task[httpx2.Response]] = []
     grant = await log_in(
@@ -74,3 +79,7 @@ def stored(
         )
     )
     return grants
+
+
+if __name__ == "__main__":
+    asyncio.run(consent(sys.argv[1]))

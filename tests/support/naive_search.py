@@ -1,4 +1,6 @@
-"""A search that looks at every message, written apart from the real one, to compare it with."""
+"""Random queries, and a search that looks at every message. It is written independently of the real search, which has
+to agree with it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from hypothesis import strategies as st
+
 from postroom.archive.preparing import PreparedMail
-from postroom.archive.search.labels import normal
+from postroom.archive.search.folding import normal
 from postroom.mail.query import opens_spam_and_trash
 from postroom.mail.query.nodes import (
+    EVERYTHING,
     And,
     Anywhere,
     HasAttachment,
@@ -26,11 +31,47 @@ from postroom.mail.query.nodes import (
     TextField,
 )
 
+NOISE = st.lists(
+    st.sampled_from(
+        [*"(){}-:|\"' ", "OR", "AND", "from:", "in:", "after:", "larger:", "has:", "is:", "2025/01/01", "1y"]
+    )
+    | st.text(max_size=5),
+    max_size=30,
+).map("".join)
+
+_SECONDS = st.integers(0, 4_000_000_000).map(lambda second: second * 1_000)
+_WORDS = st.text(max_size=12).map(lambda text: text.replace('"', ""))
+
+
+def trees(leaves: st.SearchStrategy[Node], most: int = 12) -> st.SearchStrategy[Node]:
+    """Leaves under AND, OR and NOT, in the shapes that the grammar can produce."""
+
+    def grow(nodes: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+        parts = st.lists(nodes, min_size=2, max_size=4).map(tuple)
+        return parts.map(And) | parts.map(Or) | nodes.map(Not)
+
+    return st.recursive(leaves, grow, max_leaves=most)
+
+
+def any_leaf() -> st.SearchStrategy[Node]:
+    return st.one_of(
+        st.builds(Text, st.just(TextField.ANY), _WORDS),
+        st.builds(Text, st.sampled_from(TextField).filter(lambda field: field != "any"), _WORDS.filter(bool)),
+        _SECONDS.map(lambda start: Received(start=start)),
+        _SECONDS.map(lambda end: Received(end=end)),
+        st.integers(0, 10**12 - 1).map(lambda size: Size(over=size)),
+        st.integers(0, 10**12 - 1).map(lambda size: Size(under=size << 20)),
+        st.sampled_from(["SPAM", "UNREAD", "CATEGORY_UPDATES", "my bills", "Kunden/Süd", "x-y"]).map(Labelled),
+        _WORDS.map(lambda text: MessageId(text.strip("<>"))),
+        st.sampled_from([HasAttachment(), HasUserLabel(), Anywhere(), EVERYTHING]),
+    )
+
+
 _OWN = re.compile(r"[A-Z_]+")  # the labels of these tests: Gmail's are written in capitals, the owner's are not
 
 
 @cache
-def words(text: str) -> str:
+def words_of(text: str) -> str:
     """Cut and folded as the index does, one space around each: letters and digits count, accents do not."""
     folded = ""
     for character in text.lower():
@@ -56,7 +97,7 @@ def matches(node: Node, mail: PreparedMail) -> bool:
         case Not(part):
             return not matches(part, mail)
         case Text(field, wanted):
-            return any(words(wanted) in words(text) for text in _texts(field, mail))
+            return any(words_of(wanted) in words_of(text) for text in _texts(field, mail))
         case Labelled(label):
             return any(normal(label) == normal(own) for own in labels)
         case HasUserLabel():

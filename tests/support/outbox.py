@@ -9,40 +9,39 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from postroom.accounts.store import Account, NewAccount, add_account
-from postroom.actions import store
+from postroom.accounts.account import Account, NewAccount, add_account
+from postroom.actions import lifecycle
+from postroom.actions.lifecycle import Action, NewAction
 from postroom.actions.outbound import record
 from postroom.actions.outbound.loop_guard import ACTION_HEADER
-from postroom.actions.outbound.originals import Originals
-from postroom.actions.outbound.prepare import SEND, outbound_job
 from postroom.actions.outbound.record import Outbound
-from postroom.actions.outbound.sending import Sender
-from postroom.actions.store import Action, NewAction
-from postroom.archive.files import FilesPlace
+from postroom.actions.outbound.request import SEND, outbound_job
+from postroom.actions.outbound.sending import MailSender, Originals
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Database, Tx
-from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
+from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.gmail.client import GmailClient, connected
-from postroom.gmail.limiter import limiter_for
-from postroom.gmail.ports import Lane
-from postroom.gmail.sim.server import Sim, running_sim
-from postroom.gmail.transport import TransportConfig
 from postroom.mail.parsing import ParsedMail, parse_mail
-from postroom.queue import Catalogue, JobQueue, JobState, NewJob, Worker
+from postroom.mailboxes.gmail.client import GmailClient, connected
+from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.limiter import limiter_for
+from postroom.mailboxes.ports import PriorityLane
+from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob, Worker
 from postroom.queue.context import JobContext
 from postroom.queue.inspection import JobRecord
 from postroom.settings import WorkerSettings
-from tests.support.action_scene import make_account, watched
-from tests.support.gmail_client import UNHURRIED, EagerClock, FixedToken
-from tests.support.jobs import claim, record_of
-from tests.support.reaper import Killed, MortalDatabase, MortalNetwork, Reaper
-from tests.support.sim_mail import OWNER, letter, mailbox
+from postroom.sim.gmail.server import GmailSim, running_sim
+from tests.support.actions import make_account, watched
+from tests.support.crashes import CrashingDatabase, CrashingNetwork, CrashPoint, Killed
+from tests.support.gmail_sim import UNHURRIED, EagerClock, FixedToken
+from tests.support.mail import OWNER, letter, mailbox
+from tests.support.queues import claim, record_of
 
-CATALOGUE = Catalogue([SEND])
+SENDING_JOBS = JobCatalogue([SEND])
 REPLY: dict[str, Any] = {"body": "I am away until Monday."}
 FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the books."}
 
@@ -50,7 +49,7 @@ FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the 
 class _Clients:
     """What `AccountClients` is to the product."""
 
-    def __init__(self, sim: Sim, reaper: Reaper, stack: AsyncExitStack) -> None:
+    def __init__(self, sim: GmailSim, reaper: CrashPoint, stack: AsyncExitStack) -> None:
         self._sim, self._reaper, self._stack = sim, reaper, stack
         self._client: GmailClient | None = None
 
@@ -62,8 +61,8 @@ class _Clients:
                 limiter_for(None, clock, tuning=UNHURRIED, dice=Random(1)),
                 clock,
                 config=TransportConfig(api_base=self._sim.url),
-                lane=Lane.USER_ACTION,
-                http_transport=MortalNetwork(self._reaper),
+                lane=PriorityLane.USER_ACTION,
+                http_transport=CrashingNetwork(self._reaper),
             )
             self._client = await self._stack.enter_async_context(connecting)
         return self._client
@@ -71,12 +70,12 @@ class _Clients:
 
 class Outbox:
     def __init__(
-        self, database: Database, clock: ManualClock, sim: Sim, account: Account, stack: AsyncExitStack
+        self, database: Database, clock: ManualClock, sim: GmailSim, account: Account, stack: AsyncExitStack
     ) -> None:
         self.database, self.clock, self.sim, self.account = database, clock, sim, account
         self._stack = stack
-        self._clients = _Clients(sim, Reaper(), stack)
-        self.archive: FilesPlace | None = None
+        self._clients = _Clients(sim, CrashPoint(), stack)
+        self.archive: FileArchive | None = None
         self._mails = 0
 
     # What comes in, and what is wanted
@@ -127,8 +126,8 @@ class Outbox:
                 thread_id=row.external_thread_id,
                 status=ActionStatus.EXECUTING,
             )
-            action_id = store.insert(tx, new, self.clock.now())
-            self.queue().add(tx, self._job(store.get(tx, action_id), payload))
+            action_id = lifecycle.insert_action(tx, new, self.clock.now())
+            self.queue().add(tx, self._job(lifecycle.get_action(tx, action_id), payload))
             return action_id
 
         return await self.database.write(write)
@@ -144,7 +143,7 @@ class Outbox:
 
         def write(tx: Tx) -> None:
             tx.execute(update(actions).where(actions.c.id == action_id).values(status=ActionStatus.EXECUTING))
-            self.queue().add(tx, self._job(store.get(tx, action_id), {}))
+            self.queue().add(tx, self._job(lifecycle.get_action(tx, action_id), {}))
 
         await self.database.write(write)
 
@@ -160,13 +159,13 @@ class Outbox:
 
     # Work
 
-    def queue(self, reaper: Reaper | None = None) -> JobQueue:
-        database = self.database if reaper is None else MortalDatabase(self.database, reaper)
-        return JobQueue(database, CATALOGUE, self.clock)
+    def queue(self, reaper: CrashPoint | None = None) -> JobQueue:
+        database = self.database if reaper is None else CrashingDatabase(self.database, reaper)
+        return JobQueue(database, SENDING_JOBS, self.clock)
 
-    def sender(self, reaper: Reaper | None = None) -> Sender:
+    def sender(self, reaper: CrashPoint | None = None) -> MailSender:
         clients = self._clients if reaper is None else _Clients(self.sim, reaper, self._stack)
-        return Sender(clients, Originals(self.archive))
+        return MailSender(clients, Originals(self.archive))
 
     async def work(self, hours: int = 4) -> None:
         """A worker serves until all is done, retries included, or for so many hours."""
@@ -188,7 +187,7 @@ class Outbox:
 
     async def die_at(self, point: int) -> bool:
         """A worker takes the job and dies at this point; False if it lived."""
-        reaper = Reaper(strike_at=point)
+        reaper = CrashPoint(strike_at=point)
         while not (claimed := await claim(self.queue(), worker=new_id())):
             self.clock.advance(600)
         try:
@@ -201,10 +200,10 @@ class Outbox:
     # The truth
 
     async def action(self, action_id: str) -> Action:
-        return await self.database.read(lambda tx: store.get(tx, action_id))
+        return await self.database.read(lambda tx: lifecycle.get_action(tx, action_id))
 
     async def record(self, action_id: str) -> Outbound | None:
-        return await self.database.read(lambda tx: record.find(tx, action_id))
+        return await self.database.read(lambda tx: record.find_record(tx, action_id))
 
     async def job(self, action_id: str) -> JobRecord:
         key = f"{SEND.name}:{self.account.id}:{action_id}"

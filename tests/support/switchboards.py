@@ -1,4 +1,4 @@
-"""A Switchboard for tests: in this process, or as a process of its own; and clients as a stranger would write them."""
+"""A Switchboard inside the test's process or as a process of its own, and clients as a third party would write them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from postroom.accounts.store import Account, NewAccount, add_account
-from postroom.archive.files import FilesPlace
+from postroom.accounts.account import Account, NewAccount, add_account
+from postroom.app.job_types import CLASSIFY
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService, owned_archive
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.errors import error_from_wire
 from postroom.domain.money import Micros
-from postroom.domain.refusals import from_wire
 from postroom.domain.roles import Caller, Role
-from postroom.queue import Catalogue, JobQueue
+from postroom.queue import JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
-from postroom.switchboard.backfill.service import UPKEEP, Backfill
-from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.protocol import server_for
-from postroom.switchboard.serving import listening, serving
+from postroom.switchboard.backfill.operations import UPKEEP, Backfill
+from postroom.switchboard.http import SwitchboardHttp, listening, serving
+from postroom.switchboard.mcp_server import server_for
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
-from postroom.triage.jobs import CLASSIFY
-from tests.support.envelopes import ME
-from tests.support.processes import PostroomProcess
+from tests.support.commands import PostroomProcess
+from tests.support.mail import ME
 
 T = TypeVar("T")
 
@@ -92,7 +91,7 @@ class Calls:
         result = await self.client.call_tool(tool, {**(arguments or {}), **more})
         text = getattr(result.content[0], "text", "")
         if result.is_error:
-            raise from_wire(result.structured_content, text)
+            raise error_from_wire(result.structured_content, text)
         answer: dict[str, Any] = json.loads(text)
         assert answer == result.structured_content
         return answer
@@ -103,9 +102,9 @@ async def open_bench(
     database: Database, root: Path, clock: Clock | None = None, meter: FlatMeter | None = None
 ) -> AsyncIterator[Bench]:
     clock = clock or SystemClock()
-    queue = JobQueue(database, Catalogue([CLASSIFY, UPKEEP]), clock)
+    queue = JobQueue(database, JobCatalogue([CLASSIFY, UPKEEP]), clock)
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
-    async with owned_archive(FilesPlace(root / "archive"), "a test") as archive:
+    async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with Search(root / "archive", clock) as search:
             toolbox = build_toolbox(Services(queue, archive, search, backfill, meter or FlatMeter()))
             yield Bench(database, queue, archive, backfill, toolbox)

@@ -1,7 +1,6 @@
-"""An event loop whose time jumps: when nothing can run, the next timer is due at once. Hours pass in milliseconds.
+"""An event loop whose time jumps: when nothing can run, the next timer is due at once, so hours pass in milliseconds.
 
-While a thread works for the loop (a database, a disk), time stands still: it takes as long as it takes, and no timer
-notices.
+While a thread works for the loop (database, disk), time stands still and no timer notices.
 """
 
 from __future__ import annotations

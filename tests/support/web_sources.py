@@ -1,7 +1,13 @@
-"""An installation that follows a tiny site: everything is real but the site, and nothing waits for politeness."""
+"""An installation that follows a small site: everything is real but the site, and nothing waits for politeness.
+
+As a program it records what it found for one source of a run: `python -m tests.support.web_sources ARGUMENTS`. It says
+when it is ready and begins when told to, so that several begin together.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +15,21 @@ from sqlalchemy import Table, func, select
 
 from postroom import kill_switch
 from postroom.audit import Actor
-from postroom.db import Database, Tx
+from postroom.db import Database, Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items
 from postroom.domain.clock import Clock, SystemClock
-from postroom.queue import Catalogue, JobQueue
-from postroom.settings import BackfillSettings, Settings, WebSettings
-from postroom.websources.config import Mode
-from postroom.websources.jobs import JOB_TYPES
-from postroom.websources.run_model import NewRun, Run
-from postroom.websources.service import WebSources
-from tests.support.tiny_site import TinySite
+from postroom.queue import JobCatalogue, JobQueue
+from postroom.settings import BackfillSettings, DatabaseSettings, Settings, WebSettings
+from postroom.telemetry import logs
+from postroom.web import runs
+from postroom.web.run_driver import RunLog, SeenAddresses
+from postroom.web.run_record import NewRun, Run
+from postroom.web.sources import EndpointMode
+from postroom.web.strategies import FoundPage, WalkPlace
+from postroom.web.web_jobs import JOB_TYPES
+from postroom.web.web_service import WebService
+from tests.support.web_servers import TinySite
 
 ME = Actor("dashboard", "cli me")
 
@@ -41,10 +51,10 @@ allow_private = true
     return text
 
 
-def make_web(database: Database, home: Path, clock: Clock | None = None, *, on: bool = True, **web: Any) -> WebSources:
+def make_web(database: Database, home: Path, clock: Clock | None = None, *, on: bool = True, **web: Any) -> WebService:
     quick = {"min_delay_ms": 0, "max_delay_ms": 0, "max_concurrent": 8, **web}
     settings = Settings(home=home, backfill=BackfillSettings(enabled=on), web=WebSettings(**quick))
-    return WebSources(settings, JobQueue(database, Catalogue(JOB_TYPES), clock or SystemClock()))
+    return WebService(settings, JobQueue(database, JobCatalogue(JOB_TYPES), clock or SystemClock()))
 
 
 def write_sources(home: Path, text: str) -> None:
@@ -52,12 +62,12 @@ def write_sources(home: Path, text: str) -> None:
     (home / "sources.toml").write_text(text)
 
 
-async def backfilled(web: WebSources, *slugs: str, mode: Mode = Mode.SITEMAP, **new: Any) -> Run:
+async def backfilled(web: WebService, *slugs: str, mode: EndpointMode = EndpointMode.SITEMAP, **new: Any) -> Run:
     """A run from its creation to its end."""
     return await web.drive(await web.begin(ME, NewRun(sources=list(slugs or ["tiny"]), mode=mode, **new)))
 
 
-async def turn(web: WebSources, on: bool) -> None:
+async def turn(web: WebService, on: bool) -> None:
     now = web.queue.clock.now()
     await web.queue.database.write(lambda tx: kill_switch.turn(tx, web.settings.backfill, on, ME, now))
 
@@ -99,3 +109,32 @@ def with_sitemap(site: TinySite, many: int, slug: str = "tiny") -> list[str]:
     paths = numbered(slug, many)
     site.sitemap(f"/{slug}.xml", paths)
     return [site.url + path for path in paths]
+
+
+async def find(url: str, home: Path, run_id: str, slug: str, many: int) -> None:
+    database = await connect(url, DatabaseSettings(synchronous="normal"))
+    web = make_web(database, home)
+    run = await database.read(lambda tx: runs.find(tx, run_id))
+    source = web.sources()[slug]
+    settings = web.settings
+    log = RunLog(
+        web.queue, settings.web, settings.backfill, run, source, source.endpoint[0], SeenAddresses(), lambda run: None
+    )
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    fresh = 0
+    for start in range(0, many, 7):
+        items = [
+            FoundPage(f"http://127.0.0.1/{n}", f"http://127.0.0.1/{n}") for n in range(start, min(start + 7, many))
+        ]
+        noted = await log.found(WalkPlace(page=start + 1, url=items[-1].url), items)
+        fresh += noted.fresh
+        if noted.stop is not None:
+            break
+    print(fresh, flush=True)
+    await database.close()
+
+
+if __name__ == "__main__":
+    logs.configure(level="error")
+    asyncio.run(find(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.telemetry import logs
 from postroom.vault import FOLDER, KEY_FILE, Vault
-from tests.support.vault_writer import ENTRY
+from tests.support.vault_process import ENTRY
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER_KEY = base64.b64encode(bytes(32)).decode()
@@ -138,7 +138,7 @@ def test_a_file_that_was_tampered_with_is_never_taken_for_a_secret(tmp_path: Pat
 def test_a_process_killed_between_write_and_rename_keeps_the_old_value(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.put(ENTRY, b"old")
-    done = subprocess.run([sys.executable, "-m", "tests.support.vault_writer", str(tmp_path), "die"], check=False)
+    done = subprocess.run([sys.executable, "-m", "tests.support.vault_process", str(tmp_path), "die"], check=False)
     assert done.returncode == -signal.SIGKILL
     assert list((tmp_path / FOLDER).glob("*.tmp")) != []
     assert vault.get(ENTRY) == b"old"
@@ -148,7 +148,7 @@ def test_a_process_killed_between_write_and_rename_keeps_the_old_value(tmp_path:
 
 
 def test_processes_that_start_together_agree_on_one_key_and_lose_no_update(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.vault_writer", str(tmp_path), "count", "40"]
+    command = [sys.executable, "-m", "tests.support.vault_process", str(tmp_path), "count", "40"]
     for process in [subprocess.Popen(command) for _ in range(3)]:
         assert process.wait(60) == 0
     assert Vault(tmp_path).get(ENTRY) == b"120"

@@ -13,19 +13,19 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.accounts.enrolment import examine_account
-from postroom.accounts.history import LiveTrouble, live_trouble
-from postroom.accounts.store import Account, AccountStatus, list_accounts
+from postroom.accounts.history_cursor import LiveTrouble, live_trouble
 from postroom.accounts.troubled import troubled_number
-from postroom.archive.opening import open_place
-from postroom.archive.ownership import SWITCHBOARD, owner_of
-from postroom.db import Database, Dialect, Tx, schema
+from postroom.archive.service import open_archive
+from postroom.archive.shards.ownership import SWITCHBOARD, owner_of
+from postroom.db import Database, Dialect, Tx, opening
 from postroom.db.opening import unmigrated
+from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.domain.extras import Extra, is_installed
-from postroom.domain.findings import Check, Finding, Verdict, first_failure
-from postroom.gmail.grants import GrantStore
+from postroom.mailboxes.gmail.credentials import GrantStore
 from postroom.reading.limited import ReadingFailed, confinement_here
 from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
@@ -72,7 +72,7 @@ async def examine_installation(
     yield vault_finding
     yield judge_extras(settings, is_installed)
     yield await asyncio.to_thread(judge_reader)
-    if vault_finding.verdict is Verdict.FAILED:
+    if vault_finding.verdict is CheckVerdict.FAILED:
         return
     for examine in further:
         for finding in await examine(settings, vault, clock):
@@ -92,7 +92,7 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
     }
     here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
     commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)
-    verdict = Verdict.FAILED if any(wanted[extra] for extra in missing) else Verdict.OK
+    verdict = CheckVerdict.FAILED if any(wanted[extra] for extra in missing) else CheckVerdict.OK
     needed = ", ".join(extra for extra in missing if wanted[extra])
     message = f"Extras installed: {here}." + (f" The settings need {needed}." if needed else "")
     return Finding(Check.EXTRAS, verdict, "extras", message, commands)
@@ -103,12 +103,12 @@ def judge_mail(account: Account, state: MailState) -> list[Finding]:
     found: list[Finding] = []
     if state.live is not None:
         remedy = "`postroom jobs list --state failed` and the log of the worker or connector tell more."
-        found.append(Finding(Check.MAIL, Verdict.FAILED, account.email, state.live.message, remedy))
+        found.append(Finding(Check.MAIL, CheckVerdict.FAILED, account.email, state.live.message, remedy))
     if state.troubled:
         what = "1 message gave" if state.troubled == 1 else f"{state.troubled:,} messages gave"
         message = f"{what} trouble: not fetched, not read, or not taken in. No other mail waits for it."
         remedy = "`postroom sync bad list` shows which and why; `postroom sync bad retry` tries again."
-        found.append(Finding(Check.MAIL, Verdict.WARNING, account.email, message, remedy))
+        found.append(Finding(Check.MAIL, CheckVerdict.WARNING, account.email, message, remedy))
     return found
 
 
@@ -120,8 +120,8 @@ def judge_home(home: Path) -> Finding:
         message = f"{home} is open to other users of this machine (mode {mode:04o}), and mail lies in it."
         remedy = f"Run `chmod 700 {home}`."
     else:
-        return Finding(Check.HOME, Verdict.OK, str(home), f"{home} belongs to its owner alone.")
-    return Finding(Check.HOME, Verdict.FAILED, str(home), message, remedy)
+        return Finding(Check.HOME, CheckVerdict.OK, str(home), f"{home} belongs to its owner alone.")
+    return Finding(Check.HOME, CheckVerdict.FAILED, str(home), message, remedy)
 
 
 def open_secrets(settings: Settings) -> list[Path]:
@@ -144,48 +144,54 @@ def _holds_secret(path: Path, settings: Settings) -> bool:
 def judge_secret_file(path: Path) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     message = f"{path} holds secrets and is open to other users of this machine (mode {mode:04o})."
-    return Finding(Check.HOME, Verdict.FAILED, str(path), message, f"Run `chmod 600 {path}`.")
+    return Finding(Check.HOME, CheckVerdict.FAILED, str(path), message, f"Run `chmod 600 {path}`.")
 
 
 def judge_disk(home: Path, free: int) -> Finding:
     text = f"{free // MIB:,} MiB are free on the disk of {home}."
     if free < _TOO_LITTLE:
-        return Finding(Check.DISK, Verdict.FAILED, str(home), text, "It is nearly full: free some space now.")
+        return Finding(Check.DISK, CheckVerdict.FAILED, str(home), text, "It is nearly full: free some space now.")
     if free < _LITTLE:
-        return Finding(Check.DISK, Verdict.WARNING, str(home), text, "That will not hold much more mail.")
-    return Finding(Check.DISK, Verdict.OK, str(home), text)
+        return Finding(Check.DISK, CheckVerdict.WARNING, str(home), text, "That will not hold much more mail.")
+    return Finding(Check.DISK, CheckVerdict.OK, str(home), text)
 
 
 def judge_revision(revision: str | None) -> Finding:
     about = "database"
-    if revision == schema.HEAD:
-        return Finding(Check.DATABASE, Verdict.OK, about, f"The database answers and has schema version {revision}.")
-    if revision is None or revision < schema.HEAD:
+    if revision == opening.SCHEMA_HEAD:
+        return Finding(
+            Check.DATABASE, CheckVerdict.OK, about, f"The database answers and has schema version {revision}."
+        )
+    if revision is None or revision < opening.SCHEMA_HEAD:
         what = "has no tables yet" if revision is None else f"has the older schema version {revision}"
         message = f"The database answers and {what}; the next command that uses it brings it up to date."
-        return Finding(Check.DATABASE, Verdict.OK, about, message)
-    message = f"The database has schema version {revision}; this Postroom knows versions up to {schema.HEAD}."
-    return Finding(Check.DATABASE, Verdict.FAILED, about, message, "Upgrade Postroom, or restore an older backup.")
+        return Finding(Check.DATABASE, CheckVerdict.OK, about, message)
+    message = f"The database has schema version {revision}; this Postroom knows versions up to {opening.SCHEMA_HEAD}."
+    return Finding(Check.DATABASE, CheckVerdict.FAILED, about, message, "Upgrade Postroom, or restore an older backup.")
 
 
 def judge_archive(settings: Settings) -> Finding:
     about = "archive"
     try:
-        open_place(settings).close()
+        open_archive(settings).close()
     except PostroomError as error:
-        return Finding(Check.ARCHIVE, Verdict.FAILED, about, f"{error.message}.")
+        return Finding(Check.ARCHIVE, CheckVerdict.FAILED, about, f"{error.message}.")
     if settings.archive.store == "database":
-        return Finding(Check.ARCHIVE, Verdict.OK, about, "Mail is kept in the database; every worker writes to it.")
+        return Finding(
+            Check.ARCHIVE, CheckVerdict.OK, about, "Mail is kept in the database; every worker writes to it."
+        )
     folder = settings.home / "archive"
     owner = owner_of(folder)
     if owner is None:
-        return Finding(Check.ARCHIVE, Verdict.OK, about, f"Mail is kept in files in {folder}; nobody has them open.")
+        return Finding(
+            Check.ARCHIVE, CheckVerdict.OK, about, f"Mail is kept in files in {folder}; nobody has them open."
+        )
     message = f"Mail is kept in files in {folder}; {owner} has them open."
     if owner.purpose != SWITCHBOARD:
-        return Finding(Check.ARCHIVE, Verdict.OK, about, message)
+        return Finding(Check.ARCHIVE, CheckVerdict.OK, about, message)
     message += " It does no jobs itself, and workers beside it cannot bring old mail into its files: they skip `sync`."
     remedy = 'Run `postroom up` in its place, or set archive.store to "database".'
-    return Finding(Check.ARCHIVE, Verdict.WARNING, about, message, remedy)
+    return Finding(Check.ARCHIVE, CheckVerdict.WARNING, about, message, remedy)
 
 
 def judge_reader(examine: Callable[[], Mapping[str, str]] = confinement_here) -> Finding:
@@ -195,16 +201,18 @@ def judge_reader(examine: Callable[[], Mapping[str, str]] = confinement_here) ->
         missing = {name: why for name, why in examine().items() if why}
     except ReadingFailed as error:
         message = f"Foreign files cannot be read: {error.reason}."
-        return Finding(Check.READER, Verdict.FAILED, about, message, "Install Postroom again, or free some memory.")
+        return Finding(
+            Check.READER, CheckVerdict.FAILED, about, message, "Install Postroom again, or free some memory."
+        )
     if not missing:
         message = "The process that reads foreign files is confined: no network, no files, limited time and memory."
-        return Finding(Check.READER, Verdict.OK, about, message)
+        return Finding(Check.READER, CheckVerdict.OK, about, message)
     message = "The process that reads foreign files is not fully confined: "
     message += "; ".join(f"{name} ({why})" for name, why in missing.items()) + "."
     if {"landlock", "seccomp"} <= set(missing):
         remedy = "It can open files of this user; run Postroom on Linux 5.13 or later to prevent that."
-        return Finding(Check.READER, Verdict.WARNING, about, message, remedy)
-    return Finding(Check.READER, Verdict.OK, about, message)
+        return Finding(Check.READER, CheckVerdict.WARNING, about, message, remedy)
+    return Finding(Check.READER, CheckVerdict.OK, about, message)
 
 
 async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Account, MailState]]]:
@@ -216,16 +224,16 @@ async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Acc
         revision, accounts = await _read_database(unmigrated(url, settings.database))
     except ArgumentError:
         message = "database.url is not a database address such as postgresql://user@host/name."
-        return Finding(Check.DATABASE, Verdict.FAILED, "database", message, remedy), []
+        return Finding(Check.DATABASE, CheckVerdict.FAILED, "database", message, remedy), []
     except PostroomError as error:
-        return Finding(Check.DATABASE, Verdict.FAILED, "database", f"{error.message.rstrip('.')}.", remedy), []
+        return Finding(Check.DATABASE, CheckVerdict.FAILED, "database", f"{error.message.rstrip('.')}.", remedy), []
     return judge_revision(revision), accounts
 
 
 async def _read_database(database: Database) -> tuple[str | None, list[tuple[Account, MailState]]]:
     try:
-        revision = await database.read(lambda tx: schema.revision(tx.connection))
-        return revision, await database.read(_read_accounts) if revision == schema.HEAD else []
+        revision = await database.read(lambda tx: opening.schema_revision(tx.connection))
+        return revision, await database.read(_read_accounts) if revision == opening.SCHEMA_HEAD else []
     finally:
         await database.close()
 
@@ -241,18 +249,18 @@ def _look_at_vault(vault: Vault) -> Finding:
     try:
         used = vault.check()
     except PostroomError as error:
-        return Finding(Check.VAULT, Verdict.FAILED, "vault", error.message)
+        return Finding(Check.VAULT, CheckVerdict.FAILED, "vault", error.message)
     message = "The key opens the vault." if used else "The vault is empty; its key is made with the first login."
-    return Finding(Check.VAULT, Verdict.OK, "vault", message)
+    return Finding(Check.VAULT, CheckVerdict.OK, "vault", message)
 
 
 async def _look_at_account(vault: Vault, account: Account, clock: Clock) -> list[Finding]:
     try:
         findings = await examine_account(GrantStore(vault), account, clock)
     except PostroomError as error:
-        return [Finding(Check.VAULT, Verdict.FAILED, account.email, error.message)]
+        return [Finding(Check.VAULT, CheckVerdict.FAILED, account.email, error.message)]
     if account.status is AccountStatus.LOGIN_ENDED and first_failure(findings) is None:
         message = f"Jobs of {account.email} wait, because its login was refused a short time ago. It is accepted now."
         remedy = f"They go on within ten minutes, or at once after `postroom account check {account.email}`."
-        findings.append(Finding(Check.AUTH, Verdict.WARNING, account.email, message, remedy))
+        findings.append(Finding(Check.AUTH, CheckVerdict.WARNING, account.email, message, remedy))
     return findings

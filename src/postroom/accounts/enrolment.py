@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from postroom.accounts.store import (
+from postroom.accounts.account import (
     Account,
     NewAccount,
     add_account,
@@ -16,13 +16,12 @@ from postroom.accounts.store import (
     remove_account,
 )
 from postroom.db import Database
+from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
-from postroom.domain.findings import Check, Finding, Verdict, first_failure
-from postroom.gmail.checkup import examine
-from postroom.gmail.grants import GrantStore, OAuthGrant, StoredGrant
-from postroom.gmail.oauth import StaticCredentials, credentials_for
-from postroom.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.checkup import examine
+from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, StaticCredentials, StoredGrant, credentials_for
+from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.telemetry.logs import clean
 
 
@@ -50,7 +49,7 @@ class Enrolment:
         async with self.grants.locked(grant.email, self.clock):
             self.grants.save(grant)
             account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
-        return account, [finding.text for finding in findings if finding.verdict is not Verdict.OK]
+        return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
     async def check(self, account: Account) -> list[Finding]:
         """Look at the account closely and note the outcome with it."""
@@ -76,7 +75,7 @@ class Enrolment:
 def _login_refused(findings: Sequence[Finding]) -> bool | None:
     """None where the check failed before the login was tried."""
     found = [finding.verdict for finding in findings if finding.check is Check.AUTH]
-    return found[-1] is Verdict.FAILED if found else None
+    return found[-1] is CheckVerdict.FAILED if found else None
 
 
 def log_in_again(email: str) -> str:
@@ -93,7 +92,7 @@ async def examine_account(grants: GrantStore, account: Account, clock: Clock) ->
         return [
             Finding(
                 Check.AUTH,
-                Verdict.FAILED,
+                CheckVerdict.FAILED,
                 account.email,
                 f"The vault holds no login for {account.email}.",
                 log_in_again(account.email),

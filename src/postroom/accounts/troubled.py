@@ -20,7 +20,7 @@ LONGEST_REASON = 300
 _AT_ONCE = 500
 
 
-class Lane(StrEnum):
+class ArrivalLane(StrEnum):
     """How a message came."""
 
     LIVE = "live"
@@ -40,7 +40,7 @@ class TroubleKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class MessageTrouble:
     """What happened to one message."""
 
     key: str
@@ -63,14 +63,19 @@ class TroubledMessage:
     tries: int
     reader_version: int
     """Of the code that could not read it."""
-    lane: Lane = Lane.SYNC
+    lane: ArrivalLane = ArrivalLane.SYNC
     kind: TroubleKind = TroubleKind.FETCH
     archived: bool = False
     """Its exact bytes are in the archive."""
 
 
 def record_trouble(
-    tx: Tx, account_id: str, lane: Lane, troubles: Iterable[Trouble], now: datetime, version: int = READER_VERSION
+    tx: Tx,
+    account_id: str,
+    lane: ArrivalLane,
+    troubles: Iterable[MessageTrouble],
+    now: datetime,
+    version: int = READER_VERSION,
 ) -> None:
     """A message that is listed already keeps its lane and counts another try."""
     for trouble in troubles:
@@ -121,7 +126,7 @@ def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | 
             last_tried=row.last_tried,
             tries=row.tries,
             reader_version=row.reader_version,
-            lane=Lane(row.lane),
+            lane=ArrivalLane(row.lane),
             kind=TroubleKind(row.kind),
             archived=row.archived,
         )
@@ -129,12 +134,12 @@ def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | 
     ]
 
 
-def count_troubled(tx: Tx) -> Mapping[str, Mapping[Lane, int]]:
+def count_troubled(tx: Tx) -> Mapping[str, Mapping[ArrivalLane, int]]:
     """How many there are, by account id and lane; accounts without any are left out."""
     query = select(table.c.account_id, table.c.lane, func.count()).group_by(table.c.account_id, table.c.lane)
-    found: dict[str, dict[Lane, int]] = {}
+    found: dict[str, dict[ArrivalLane, int]] = {}
     for account_id, lane, count in tx.execute(query).all():
-        found.setdefault(account_id, {})[Lane(lane)] = int(count)
+        found.setdefault(account_id, {})[ArrivalLane(lane)] = int(count)
     return found
 
 
@@ -145,13 +150,13 @@ def troubled_number(tx: Tx, account_id: str | None = None) -> int:
     return sum(sum(lanes.values()) for lanes in chosen)
 
 
-def show_troubled(counts: Mapping[str, Mapping[Lane, int]]) -> None:
+def show_troubled(counts: Mapping[str, Mapping[ArrivalLane, int]]) -> None:
     """In the metrics, from now on: by the account's opaque id and lane."""
     global _shown
     _shown = counts
 
 
-_shown: Mapping[str, Mapping[Lane, int]] = {}
+_shown: Mapping[str, Mapping[ArrivalLane, int]] = {}
 
 
 def _observe(options: CallbackOptions) -> Iterable[Observation]:

@@ -1,49 +1,88 @@
-"""Questions to a person: actions that wait for approval. Each is answered once, by whoever comes first.
+"""Actions that wait for a person's approval, and the notices about them in other places.
 
-Answer, follow-up job and audit entry are one transaction. Whoever comes second is told who was first.
+Each question is answered once: answer, follow-up job and audit entry are one transaction, and a later answer
+learns who was first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, or_, select
 
 from postroom import audit
-from postroom.actions import line, notices, store
-from postroom.actions.store import Action
+from postroom.actions import lifecycle, scheduling
+from postroom.actions.lifecycle import Action
+from postroom.actions.scheduling import question_job
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
-from postroom.db.tables.actions import actions
 from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import actions, approval_notices
 from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.queue import JobContext, JobQueue, JobType, KeyUse, RetryPolicy, Schedule
-from postroom.queue.model import Json
+from postroom.queue.job import Json
+
+_AT_ONCE = 1_000
+_SETTLED = timedelta(minutes=1)
+
+
+class NoticeState(StrEnum):
+    SENDING = "sending"
+    """It may have been said; nothing is on record."""
+    SENT = "sent"
+    CLOSED = "closed"
+    """Its buttons are gone."""
+
+
+def renew_notices(tx: Tx, queue: JobQueue, action: Action) -> None:
+    """The question has come to an end: whoever was asked elsewhere is told."""
+    asked = select(approval_notices.c.action_id).where(approval_notices.c.action_id == action.id)
+    if tx.execute(asked).first() is not None:
+        queue.add(tx, question_job(action.account_id, action.id))
+
+
+def renew_stale_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
+    """Questions that could not be asked when they came up (the token was wrong, say), and such that are over and still
+    show their buttons; how many."""
+    is_open = actions.c.status == ActionStatus.APPROVED_PENDING
+    never_asked = is_open & (approval_notices.c.state == NoticeState.SENDING)
+    left_open = ~is_open & (approval_notices.c.state != NoticeState.CLOSED)
+    stale = (
+        select(actions.c.account_id, actions.c.id)
+        .join(approval_notices, approval_notices.c.action_id == actions.c.id)
+        .where(or_(never_asked, left_open), approval_notices.c.updated_at <= now - _SETTLED)
+        .where(actions.c.updated_at <= now - _SETTLED)
+        .order_by(actions.c.id)
+        .limit(_AT_ONCE)
+    )
+    found = tx.execute(stale).all()
+    queue.add(tx, *(question_job(account_id, action_id) for account_id, action_id in found))
+    return len(found)
+
 
 LONGEST_NOTE = 500
 MOST_LISTED = 1_000
-_AT_ONCE = 1_000
 
 EXPIRE = JobType("approvals.expire", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=50)
 EXPIRE_HOURLY = Schedule(EXPIRE.name, EXPIRE.name, "every 1h", {})
 
 
-class Verdict(StrEnum):
+class ApprovalVerdict(StrEnum):
     APPROVE = "approve"
     REJECT = "reject"
 
 
-_BECOMES = {Verdict.APPROVE: ActionStatus.QUEUED, Verdict.REJECT: ActionStatus.REJECTED}
+_BECOMES = {ApprovalVerdict.APPROVE: ActionStatus.QUEUED, ApprovalVerdict.REJECT: ActionStatus.REJECTED}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ApprovalQuestion:
     """What a person needs to know to decide."""
 
     action: Action
@@ -60,11 +99,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApprovalOutcome:
     """Whether this answer counted, and how the question stands now."""
 
     counted: bool
-    question: Question
+    question: ApprovalQuestion
 
     @property
     def said(self) -> str:
@@ -72,7 +111,7 @@ class Answer:
         return standing(self.question.action)
 
 
-def list_questions(tx: Tx, limit: int = 100) -> list[Question]:
+def list_questions(tx: Tx, limit: int = 100) -> list[ApprovalQuestion]:
     """Open questions, the oldest first."""
     if not 1 <= limit <= MOST_LISTED:
         raise BadInput("limit", f"{limit} is not within 1 to {MOST_LISTED}")
@@ -80,7 +119,7 @@ def list_questions(tx: Tx, limit: int = 100) -> list[Question]:
     return [_question(row) for row in tx.execute(query)]
 
 
-def get_question(tx: Tx, action_id: str) -> Question:
+def get_question(tx: Tx, action_id: str) -> ApprovalQuestion:
     """An action with what is known of its message, whether it is open or answered."""
     action_id = parse_id(action_id, "action")
     row = tx.execute(_questions().where(actions.c.id == action_id)).one_or_none()
@@ -89,25 +128,27 @@ def get_question(tx: Tx, action_id: str) -> Question:
     return _question(row)
 
 
-def answer(tx: Tx, queue: JobQueue, action_id: str, verdict: Verdict, who: Actor, *, note: str | None = None) -> Answer:
+def answer(
+    tx: Tx, queue: JobQueue, action_id: str, verdict: ApprovalVerdict, who: Actor, *, note: str | None = None
+) -> ApprovalOutcome:
     """Answer a question. One that is answered already, or too old, stays as it is."""
     if note is not None and len(note) > LONGEST_NOTE:
         raise BadInput("note", f"has {len(note)} characters; the most is {LONGEST_NOTE}")
-    action, now = store.get(tx, action_id, lock=True), queue.clock.now()
+    action, now = lifecycle.get_action(tx, action_id, lock=True), queue.clock.now()
     if action.status is not ActionStatus.APPROVED_PENDING:
-        return Answer(False, get_question(tx, action.id))
+        return ApprovalOutcome(False, get_question(tx, action.id))
     if action.expires_at is not None and action.expires_at <= now:
         _expire(tx, queue, action, now)
-        return Answer(False, get_question(tx, action.id))
+        return ApprovalOutcome(False, get_question(tx, action.id))
     becomes = _BECOMES[verdict]
     by = f"{who.role} {who.name}"
-    if not store.move(tx, action.id, action.status, becomes, now, answered_by=by, answered_at=now):
-        return Answer(False, get_question(tx, action.id))
+    if not lifecycle.move_action(tx, action.id, action.status, becomes, now, answered_by=by, answered_at=now):
+        return ApprovalOutcome(False, get_question(tx, action.id))
     _follow_up(tx, queue, action, becomes, now)
     after = {"status": str(becomes)} | ({"note": note} if note else {})
     before = {"status": str(action.status)}
     audit.record(tx, who, f"action.{verdict}", ("action", action.id), now, before=before, after=after)
-    return Answer(True, get_question(tx, action.id))
+    return ApprovalOutcome(True, get_question(tx, action.id))
 
 
 def standing(action: Action) -> str:
@@ -137,15 +178,15 @@ async def expire(context: JobContext) -> Json:
         late = select(actions).where(actions.c.status == ActionStatus.APPROVED_PENDING, actions.c.expires_at <= now)
         rows = tx.execute(tx.locking(late.order_by(actions.c.id).limit(_AT_ONCE), skip_locked=True)).all()
         for row in rows:
-            _expire(tx, context.queue, store.from_row(row), now)
-        return {"expired": len(rows), "notices": notices.renew_stale(tx, context.queue, now)}
+            _expire(tx, context.queue, lifecycle.action_from_row(row), now)
+        return {"expired": len(rows), "notices": renew_stale_notices(tx, context.queue, now)}
 
     await context.complete(run)
     return None
 
 
 def _expire(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
-    if not store.move(tx, action.id, ActionStatus.APPROVED_PENDING, ActionStatus.EXPIRED, now):
+    if not lifecycle.move_action(tx, action.id, ActionStatus.APPROVED_PENDING, ActionStatus.EXPIRED, now):
         return
     _follow_up(tx, queue, action, ActionStatus.EXPIRED, now)
     before, after = {"status": str(action.status)}, {"status": str(ActionStatus.EXPIRED)}
@@ -155,10 +196,10 @@ def _expire(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
 def _follow_up(tx: Tx, queue: JobQueue, action: Action, becomes: ActionStatus, now: datetime) -> None:
     """What was approved is done; what was not makes way for the next. Whoever was asked elsewhere is told."""
     if becomes is ActionStatus.QUEUED:
-        line.enqueue(tx, queue, action, now)
+        scheduling.enqueue(tx, queue, action, now)
     else:
-        line.call_next(tx, queue, action, now)
-    notices.renew(tx, queue, action)
+        scheduling.call_next(tx, queue, action, now)
+    renew_notices(tx, queue, action)
 
 
 def _questions() -> Select[*tuple[Any, ...]]:
@@ -177,8 +218,8 @@ def _questions() -> Select[*tuple[Any, ...]]:
     )
 
 
-def _question(row: Row[*tuple[Any, ...]]) -> Question:
+def _question(row: Row[*tuple[Any, ...]]) -> ApprovalQuestion:
     sender = f"{row.its_sender_name} <{row.its_sender}>" if row.its_sender_name else row.its_sender
-    action = store.from_row(row)
+    action = lifecycle.action_from_row(row)
     answers_go_to = (row.its_headers or {}).get("reply-to") if action.type is ActionType.AUTO_REPLY else None
-    return Question(action, row.its_account, sender, row.its_subject, row.its_received_at, answers_go_to)
+    return ApprovalQuestion(action, row.its_account, sender, row.its_subject, row.its_received_at, answers_go_to)

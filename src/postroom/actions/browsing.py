@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, exists, func, or_, select
 
-from postroom.actions import store
-from postroom.actions.store import Action
+from postroom.actions import lifecycle
+from postroom.actions.lifecycle import Action
 from postroom.db import Tx
-from postroom.db.tables.actions import action_links, actions
 from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import action_links, actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
@@ -141,7 +141,7 @@ def _end_of_window(tx: Tx, which: ActionFilter) -> str | None:
 
 def show(tx: Tx, action_id: str) -> Listed:
     """NotFound where there is none."""
-    action = store.get(tx, action_id)
+    action = lifecycle.get_action(tx, action_id)
     return _from_row(tx.execute(_listed().where(actions.c.id == action.id)).one())
 
 
@@ -155,11 +155,11 @@ def _listed() -> Select[*tuple[Any, ...]]:
 
 
 def _from_row(row: Row[*tuple[Any, ...]]) -> Listed:
-    return Listed(store.from_row(row), row.its_subject, row.its_sender, bool(row.is_undone))
+    return Listed(lifecycle.action_from_row(row), row.its_subject, row.its_sender, bool(row.is_undone))
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ActionWindow:
     """Completed actions of a rule, of a stretch of time, or of both: never everything by accident."""
 
     rule: str | None = None
@@ -172,7 +172,7 @@ class Window:
             raise BadInput("since", "name an action, a rule, or a time window with both its ends")
 
 
-def completed_in(tx: Tx, window: Window) -> list[Action]:
+def completed_in(tx: Tx, window: ActionWindow) -> list[Action]:
     """Newest first, so that the last change is taken back before the one beneath it; never more than MOST_LISTED."""
     which = ActionFilter(
         status=ActionStatus.COMPLETED,
@@ -185,4 +185,4 @@ def completed_in(tx: Tx, window: Window) -> list[Action]:
     rows = tx.execute(query.order_by(actions.c.finished_at.desc(), actions.c.id.desc()).limit(MOST_LISTED + 1)).all()
     if len(rows) > MOST_LISTED:
         raise BadInput("since", f"these are more than {MOST_LISTED} actions; choose a shorter time")
-    return [store.from_row(row) for row in rows]
+    return [lifecycle.action_from_row(row) for row in rows]

@@ -1,7 +1,8 @@
-"""What every handler of actions does around its own work: take the action in hand, and say how it ended.
+"""What every action handler does around its own work: take the action, check that it may run unattended, record
+how it ended.
 
-An action belongs to one job. It is `executing` before anything is done about it and ends in the transaction that
-records the outcome; a failure that will not be tried again is on record before the job fails.
+An action belongs to one job. It is `executing` before anything is done, and ends in the transaction that records
+the outcome. Hidden mail is counted by account over the last hour; beyond the limit a person is asked.
 """
 
 from __future__ import annotations
@@ -10,21 +11,90 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from postroom.actions import hiding, line, store
-from postroom.actions.intake import question_job
-from postroom.actions.mailbox import LabelGone
-from postroom.actions.store import Action
+from sqlalchemy import delete, func, select
+
+from postroom import kill_switch
+from postroom.actions import lifecycle, scheduling
+from postroom.actions.label_changes import LabelGone
+from postroom.actions.lifecycle import Action
+from postroom.actions.scheduling import question_job
 from postroom.db import Tx
+from postroom.db.database import insert
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import hides
 from postroom.domain import jobs
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Origin, consequence_of
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
-from postroom.gmail.errors import Gone, LoginNeeded
+from postroom.mailboxes.errors import Gone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
-from postroom.queue.model import Json
+from postroom.queue.job import Json
 from postroom.queue.outcome import describe
 from postroom.settings import SafetySettings
+
+HOUR = timedelta(hours=1)
+LIVE, BACKFILL = "live", "backfill"
+_KEPT = timedelta(days=1)
+_OF_THE_OWNER = frozenset({Origin.RULE, Origin.PERSON, Origin.UNDO})
+
+
+def reason_to_ask(tx: Tx, action: Action, safety: SafetySettings, now: datetime) -> str | None:
+    """Why a person has to be asked before this action begins; None: it may begin, and counts from now on."""
+    if action.origin in _OF_THE_OWNER or action.answered_by is not None:
+        return None
+    switch = kill_switch.model_switch(tx)
+    if action.origin is Origin.MODEL and not switch.on:
+        return f"the model is {switch.reason}, so nothing that it wanted is done unasked"
+    if not hides_mail(action):
+        return None
+    return _count(tx, action, safety, now)
+
+
+def hides_mail(action: Action) -> bool:
+    """Whether it takes mail out of sight; what throws mail away does so all the more."""
+    try:
+        reach = consequence_of(action.wanted)
+    except BadInput:
+        reach = CONSEQUENCES[action.type]
+    return reach in (Consequence.HIDES, Consequence.DESTROYS)
+
+
+def hidden_since(tx: Tx, account_id: str, lane: str, since: datetime) -> int:
+    counted = select(func.count()).select_from(hides)
+    counted = counted.where(hides.c.account_id == account_id, hides.c.lane == lane, hides.c.at > since)
+    return int(tx.execute(counted).scalar_one())
+
+
+def _count(tx: Tx, action: Action, safety: SafetySettings, now: datetime) -> str | None:
+    lane = _lane(tx, action)
+    most = safety.hides_per_hour if lane == LIVE else safety.backfill_hides_per_hour
+    if hidden_since(tx, action.account_id, lane, now - HOUR) >= most:
+        return _too_many(lane, most)
+    tx.lock_table(hides)
+    if hidden_since(tx, action.account_id, lane, now - HOUR) >= most:
+        return _too_many(lane, most)
+    row = {"account_id": action.account_id, "lane": lane, "at": now}
+    written = insert(tx, hides).values(action_id=action.id, **row)
+    tx.execute(written.on_conflict_do_update(index_elements=[hides.c.action_id], set_=row))
+    tx.execute(delete(hides).where(hides.c.account_id == action.account_id, hides.c.at <= now - _KEPT))
+    return None
+
+
+def _lane(tx: Tx, action: Action) -> str:
+    job = tx.execute(select(messages.c.backfill_job_id).where(messages.c.id == action.message_id)).scalar()
+    return LIVE if job is None else BACKFILL
+
+
+def _too_many(lane: str, most: int) -> str:
+    which, setting = ("", "hides_per_hour") if lane == LIVE else (" from a backfill", "backfill_hides_per_hour")
+    messages_were = "1 message was" if most == 1 else f"{most} messages were"
+    return (
+        f"{messages_were} hidden{which} without a person in the last hour, and that is the limit (safety.{setting})"
+        if most
+        else f"no message{which} is hidden without a person (safety.{setting} is 0)"
+    )
+
 
 GONE = "The message is no longer in the mailbox."
 
@@ -57,17 +127,17 @@ Taken = Action | Waits | NotOurs | Asks
 
 def take(tx: Tx, action_id: str, job_id: str, now: datetime, safety: SafetySettings | None = None) -> Taken:
     """Take an action in hand, or up again after a crash. `safety` bounds what may begin without a person."""
-    action = store.get(tx, action_id, lock=True)
+    action = lifecycle.get_action(tx, action_id, lock=True)
     if action.status is S.EXECUTING and action.job_id == job_id:
         return action
     if action.status is not S.QUEUED:
         return NotOurs(f"it is {action.status}")
-    if (behind := line.first_before(tx, action)) is not None:
+    if (behind := scheduling.first_before(tx, action)) is not None:
         return Waits(behind)
-    if safety is not None and (reason := hiding.reason_to_ask(tx, action, safety, now)) is not None:
+    if safety is not None and (reason := reason_to_ask(tx, action, safety, now)) is not None:
         return Asks(action, reason, now + timedelta(days=safety.approval_days))
-    store.move(tx, action.id, S.QUEUED, S.EXECUTING, now, job_id=job_id, error=None)
-    return store.get(tx, action.id)
+    lifecycle.move_action(tx, action.id, S.QUEUED, S.EXECUTING, now, job_id=job_id, error=None)
+    return lifecycle.get_action(tx, action.id)
 
 
 class _Changed(Exception):
@@ -111,17 +181,19 @@ def _ask(tx: Tx, queue: JobQueue, found: Asks) -> Json:
     """Give the action to a person, and let the next on its message begin."""
     action, now = found.action, queue.clock.now()
     reasons = [*action.reasons, found.reason]
-    store.move(tx, action.id, S.QUEUED, S.APPROVED_PENDING, now, reasons=reasons, expires_at=found.expires_at)
+    lifecycle.move_action(
+        tx, action.id, S.QUEUED, S.APPROVED_PENDING, now, reasons=reasons, expires_at=found.expires_at
+    )
     queue.add(tx, question_job(action.account_id, action.id))
-    line.call_next(tx, queue, action, now)
+    scheduling.call_next(tx, queue, action, now)
     return {"outcome": "needs approval", "reason": found.reason}
 
 
 def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **values: object) -> bool:
     """End an action that its job holds, and call the next on its message."""
-    done = store.move(tx, action.id, S.EXECUTING, to, now, held_by=action.job_id, **values)
+    done = lifecycle.move_action(tx, action.id, S.EXECUTING, to, now, held_by=action.job_id, **values)
     if done:
-        line.call_next(tx, queue, action, now)
+        scheduling.call_next(tx, queue, action, now)
     return done
 
 
@@ -132,13 +204,13 @@ async def guarded(context: JobContext, action: Action, work: Callable[[], Awaita
     except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
         raise
     except Exception as error:
-        told = told_of(error)
+        told = as_action_error(error)
         if context.job.is_last_attempt or isinstance(told, Fatal | BadInput | NotAllowed):
             await context.write(lambda tx: _fail(tx, context, action, told))
         raise told from error
 
 
-def told_of(error: Exception) -> Exception:
+def as_action_error(error: Exception) -> Exception:
     """The same error in words about the action."""
     return Fatal(GONE) if isinstance(error, Gone) else error
 

@@ -1,21 +1,49 @@
-"""Snoozes in the control database: which mail is hidden until when, and the job that brings it back."""
+"""Snoozed mail: its rows, hiding it, the job `unsnooze.gmail` that brings it back, and changing the time.
+
+The wake-up job is committed before the mail is hidden, so a crash cannot lose it.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, select, update
 
-from postroom.actions.store import Action
+from postroom import audit
+from postroom.accounts.account_jobs import account_of
+from postroom.accounts.mailbox_state import record_label_ids
+from postroom.actions import lifecycle, running
+from postroom.actions.label_changes import (
+    INBOX,
+    TRASH,
+    ActionMailboxes,
+    LabelEdit,
+    LabelFinder,
+    Labels,
+    labels_now,
+    modification,
+    snooze_hint,
+)
+from postroom.actions.lifecycle import Action, save_pre_image
+from postroom.audit import Actor
 from postroom.db import Tx
-from postroom.db.tables.actions import actions, snoozes
+from postroom.db.database import insert
 from postroom.db.tables.mail import messages
-from postroom.db.upsert import insert
+from postroom.db.tables.triage import actions, snoozes
 from postroom.domain import jobs
-from postroom.queue import JobQueue, NewJob
+from postroom.domain.actions import ActionStatus, SnoozeParameters
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput, NotFound, Retryable
+from postroom.domain.ids import parse_id
+from postroom.mailboxes.errors import CallRefused, Gone
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.queue import JobContext, JobQueue, NewJob
+from postroom.queue.job import Json
+from postroom.settings import GmailSettings
 
 
 class SnoozeState(StrEnum):
@@ -50,7 +78,7 @@ def wake_job(
     return NewJob(jobs.UNSNOOZE, payload, key=f"{jobs.UNSNOOZE}:{account_id}:{action_id}", not_before=not_before)
 
 
-def write(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_id: str, now: datetime) -> None:
+def write_snooze(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_id: str, now: datetime) -> None:
     """A snooze that is arranged once more, after a retry by hand, takes the place of its first try."""
     row = {
         "action_id": action.id,
@@ -66,14 +94,14 @@ def write(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_i
     tx.execute(written.on_conflict_do_update(index_elements=["action_id"], set_=row))
 
 
-def find(tx: Tx, action_id: str, *, lock: bool = False) -> Snooze | None:
+def find_snooze(tx: Tx, action_id: str, *, lock: bool = False) -> Snooze | None:
     if lock:
         tx.execute(tx.locking(select(snoozes.c.action_id).where(snoozes.c.action_id == action_id)))
     row = tx.execute(_joined().where(snoozes.c.action_id == action_id)).one_or_none()
     return None if row is None else _snooze(row)
 
 
-def waiting(tx: Tx, account_id: str | None = None, most: int | None = None) -> list[Snooze]:
+def waiting_snoozes(tx: Tx, account_id: str | None = None, most: int | None = None) -> list[Snooze]:
     """The next to come back first."""
     query = _joined().where(snoozes.c.state == SnoozeState.WAITING).order_by(snoozes.c.until, snoozes.c.action_id)
     if account_id is not None:
@@ -81,7 +109,7 @@ def waiting(tx: Tx, account_id: str | None = None, most: int | None = None) -> l
     return [_snooze(row) for row in tx.execute(query.limit(most))]
 
 
-def end(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:
+def end_snooze(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:
     """False if it was over before."""
     mine = (snoozes.c.action_id == action_id) & (snoozes.c.state == SnoozeState.WAITING)
     return tx.execute(update(snoozes).where(mine).values(state=state, updated_at=now)).rowcount == 1
@@ -89,7 +117,7 @@ def end(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> bool:
 
 def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
     """Whether the same snooze was tried before. While its wake-up waits, the key would keep the next to that time."""
-    first = find(tx, action_id)
+    first = find_snooze(tx, action_id)
     if first is not None:
         queue.cancel_within(tx, first.job_id)
     return first is not None
@@ -106,11 +134,11 @@ def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> b
     found = [_snooze(row) for row in tx.execute(earlier).all()]
     for each in found:
         queue.cancel_within(tx, each.job_id)
-        end(tx, each.action_id, SnoozeState.CANCELED, now)
+        end_snooze(tx, each.action_id, SnoozeState.CANCELED, now)
     return bool(found)
 
 
-def set_until(tx: Tx, action_id: str, until: datetime, job_id: str, now: datetime) -> None:
+def set_snooze_until(tx: Tx, action_id: str, until: datetime, job_id: str, now: datetime) -> None:
     mine = snoozes.c.action_id == action_id
     tx.execute(update(snoozes).where(mine).values(until=until, job_id=job_id, updated_at=now))
 
@@ -136,3 +164,205 @@ def _snooze(row: Row[*tuple[Any, ...]]) -> Snooze:
         job_id=row.job_id,
         state=SnoozeState(row.state),
     )
+
+
+class Snoozing:
+    def __init__(self, labels: LabelFinder, settings: GmailSettings) -> None:
+        self._labels = labels
+        self._label_name = settings.snooze_label
+
+    async def arrange(
+        self, context: JobContext, client: GmailClient, action: Action, wanted: SnoozeParameters, before: frozenset[str]
+    ) -> Action:
+        """The label exists, the wake-up is scheduled, and the labels of before are on record: all but the first in one
+        transaction."""
+        label = await self._labels.find_or_create(client, action.account_id, self._label_name), self._label_name
+        until = wanted.wakes_at(context.queue.clock.now())
+
+        def write(tx: Tx) -> Action:
+            now = context.queue.clock.now()
+            hidden_before = call_off_first_try(tx, context.queue, action.id) and label[0] in before
+            job = wake_job(action.account_id, action.message_id, action.id, label[0], until)
+            job_id = context.queue.add(tx, job)[0].job_id
+            write_snooze(tx, action, until, label, job_id, now)
+            image = _image(before, label, until, job_id)
+            image["replaces"] = replace_earlier(tx, context.queue, action, now) or hidden_before
+            return save_pre_image(tx, action, image, now)
+
+        return await context.write(write)
+
+    def hint(self, action: Action, change: LabelEdit) -> Json:
+        image = action.pre_image or {}
+        if image.get("replaces"):
+            # It was hidden by an earlier snooze, or by a first try of this one, whose wake-up this one has replaced:
+            # the undo must not leave it so.
+            change = modification(change.add | {image["label_id"]}, change.remove | {INBOX})
+        return snooze_hint(change, image["until"], (image["label_id"], image["label_name"]), image["job_id"])
+
+
+def _image(before: frozenset[str], label: tuple[str, str], until: datetime, job_id: str) -> Json:
+    return {
+        "labels": sorted(before),
+        "label_id": label[0],
+        "label_name": label[1],
+        "until": until.isoformat(),
+        "job_id": job_id,
+    }
+
+
+_UNTIL_HIDDEN = timedelta(seconds=5)
+_HURRIED_ATTEMPTS = 5
+_LONGEST_SNOOZE = timedelta(days=3_660)
+
+
+class UnsnoozeHandler:
+    def __init__(self, mailboxes: ActionMailboxes, labels: LabelFinder, settings: GmailSettings) -> None:
+        self._mailboxes = mailboxes
+        self._labels = labels
+        self._label_name = settings.snooze_label
+
+    async def __call__(self, context: JobContext) -> Json:
+        account_id, action_id = running.named(context, "account_id"), running.named(context, "action_id")
+        action = await context.queue.database.read(lambda tx: lifecycle.get_action(tx, action_id))
+        running.require_account(action, account_id)
+        if action.status in (ActionStatus.QUEUED, ActionStatus.EXECUTING):
+            raise _too_early(context)
+        client = await self._mailboxes.of(await account_of(context))
+        async with context.step("wake") as step:
+            after, outcome = await self._wake(context, client, action)
+            step.result = {"outcome": outcome}
+        await context.complete(lambda tx: _woken(tx, context, action, after, outcome))
+        return None
+
+    async def _wake(self, context: JobContext, client: GmailClient, action: Action) -> tuple[Labels | None, str]:
+        label_id = await self._label_id(context, client, action)
+        try:
+            now = await labels_now(client, action.gmail_id)
+            if not _may_be_hidden(action, now, label_id):
+                return now, "it was never hidden"
+            return await self._show(client, action, now, label_id)
+        except Gone:
+            return None, "the message is no longer in the mailbox"
+
+    async def _show(self, client: GmailClient, action: Action, now: Labels, label_id: str | None) -> tuple[Labels, str]:
+        """Mail that was thrown away meanwhile stays in the trash; only the label is taken off."""
+        add = frozenset[str]() if INBOX in now or TRASH in now else frozenset({INBOX})
+        remove = now & {label_id} if label_id else frozenset[str]()
+        outcome = "it is in the trash" if TRASH in now else "in the inbox"
+        if not add and not remove:
+            return now, outcome
+        try:
+            return (await client.modify_message(action.gmail_id, add=add, remove=remove)).label_ids, outcome
+        except CallRefused:
+            if not add or not remove:
+                raise
+            # The label was deleted in this moment, and the mail is still hidden.
+            return (await client.modify_message(action.gmail_id, add=add)).label_ids, outcome
+
+    async def _label_id(self, context: JobContext, client: GmailClient, action: Action) -> str | None:
+        """The label of then; the settings may name another by now."""
+        given = context.job.payload.get("snooze_label_id")
+        if isinstance(given, str) and given:
+            return given
+        return await self._labels.find(client, action.account_id, self._label_name)
+
+
+def _may_be_hidden(action: Action, now: Labels, label_id: str | None) -> bool:
+    """Also a snooze that failed may have got through; and one that took the place of another has its mail to bring
+    back, hidden by that other."""
+    took_over = bool((action.pre_image or {}).get("replaces"))
+    return action.status is ActionStatus.COMPLETED or took_over or label_id in now
+
+
+def _too_early(context: JobContext) -> Retryable:
+    """A short snooze can end before the mail is even hidden; ending it then would leave the mail hidden for good."""
+    hurried = context.job.attempt <= _HURRIED_ATTEMPTS
+    return Retryable("The message is still being hidden.", retry_after=_UNTIL_HIDDEN if hurried else None)
+
+
+def _woken(tx: Tx, context: JobContext, action: Action, after: Labels | None, outcome: str) -> Json:
+    end_snooze(tx, action.id, SnoozeState.WOKEN, context.queue.clock.now())
+    if after is not None:
+        record_label_ids(tx, action.account_id, action.gmail_id, after)
+    return {"outcome": outcome}
+
+
+class SnoozeCheckHandler:
+    """The job `snooze.check.gmail`: where the owner has brought a snoozed message back himself, it no longer waits.
+
+    What history tells may be older than the snooze itself, so the mailbox is asked.
+    """
+
+    def __init__(self, mailboxes: ActionMailboxes) -> None:
+        self._mailboxes = mailboxes
+
+    async def __call__(self, context: JobContext) -> Json:
+        action_id = running.named(context, "action_id")
+        snooze = await context.queue.database.read(lambda tx: find_snooze(tx, action_id))
+        if snooze is None or snooze.state is not SnoozeState.WAITING:
+            return {"outcome": "it does not wait"}
+        running.require_account(
+            await context.queue.database.read(lambda tx: lifecycle.get_action(tx, action_id)),
+            running.named(context, "account_id"),
+        )
+        client = await self._mailboxes.of(await account_of(context))
+        with suppress(Gone):  # then nothing is left that could wait
+            now = await labels_now(client, snooze.gmail_id)
+            if INBOX not in now:
+                return {"outcome": "it waits"}
+            if snooze.label_id in now:
+                await client.modify_message(snooze.gmail_id, remove=[snooze.label_id])
+        await context.complete(lambda tx: _end_waiting(tx, context.queue, snooze))
+        return None
+
+
+def _end_waiting(tx: Tx, queue: JobQueue, snooze: Snooze) -> Json:
+    queue.cancel_within(tx, snooze.job_id)
+    end_snooze(tx, snooze.action_id, SnoozeState.CANCELED, queue.clock.now())
+    return {"outcome": "its owner brought it back"}
+
+
+def reschedule(
+    tx: Tx, queue: JobQueue, action_id: str, until: datetime, who: Actor, *, dry_run: bool = False
+) -> Snooze:
+    """Let a snoozed message come back at another time."""
+    until, now = require_utc(until, "until"), queue.clock.now()
+    if until - now > _LONGEST_SNOOZE:
+        raise BadInput("until", "ten years are the longest")
+    return _wake_at(tx, queue, action_id, until, who, "snooze.reschedule", dry_run=dry_run)
+
+
+def wake_now(tx: Tx, queue: JobQueue, action_id: str, who: Actor, *, dry_run: bool = False) -> Snooze:
+    """Let a snoozed message come back as soon as a worker is free."""
+    return _wake_at(tx, queue, action_id, queue.clock.now(), who, "snooze.wake", dry_run=dry_run)
+
+
+def _wake_at(
+    tx: Tx, queue: JobQueue, action_id: str, until: datetime, who: Actor, deed: str, *, dry_run: bool
+) -> Snooze:
+    snooze = find_snooze(tx, parse_id(action_id, "action"), lock=True)
+    if snooze is None:
+        raise NotFound("action", f"{action_id} is not a snooze")
+    if snooze.state is not SnoozeState.WAITING:
+        raise BadInput("action", f"the snooze {action_id} is over: {snooze.state}")
+    if dry_run:
+        return snooze
+    now = queue.clock.now()
+    queue.cancel_within(tx, snooze.job_id)  # whether it waits, runs, failed or is gone: the next one counts
+    job = wake_job(snooze.account_id, snooze.message_id, snooze.action_id, snooze.label_id, until)
+    job_id = queue.add(tx, job)[0].job_id
+    set_snooze_until(tx, snooze.action_id, until, job_id, now)
+    _tell_hint(tx, snooze.action_id, until, job_id)
+    before, after = {"until": snooze.until.isoformat()}, {"until": until.isoformat()}
+    audit.record(tx, who, deed, ("action", snooze.action_id), now, before=before, after=after)
+    return find_snooze(tx, snooze.action_id) or snooze
+
+
+def _tell_hint(tx: Tx, action_id: str, until: datetime, job_id: str) -> None:
+    """What is told of the snooze stays true."""
+    hint = lifecycle.get_action(tx, action_id).undo_hint
+    if hint is None:
+        return
+    parameters = {**(hint.get("inverse_parameters") or {}), "cancel_unsnooze_job_id": job_id}
+    told = {"snooze_until": until.isoformat(), "unsnooze_job_id": job_id, "inverse_parameters": parameters}
+    tx.execute(update(actions).where(actions.c.id == action_id).values(undo_hint={**hint, **told}))

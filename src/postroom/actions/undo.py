@@ -1,31 +1,50 @@
-"""Taking actions back: who may, what is written down first, and the job `undo.action` that does it.
+"""Undoing one action (job `undo.action`), or everything that the model or a rule did in a period (`undo.span`).
 
-The undo is an action of its own, linked to the one that it undoes by a unique link, and it belongs to one job. One that
-failed can be tried again; one that succeeded cannot be repeated.
+An undo is an action of its own, linked to its original by a unique link. A failed one can be retried. The bulk
+job requests undos newest first, in batches, after a survey that shows what they come to.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from postroom import audit
-from postroom.accounts.jobs import account_of
-from postroom.accounts.mailstate import record_label_ids
-from postroom.actions import line, links, running, snoozes, store
-from postroom.actions.changes import UNSNOOZE, Labels, inverse_of, irreversible, undoing
-from postroom.actions.mailbox import Mailboxes, apply, labels_now
+from postroom.accounts.account_jobs import account_of
+from postroom.accounts.mailbox_state import record_label_ids
+from postroom.actions import lifecycle, running, scheduling, snoozes
+from postroom.actions.label_changes import (
+    UNSNOOZE,
+    ActionMailboxes,
+    Labels,
+    apply,
+    inverse_of,
+    irreversible,
+    labels_now,
+    undoing,
+)
+from postroom.actions.lifecycle import Action, NewAction
 from postroom.actions.running import Taken
 from postroom.actions.snoozes import SnoozeState
-from postroom.actions.store import Action, NewAction
 from postroom.audit import Actor
 from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import action_links, actions
+from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.actions import ActionType, Origin, Wanted, parse_action
-from postroom.domain.errors import BadInput
-from postroom.gmail.client import GmailClient
-from postroom.queue import JobContext, JobQueue
-from postroom.queue.model import Json
+from postroom.domain.actions import ActionType, Origin, WantedAction, parse_action
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput, Fatal
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.queue import JobContext, JobQueue, JobType, KeyUse, NewJob
+from postroom.queue.job import Json
 
 _FOR_GOOD = {
     ActionType.DELETE: "the message was deleted for ever",
@@ -34,7 +53,7 @@ _FOR_GOOD = {
 }
 
 
-def impossible(action: Action) -> str | None:
+def why_impossible(action: Action) -> str | None:
     """Why this action could never be undone, for people; None if it could, or has been."""
     hint = action.undo_hint or {}
     if action.origin is Origin.UNDO:
@@ -48,38 +67,38 @@ def impossible(action: Action) -> str | None:
     return None
 
 
-def obstacle(tx: Tx, action: Action) -> str | None:
+def why_not_now(tx: Tx, action: Action) -> str | None:
     """Why this action cannot be undone now, for people; None if it can."""
-    if (reason := impossible(action)) is not None:
+    if (reason := why_impossible(action)) is not None:
         return reason
-    existing = links.undo_of(tx, action.id)
+    existing = scheduling.undo_of(tx, action.id)
     if existing is None or existing.status in (S.FAILED, S.CANCELED):
         return None
     return "it was undone already" if existing.status is S.COMPLETED else "it is being undone"
 
 
-def request(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
+def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
     """Have an action undone; the id of the undo. Row, link, job and audit are one transaction."""
-    original = store.get(tx, action_id, lock=True)
-    if (reason := obstacle(tx, original)) is not None:
+    original = lifecycle.get_action(tx, action_id, lock=True)
+    if (reason := why_not_now(tx, original)) is not None:
         raise BadInput("action", f"{original.id} cannot be undone: {reason}")
     now = queue.clock.now()
     undo = _begin(tx, original, f"{who.role} {who.name}", now)
-    line.enqueue(tx, queue, undo, now)
+    scheduling.enqueue(tx, queue, undo, now)
     audit.record(tx, who, "action.undo", ("action", original.id), now, after={"undo_action_id": undo.id})
     return undo.id
 
 
 def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
     """The row of the undo, queued: a new one, or that of a try that failed."""
-    existing = links.undo_of(tx, original.id)
+    existing = scheduling.undo_of(tx, original.id)
     if existing is not None and existing.status is S.CANCELED:
-        links.unlink(tx, existing.id)
+        scheduling.unlink(tx, existing.id)
         existing = None
     if existing is not None:
         if existing.status is S.FAILED:
-            store.move(tx, existing.id, S.FAILED, S.QUEUED, now, error=None)
-        return store.get(tx, existing.id)
+            lifecycle.move_action(tx, existing.id, S.FAILED, S.QUEUED, now, error=None)
+        return lifecycle.get_action(tx, existing.id)
     new = NewAction(
         account_id=original.account_id,
         gmail_id=original.gmail_id,
@@ -91,13 +110,13 @@ def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
         rule_id=original.rule_id,
         rule_name=original.rule_name,
     )
-    undo_id = store.insert(tx, new, now)
-    if not links.link(tx, undo_id, original.id, now):
+    undo_id = lifecycle.insert_action(tx, new, now)
+    if not scheduling.link(tx, undo_id, original.id, now):
         raise AssertionError("the original is locked, so nobody else links to it")
-    return store.get(tx, undo_id)
+    return lifecycle.get_action(tx, undo_id)
 
 
-def inverse_wanted(original: Action) -> Wanted:
+def inverse_wanted(original: Action) -> WantedAction:
     """The undo as an action, for people to read; what is done follows the hint."""
     hint = original.undo_hint or {}
     if hint.get("inverse_action") == UNSNOOZE:
@@ -114,24 +133,24 @@ class _Pair:
 
 
 class UndoHandler:
-    def __init__(self, mailboxes: Mailboxes) -> None:
+    def __init__(self, mailboxes: ActionMailboxes) -> None:
         self._mailboxes = mailboxes
 
     async def __call__(self, context: JobContext) -> Json:
         account_id, original_id = running.named(context, "account_id"), running.named(context, "original_action_id")
         undo = await running.taken(context, lambda tx: self._take(tx, context, account_id, original_id))
         if undo is not None:
-            original = await context.queue.database.read(lambda tx: store.get(tx, original_id))
+            original = await context.queue.database.read(lambda tx: lifecycle.get_action(tx, original_id))
             await running.guarded(context, undo, lambda: self._work(context, _Pair(undo, original)))
         return None
 
     def _take(self, tx: Tx, context: JobContext, account_id: str, original_id: str) -> Taken:
         now, job_id = context.queue.clock.now(), context.job.id
-        original = store.get(tx, original_id, lock=True)
+        original = lifecycle.get_action(tx, original_id, lock=True)
         running.require_account(original, account_id)
-        ours = links.undo_of(tx, original.id)
+        ours = scheduling.undo_of(tx, original.id)
         if ours is None or ours.status not in (S.QUEUED, S.EXECUTING):
-            if (reason := obstacle(tx, original)) is not None:
+            if (reason := why_not_now(tx, original)) is not None:
                 raise BadInput("action", f"{original.id} cannot be undone: {reason}")
             ours = _begin(tx, original, "job undo.action", now)
         return running.take(tx, ours.id, job_id, now)
@@ -155,7 +174,7 @@ class UndoHandler:
             async with context.step("pre_image"):
                 image = {"labels": sorted(await labels_now(client, undo.gmail_id))}
                 clock = context.queue.clock
-                undo = await context.write(lambda tx: store.save_pre_image(tx, undo, image, clock.now()))
+                undo = await context.write(lambda tx: lifecycle.save_pre_image(tx, undo, image, clock.now()))
         return frozenset((undo.pre_image or {}).get("labels") or ())
 
 
@@ -164,7 +183,7 @@ async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) ->
 
     def cancel(tx: Tx) -> str:
         outcome = context.queue.cancel_within(tx, job_id)
-        snoozes.end(tx, original.id, SnoozeState.CANCELED, context.queue.clock.now())
+        snoozes.end_snooze(tx, original.id, SnoozeState.CANCELED, context.queue.clock.now())
         return str(outcome)
 
     async with context.step("cancel_unsnooze") as step:
@@ -178,3 +197,177 @@ def _complete(tx: Tx, context: JobContext, pair: _Pair, after: Labels, *, nothin
     running.finish(tx, context.queue, pair.undo, S.COMPLETED, now, undo_hint=hint, error=None)
     record_label_ids(tx, pair.undo.account_id, pair.undo.gmail_id, after)
     return {"outcome": "undone", "undo_action_id": pair.undo.id}
+
+
+UNDO_MANY = JobType(jobs.UNDO_MANY, KeyUse.REPEATABLE, keep_completed=100)
+MOST_SURVEYED = 2_000
+_AT_ONCE = 50
+_CHANGED_SINCE = "the message was changed since, and is left as it is"
+_BY = (Origin.MODEL, Origin.RULE)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoSpan:
+    """What one of them did, from a moment on and before another; of one account, or of all."""
+
+    since: datetime
+    until: datetime
+    by: Origin = Origin.MODEL
+    account_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            object.__setattr__(self, name, require_utc(getattr(self, name), name))
+        if self.since >= self.until:
+            raise BadInput("since", "does not lie before until")
+        if self.by not in _BY:
+            raise BadInput("by", f"only what the model or a rule did is taken back together, not by {self.by}")
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        done = actions.c.finished_at
+        found = [actions.c.status == S.COMPLETED, actions.c.origin == self.by, done >= self.since, done < self.until]
+        return found if self.account_id is None else [*found, actions.c.account_id == self.account_id]
+
+    def to_json(self) -> Json:
+        told = {"by": str(self.by), "since": self.since.isoformat(), "until": self.until.isoformat()}
+        return told if self.account_id is None else {**told, "account_id": self.account_id}
+
+
+class Progress(StrEnum):
+    OPEN = "can be undone"
+    UNDER_WAY = "is being undone"
+    UNDONE = "undone"
+    FAILED = "failed"
+    LEFT = "cannot be undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    action: Action
+    subject: str | None
+    sender: str | None
+    progress: Progress
+    reason: str | None
+    """Why it failed, cannot be undone, or was left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    total: int
+    """All actions within the span."""
+    items: Sequence[Surveyed]
+    """The newest of them, first."""
+
+    @property
+    def counts(self) -> Counter[Progress]:
+        return Counter(item.progress for item in self.items)
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.items) == self.total
+
+    @property
+    def not_undone(self) -> list[Surveyed]:
+        """What a person should know of: it failed, it cannot be taken back, or somebody had changed it."""
+        return [item for item in self.items if item.reason is not None]
+
+
+def survey_undo(tx: Tx, span: UndoSpan) -> Survey:
+    """How the actions of a span stand: before anything is undone, and while it is."""
+    total = tx.execute(select(func.count()).select_from(actions).where(*span.conditions())).scalar_one()
+    rows = tx.execute(_surveyed(span).limit(MOST_SURVEYED)).all()
+    return Survey(int(total), [_read(row) for row in rows])
+
+
+def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
+    """Have all of it undone by a job; its id. The audit has the deed once, and each undo besides."""
+    now, told = queue.clock.now(), span.to_json()
+    payload = {**told, "who": [who.role, who.name]}
+    key = ":".join([jobs.UNDO_MANY, *told.values()])
+    job_id = queue.add(tx, NewJob(jobs.UNDO_MANY, payload, key=key))[0].job_id
+    audit.record(tx, who, "actions.undo_span", ("job", job_id), now, after=told)
+    return job_id
+
+
+async def undo_many(context: JobContext) -> Json:
+    """The job `undo.span`. Run again after a crash, it finds what it has asked for already."""
+    span, who = _payload(context)
+    place: tuple[datetime, str] | None = None
+    asked = left = 0
+    while True:
+        rows = await context.write(partial(_ask, queue=context.queue, span=span, who=who, place=place))
+        if not rows:
+            return {"asked": asked, "left": left}
+        asked += sum(done for _, done in rows)
+        left += sum(not done for _, done in rows)
+        place = rows[-1][0]
+
+
+def _ask(
+    tx: Tx, *, queue: JobQueue, span: UndoSpan, who: Actor, place: tuple[datetime, str] | None
+) -> list[tuple[tuple[datetime, str], bool]]:
+    """Ask for the undo of the next few; for each its place in the order, and whether it is undone."""
+    query = _surveyed(span).limit(_AT_ONCE)
+    if place is not None:
+        done, action_id = place
+        earlier = and_(actions.c.finished_at == done, actions.c.id < action_id)
+        query = query.where(or_(actions.c.finished_at < done, earlier))
+    found: list[tuple[tuple[datetime, str], bool]] = []
+    for row in tx.execute(query).all():
+        wanted = _read(row).progress in (Progress.OPEN, Progress.FAILED)
+        if wanted:
+            request_undo(tx, queue, row.id, who)
+        found.append(((row.finished_at, row.id), wanted))
+    return found
+
+
+_undos = actions.alias("undos")
+
+
+def _surveyed(span: UndoSpan) -> Select[*tuple[Any, ...]]:
+    """The newest first, so that the last change is taken back before the one beneath it."""
+    return (
+        select(
+            actions,
+            messages.c.subject.label("its_subject"),
+            messages.c.sender_identity.label("its_sender"),
+            _undos.c.status.label("undo_status"),
+            _undos.c.error.label("undo_error"),
+            _undos.c.undo_hint.label("undo_outcome"),
+        )
+        .join(messages, messages.c.id == actions.c.message_id, isouter=True)
+        .join(action_links, action_links.c.effect_action_id == actions.c.id, isouter=True)
+        .join(_undos, _undos.c.id == action_links.c.cause_action_id, isouter=True)
+        .where(*span.conditions())
+        .order_by(actions.c.finished_at.desc(), actions.c.id.desc())
+    )
+
+
+def _read(row: Row[*tuple[Any, ...]]) -> Surveyed:
+    action = lifecycle.action_from_row(row)
+    progress, reason = _standing(row, action)
+    return Surveyed(action, row.its_subject, row.its_sender, progress, reason)
+
+
+def _standing(row: Row[*tuple[Any, ...]], action: Action) -> tuple[Progress, str | None]:
+    match row.undo_status:
+        case None | S.CANCELED:
+            reason = why_impossible(action)
+            return (Progress.OPEN, None) if reason is None else (Progress.LEFT, reason)
+        case S.COMPLETED:
+            unchanged = (row.undo_outcome or {}).get("nothing_changed")
+            return Progress.UNDONE, _CHANGED_SINCE if unchanged else None
+        case S.FAILED:
+            return Progress.FAILED, row.undo_error or "it failed"
+        case _:
+            return Progress.UNDER_WAY, None
+
+
+def _payload(context: JobContext) -> tuple[UndoSpan, Actor]:
+    given = context.job.payload
+    try:
+        since, until = (datetime.fromisoformat(str(given[name])) for name in ("since", "until"))
+        role, name = given["who"]
+        return UndoSpan(since, until, Origin(given["by"]), given.get("account_id")), Actor(str(role), str(name))
+    except (KeyError, ValueError, TypeError, BadInput) as error:
+        raise Fatal(f"The job's payload cannot be used: {error!r}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from postroom.actions.store import Action
+from postroom.actions.lifecycle import Action
 from postroom.domain.actions import (
     ActionStatus,
     ActionType,
@@ -14,7 +14,7 @@ from postroom.domain.actions import (
     Parameters,
     ReplyParameters,
     SnoozeParameters,
-    Wanted,
+    WantedAction,
 )
 from postroom.domain.errors import BadInput
 
@@ -38,7 +38,7 @@ def deed(action: Action) -> str:
         return f"{action.type}, but its parameters cannot be read ({error.message})"
 
 
-def wish(wanted: Wanted) -> str:
+def wish(wanted: WantedAction) -> str:
     """The same of an action that nobody has ordered yet: a rule's."""
     return _PLAIN.get(wanted.type) or _WITH_PARAMETERS[wanted.type](wanted.parameters)
 

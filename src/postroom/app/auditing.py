@@ -12,13 +12,13 @@ from sqlalchemy.engine import make_url
 from postroom.app.installation import App
 from postroom.audit.chain import ChainStatus, KeyRing, chain_status
 from postroom.audit.heads import HeadsFile, RecordedHead
-from postroom.audit.sealing import Sealer
-from postroom.audit.verifying import Progress, Verification, note_verified, verify, verify_end
-from postroom.db import Database, Dialect, schema
+from postroom.audit.sealing import AuditSealer
+from postroom.audit.verifying import AuditVerification, Progress, note_verified, verify, verify_end
+from postroom.db import Database, Dialect, opening
 from postroom.db.opening import unmigrated
+from postroom.domain.checkups import Check, CheckVerdict, Finding
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.domain.findings import Check, Finding, Verdict
 from postroom.settings import Settings
 from postroom.vault import Vault
 
@@ -32,14 +32,14 @@ def heads_file(settings: Settings) -> HeadsFile:
 @asynccontextmanager
 async def sealing(app: App) -> AsyncIterator[None]:
     """Seal the audit log for as long as the block lasts; every service does."""
-    sealer = Sealer(app.database, KeyRing(app.vault), heads_file(app.settings), app.clock)
+    sealer = AuditSealer(app.database, KeyRing(app.vault), heads_file(app.settings), app.clock)
     async with sealer.running():
         yield
 
 
 async def verify_audit(
     app: App, further: Iterable[RecordedHead] = (), progress: Progress = lambda count: None
-) -> Verification:
+) -> AuditVerification:
     """The whole log against its seals and the recorded heads; that it was checked is noted for the dashboard."""
     recorded = [*heads_file(app.settings).read(), *further]
     found = await verify(app.database, KeyRing(app.vault), recorded, progress)
@@ -54,12 +54,12 @@ async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[
         return []
     database = unmigrated(url, settings.database)
     try:
-        if await database.read(lambda tx: schema.revision(tx.connection)) != schema.HEAD:
+        if await database.read(lambda tx: opening.schema_revision(tx.connection)) != opening.SCHEMA_HEAD:
             return []
         return [await _examine(database, settings, vault, clock)]
     except PostroomError as error:
         message = f"The audit log was not checked: {error.message}"
-        return [Finding(Check.AUDIT, Verdict.WARNING, "audit log", message)]
+        return [Finding(Check.AUDIT, CheckVerdict.WARNING, "audit log", message)]
     finally:
         await database.close()
 
@@ -70,22 +70,26 @@ async def _examine(database: Database, settings: Settings, vault: Vault, clock: 
     return judge_audit(status, found, clock)
 
 
-def judge_audit(status: ChainStatus, found: Verification, clock: Clock) -> Finding:
+def judge_audit(status: ChainStatus, found: AuditVerification, clock: Clock) -> Finding:
     about = "audit log"
     if found.problems:
         return Finding(
-            Check.AUDIT, Verdict.FAILED, about, found.problems[0].message, "Run `postroom audit verify` for all of it."
+            Check.AUDIT,
+            CheckVerdict.FAILED,
+            about,
+            found.problems[0].message,
+            "Run `postroom audit verify` for all of it.",
         )
     if found.uncheckable:
         keys = ", ".join(found.missing_keys[:3])
         message = f"The audit log is sealed with key {keys}, which the vault of this home folder does not hold."
         remedy = "Restore the folder `vault` from a backup; if the key is lost, run `postroom audit new-key`."
-        return Finding(Check.AUDIT, Verdict.WARNING, about, message, remedy)
+        return Finding(Check.AUDIT, CheckVerdict.WARNING, about, message, remedy)
     message = describe(status)
     if status.waiting_since is not None and clock.now() - status.waiting_since > _LONG:
         remedy = "`postroom up`, `switchboard` and `worker` seal them; the log of a running one says what hinders it."
-        return Finding(Check.AUDIT, Verdict.WARNING, about, message, remedy)
-    return Finding(Check.AUDIT, Verdict.OK, about, message)
+        return Finding(Check.AUDIT, CheckVerdict.WARNING, about, message, remedy)
+    return Finding(Check.AUDIT, CheckVerdict.OK, about, message)
 
 
 def describe(status: ChainStatus) -> str:

@@ -1,39 +1,63 @@
-"""An installation: its database, and the services that stand on it."""
+"""An installation: its database and the services that use it.
+
+A service that starts while its database is unavailable waits for it; a command fails at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from postroom import audit
 from postroom.accounts.access import GmailAccess
+from postroom.accounts.account import Account
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.store import Account
-from postroom.actions.source import SourceWatch
-from postroom.app.jobs import CATALOGUE, first_jobs, schedules
-from postroom.app.patience import patiently
-from postroom.archive.opening import open_place
-from postroom.archive.sharing import SharedArchive
+from postroom.actions.mailbox_changes import ActionsMailboxObserver
+from postroom.app.job_types import CATALOGUE, first_jobs, schedules
+from postroom.archive.service import SharedArchive, open_archive
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.domain.clock import Clock, SystemClock
-from postroom.gmail.grants import GrantStore, StoredGrant
-from postroom.gmail.quota import ProfileName
+from postroom.domain.errors import Retryable
 from postroom.mail.categories import shipped
+from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
+from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
 from postroom.settings import Settings
-from postroom.switchboard.backfill.service import Backfill
-from postroom.sync.archiver.service import ArchiverService
+from postroom.switchboard.backfill.operations import Backfill
+from postroom.sync.archiver.removal import ArchiverService
 from postroom.sync.service import SyncService
+from postroom.telemetry import logs
 from postroom.vault import Vault
 
 if TYPE_CHECKING:
     from postroom.switchboard.estimate import Estimator
-    from postroom.websources.service import WebSources
+    from postroom.web.web_service import WebService
+
+
+T = TypeVar("T")
+
+DATABASE_WAIT_S = 60.0
+"""Longer than a restart of PostgreSQL takes. After it the service ends, and whoever started it is told why."""
+_PAUSE_S = 1.0
+
+log = logs.get(__name__)
+
+
+async def retry_while_unavailable(work: Callable[[], Awaitable[T]], patience_s: float, clock: Clock) -> T:
+    deadline = clock.monotonic() + patience_s
+    while True:
+        try:
+            return await work()
+        except Retryable as error:
+            if clock.monotonic() >= deadline:
+                raise
+            log.warning("service.waiting", problem=error.message)
+        await clock.sleep(_PAUSE_S)
 
 
 @dataclass(frozen=True)
@@ -53,7 +77,7 @@ class App:
 
     async def declare_schedules(self) -> None:
         declared = schedules(self.settings)
-        await patiently(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
+        await retry_while_unavailable(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
 
     async def take_in(
         self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
@@ -70,11 +94,11 @@ class App:
         return account, oddities
 
     @property
-    def web(self) -> WebSources:
+    def web(self) -> WebService:
         """Imported here because readers of pages are slow to load, and few commands need them."""
-        from postroom.websources.service import WebSources
+        from postroom.web.web_service import WebService
 
-        return WebSources(self.settings, self.queue)
+        return WebService(self.settings, self.queue)
 
     def estimator(self) -> Estimator:
         """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
@@ -98,10 +122,12 @@ async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         stack.enter_context(shared_readers())
-        database = await patiently(lambda: connect(settings.database_url, settings.database), patience_s, clock)
+        database = await retry_while_unavailable(
+            lambda: connect(settings.database_url, settings.database), patience_s, clock
+        )
         stack.push_async_callback(database.close)
         # In a thread: the archive may be in a database, and that far away.
-        place = await patiently(lambda: asyncio.to_thread(open_place, settings), patience_s, clock)
+        place = await retry_while_unavailable(lambda: asyncio.to_thread(open_archive, settings), patience_s, clock)
         stack.enter_context(place)
         vault = open_vault(settings)
         grants = GrantStore(vault)
@@ -116,7 +142,7 @@ async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s
             grants=grants,
             gmail=gmail,
             archive=archive,
-            sync=SyncService(database, gmail, archive, settings, clock, SourceWatch(queue)),
+            sync=SyncService(database, gmail, archive, settings, clock, ActionsMailboxObserver(queue)),
             archiver=ArchiverService(database, gmail, archive, settings, clock),
             backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
             clock=clock,

@@ -12,16 +12,15 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postroom.actions.source import SourceWatch
+from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
-from postroom.archive.ownership import SWITCHBOARD, OwnedElsewhere
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
+from postroom.archive.shards.ownership import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
-from postroom.switchboard.http import SwitchboardHttp
-from postroom.switchboard.ondemand import OnDemandSearch
-from postroom.switchboard.serving import is_loopback, limits_of, listening, serving
+from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
+from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
@@ -33,7 +32,7 @@ _LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
-class House:
+class SharedServices:
     """What an application that is served beside the tools may use."""
 
     app: App
@@ -67,14 +66,14 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             meter_for(app.settings.model),
             estimator=app.estimator(),
             on_demand=OnDemandSearch(app.queue, search),
-            watch=SourceWatch(app.queue),
+            watch=ActionsMailboxObserver(app.queue),
         )
     )
 
 
 @asynccontextmanager
 async def open_switchboard(
-    app: App, front_of: Callable[[House], Front] | None = None, *, command: str = SWITCHBOARD
+    app: App, front_of: Callable[[SharedServices], Front] | None = None, *, command: str = SWITCHBOARD
 ) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
 
@@ -86,7 +85,7 @@ async def open_switchboard(
         archive = await _owned_archive(app, command, stack)
         search = stack.enter_context(app.archive.place.search(app.clock))
         toolbox = toolbox_of(app, archive, search)
-        front = None if front_of is None else front_of(House(app, toolbox, archive, search))
+        front = None if front_of is None else front_of(SharedServices(app, toolbox, archive, search))
         http = SwitchboardHttp(
             toolbox,
             app.database,

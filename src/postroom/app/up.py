@@ -14,8 +14,8 @@ from pathlib import Path
 
 from postroom.app.auditing import sealing
 from postroom.app.installation import App
-from postroom.app.serving import Front, House, RunningSwitchboard, open_switchboard, running_address
-from postroom.app.working import open_worker
+from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
+from postroom.app.worker import open_worker
 from postroom.domain.errors import Fatal
 from postroom.queue import Worker
 
@@ -26,7 +26,7 @@ _DRAIN_S = 3.0
 
 async def run_everything(
     app: App,
-    front_of: Callable[[House], Front],
+    front_of: Callable[[SharedServices], Front],
     stop: asyncio.Event,
     ready: Callable[[RunningSwitchboard], Awaitable[None]],
 ) -> None:

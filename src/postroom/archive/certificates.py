@@ -1,13 +1,14 @@
 """Removal certificates: before a message is removed at its source, the proof that it is here is on disk (SY-10).
 
-An account's certificates lie beside its shards, in a plain SQLite file that only ever grows. A certificate says which
-bytes were read back, where, and below which watermark; its outcomes say what became of the removal. One that still
-stands as intended was interrupted: the message may or may not have been removed, and the source must be asked.
+An account's certificates are in `certificates.db` beside its shards. No row of that SQLite file ever changes.
+A certificate says which bytes were read back, where, and below which watermark; its outcomes say what became of the
+removal. A certificate without an outcome was interrupted: only the source can say whether the message is still there.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,19 +19,146 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from postroom.archive.certificates_file import open_or_make, open_to_read
 from postroom.archive.layout import account_name, folder_of
-from postroom.archive.model import Provenance
-from postroom.archive.shard import storage_error
+from postroom.archive.messages import Provenance
+from postroom.archive.shards.shard_file import storage_error, uri_path
+from postroom.domain.errors import Fatal, NewerSchema
 
-FILE_NAME = "certificates.db"
+APPLICATION_ID = 0x506F7343  # "PosC"
+VERSION = 1
+_BUSY_TIMEOUT_S = 30.0
+
+_TABLES = (
+    """
+    CREATE TABLE certificates (
+        certificate INTEGER PRIMARY KEY,
+        batch TEXT NOT NULL,
+        gmail_id TEXT NOT NULL,
+        action TEXT NOT NULL,               -- label, trash or delete
+        label TEXT NOT NULL,                -- the name of the label that is taken away; else empty
+        key TEXT NOT NULL,
+        sha256 TEXT NOT NULL,               -- of the bytes as they were read back from disk
+        size INTEGER NOT NULL,
+        shard TEXT NOT NULL,
+        row_id INTEGER NOT NULL,
+        provenance TEXT NOT NULL,
+        watermark INTEGER NOT NULL,         -- seconds since 1970, as read for this batch
+        certified_at TEXT NOT NULL,
+        UNIQUE (gmail_id, action, label, sha256)
+    )""",
+    """
+    CREATE TABLE outcomes (                 -- the last one of a certificate is how it stands
+        outcome INTEGER PRIMARY KEY,
+        certificate INTEGER NOT NULL REFERENCES certificates (certificate),
+        result TEXT NOT NULL CHECK (result IN ('intended', 'removed', 'gone', 'left')),
+        detail TEXT NOT NULL,
+        recorded_at TEXT NOT NULL
+    )""",
+    "CREATE INDEX outcomes_of_certificate ON outcomes (certificate, outcome)",
+    """
+    CREATE VIEW ledger AS
+    SELECT c.*, o.result, o.detail, o.recorded_at AS result_at
+    FROM certificates c JOIN outcomes o
+        ON o.outcome = (SELECT max(outcome) FROM outcomes WHERE certificate = c.certificate)
+    """,
+    *(
+        f"CREATE TRIGGER {table}_no_{verb} BEFORE {verb} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END"
+        for table in ("certificates", "outcomes")
+        for verb in ("update", "delete")
+    ),
+    # INSERT OR REPLACE takes rows away without asking the triggers above.
+    """
+    CREATE TRIGGER certificates_no_replace BEFORE INSERT ON certificates
+    WHEN EXISTS (SELECT 1 FROM certificates WHERE certificate = NEW.certificate OR (
+        gmail_id = NEW.gmail_id AND action = NEW.action AND label = NEW.label AND sha256 = NEW.sha256))
+    BEGIN SELECT RAISE(ABORT, 'certificates are never changed'); END
+    """,
+    """
+    CREATE TRIGGER outcomes_no_replace BEFORE INSERT ON outcomes
+    WHEN EXISTS (SELECT 1 FROM outcomes WHERE outcome = NEW.outcome)
+    BEGIN SELECT RAISE(ABORT, 'outcomes are never changed'); END
+    """,
+)
+
+
+def open_certificates(path: Path) -> sqlite3.Connection:
+    """For writing. WAL and FULL: a commit is on disk before anybody is told, whatever happens to the power."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        connection = _connect(path, "rwc")
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise storage_error(error, str(path)) from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("BEGIN IMMEDIATE")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+    if version == 0:
+        _sync_folder(path.parent)
+    if version > VERSION:
+        raise NewerSchema(f"{path} was written by a newer Postroom (version {version}). Upgrade Postroom.")
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise Fatal(f"{path} does not hold Postroom's certificates; move it elsewhere.")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file that was just made has to be found again after the power fails, and so has its name to be on disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_certificates_to_read(path: Path) -> sqlite3.Connection | None:
+    """None where nothing was ever certified, or where the first to do so was killed before it could."""
+    if not path.exists():
+        return None
+    connection = _connect(path, "ro")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    if version == 0:
+        connection.close()
+        return None
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{uri_path(path)}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=_BUSY_TIMEOUT_S,
+        check_same_thread=False,
+    )
+
+
+CERTIFICATES_FILE = "certificates.db"
 LEDGER_COLUMNS = (
     "certificate, batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, watermark, "
     "certified_at, result, detail, result_at"
 )
 
 
-class Action(StrEnum):
+class RemovalAction(StrEnum):
     LABEL = "label"
     TRASH = "trash"
     DELETE = "delete"
@@ -40,20 +168,20 @@ class Action(StrEnum):
 class Removal:
     """What is done to messages at the source; `label` names the one that is taken away, and is empty otherwise."""
 
-    action: Action
+    action: RemovalAction
     label: str = ""
 
     def __str__(self) -> str:
         match self.action:
-            case Action.LABEL:
+            case RemovalAction.LABEL:
                 return f"remove the label {self.label}"
-            case Action.TRASH:
+            case RemovalAction.TRASH:
                 return "move to the trash"
-            case Action.DELETE:
+            case RemovalAction.DELETE:
                 return "delete for ever"
 
 
-class Result(StrEnum):
+class RemovalResult(StrEnum):
     INTENDED = "intended"
     REMOVED = "removed"
     GONE = "gone"
@@ -63,7 +191,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ArchiveProof:
     """That a message is here: its bytes as they were read back, and where."""
 
     gmail_id: str
@@ -80,10 +208,10 @@ class Certificate:
     number: int
     batch: str
     removal: Removal
-    proof: Proof
+    proof: ArchiveProof
     watermark: int
     certified_at: datetime
-    result: Result
+    result: RemovalResult
     detail: str
     result_at: datetime
 
@@ -92,8 +220,8 @@ class Certificates:
     """An account's certificates, to be added to. When a method returns, what it wrote is on disk."""
 
     def __init__(self, root: Path, email: str) -> None:
-        self._path = path_of(root, email)
-        self._connection = open_or_make(self._path)
+        self._path = certificates_path(root, email)
+        self._connection = open_certificates(self._path)
 
     def close(self) -> None:
         self._connection.close()
@@ -105,18 +233,18 @@ class Certificates:
         self.close()
 
     def certify(
-        self, batch: str, removal: Removal, proofs: Sequence[Proof], watermark: int, now: datetime
+        self, batch: str, removal: Removal, proofs: Sequence[ArchiveProof], watermark: int, now: datetime
     ) -> list[Certificate]:
         """Write down that these are about to be removed. Equal bytes certified before keep their one certificate."""
         with self._transaction():
             for proof in proofs:
                 number = self._find(removal, proof) or self._insert(batch, removal, proof, watermark, now)
-                self._add_outcome(number, Result.INTENDED, f"batch {batch}", now)
+                self._add_outcome(number, RemovalResult.INTENDED, f"batch {batch}", now)
         wanted = {(proof.gmail_id, proof.sha256) for proof in proofs}
         intended = self._intended(removal, [proof.gmail_id for proof in proofs])
         return [each for each in intended if (each.proof.gmail_id, each.proof.sha256) in wanted]
 
-    def settle(self, certificates: Iterable[Certificate], result: Result, detail: str, now: datetime) -> None:
+    def settle(self, certificates: Iterable[Certificate], result: RemovalResult, detail: str, now: datetime) -> None:
         """Write down what became of removals."""
         with self._transaction():
             for certificate in certificates:
@@ -139,14 +267,14 @@ class Certificates:
         except sqlite3.Error as error:
             raise storage_error(error, str(self._path)) from error
 
-    def _find(self, removal: Removal, proof: Proof) -> int | None:
+    def _find(self, removal: Removal, proof: ArchiveProof) -> int | None:
         found = self._connection.execute(
             "SELECT certificate FROM certificates WHERE gmail_id = ? AND action = ? AND label = ? AND sha256 = ?",
             (proof.gmail_id, removal.action, removal.label, proof.sha256),
         ).fetchone()
         return None if found is None else int(found[0])
 
-    def _insert(self, batch: str, removal: Removal, proof: Proof, watermark: int, now: datetime) -> int:
+    def _insert(self, batch: str, removal: Removal, proof: ArchiveProof, watermark: int, now: datetime) -> int:
         made = self._connection.execute(
             "INSERT INTO certificates (batch, action, label, gmail_id, key, sha256, size, shard, row_id, provenance, "
             "watermark, certified_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -167,7 +295,7 @@ class Certificates:
         )
         return int(made.lastrowid or 0)
 
-    def _add_outcome(self, certificate: int, result: Result, detail: str, now: datetime) -> None:
+    def _add_outcome(self, certificate: int, result: RemovalResult, detail: str, now: datetime) -> None:
         self._connection.execute(
             "INSERT INTO outcomes (certificate, result, detail, recorded_at) VALUES (?, ?, ?, ?)",
             (certificate, result, detail, now.isoformat()),
@@ -188,8 +316,8 @@ class Certificates:
             raise storage_error(error, str(self._path)) from error
 
 
-def path_of(root: Path, email: str) -> Path:
-    return folder_of(root, account_name(email)) / FILE_NAME
+def certificates_path(root: Path, email: str) -> Path:
+    return folder_of(root, account_name(email)) / CERTIFICATES_FILE
 
 
 def has_certificate(root: Path, email: str, gmail_ids: Sequence[str]) -> set[str]:
@@ -227,7 +355,7 @@ def list_certificates(
     root: Path,
     email: str,
     *,
-    result: Result | None = None,
+    result: RemovalResult | None = None,
     gmail_id: str | None = None,
     before: int | None = None,
     limit: int = 50,
@@ -246,18 +374,18 @@ def list_certificates(
         return _read(connection, f"{where}ORDER BY certificate DESC LIMIT ?", (*parameters, limit))
 
 
-def count_certificates(root: Path, email: str) -> dict[Result, int]:
+def count_certificates(root: Path, email: str) -> dict[RemovalResult, int]:
     """How many certificates stand at each result."""
     with _reading(root, email) as connection:
         last = None if connection is None else connection.execute("SELECT max(outcome) FROM outcomes").fetchone()[0]
     if last is None:
         return {}
-    file = path_of(root, email).stat()
+    file = certificates_path(root, email).stat()
     return dict(_count_until(root, email, last, (file.st_dev, file.st_ino)))
 
 
 @lru_cache(maxsize=32)
-def _count_until(root: Path, email: str, last: int, file: tuple[int, int]) -> Mapping[Result, int]:
+def _count_until(root: Path, email: str, last: int, file: tuple[int, int]) -> Mapping[RemovalResult, int]:
     """Holds as long as nothing was added, because no row ever changes; `file` tells one from another in its place."""
     sql = (
         "SELECT result, count(*) FROM "
@@ -265,15 +393,15 @@ def _count_until(root: Path, email: str, last: int, file: tuple[int, int]) -> Ma
     )
     with _reading(root, email) as connection:
         rows = () if connection is None else connection.execute(sql, (last,))
-        return {Result(result): count for result, count in rows}
+        return {RemovalResult(result): count for result, count in rows}
 
 
 @contextmanager
 def _reading(root: Path, email: str) -> Iterator[sqlite3.Connection | None]:
-    path = path_of(root, email)
+    path = certificates_path(root, email)
     connection = None
     try:
-        connection = open_to_read(path)
+        connection = open_certificates_to_read(path)
         yield connection
     except sqlite3.Error as error:
         raise storage_error(error, str(path)) from error
@@ -294,11 +422,11 @@ def certificate_of(row: Sequence[Any], moment: Callable[[Any], datetime]) -> Cer
     return Certificate(
         number=number,
         batch=batch,
-        removal=Removal(Action(action), label),
-        proof=Proof(gmail_id, key, sha256, size, shard, row_id, Provenance(provenance)),
+        removal=Removal(RemovalAction(action), label),
+        proof=ArchiveProof(gmail_id, key, sha256, size, shard, row_id, Provenance(provenance)),
         watermark=watermark,
         certified_at=moment(certified_at),
-        result=Result(result),
+        result=RemovalResult(result),
         detail=detail,
         result_at=moment(result_at),
     )

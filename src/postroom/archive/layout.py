@@ -1,10 +1,16 @@
-"""Where things lie: `archive/<account>/<year>.db`, parts of a full year as `<year>-2.db`. Names are never paths."""
+"""Where a message is: the folder of its account, the file of its year, and a row id made from its date.
+
+Shards are `archive/<account>/<year>.db`, further parts of a full year `<year>-2.db`. A row id is the date in
+milliseconds shifted by 16 bits, plus a slot that tells messages of the same millisecond apart: newest first needs no
+sort, and a range of dates is a range of ids, also for old mail that arrives late.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -63,3 +69,28 @@ def parse_name(text: str) -> ShardName:
 def parse_filename(account: str, filename: str) -> ShardName | None:
     match = _FILE.fullmatch(filename)
     return ShardName(account, int(match[1]), int(match[2] or 1)) if match else None
+
+
+SLOT_BITS = 16
+SLOTS = 1 << SLOT_BITS
+_LATEST_MS = (1 << (63 - SLOT_BITS)) - 1_025  # far past the year 6000, with room above for what flows over
+
+
+def first_id(date_ms: int) -> int:
+    """The smallest id of this millisecond; dates before 1970 share the first one."""
+    return min(max(date_ms, 0), _LATEST_MS) << SLOT_BITS
+
+
+def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
+    """An id that nobody has: of this millisecond, or where that is full, of the next that is not.
+
+    `largest_taken` is asked for the largest id taken in a millisecond, by its first.
+    """
+    first = first_id(date_ms)
+    while (taken := largest_taken(first)) == first + SLOTS - 1:
+        first += SLOTS
+    return first if taken is None else taken + 1
+
+
+def date_of_id(row_id: int) -> datetime:
+    return datetime.fromtimestamp((row_id >> SLOT_BITS) / 1_000, UTC)

@@ -1,24 +1,249 @@
-"""The archive from the event loop: this process may write, on one thread, and reads on another.
+"""The archive for coroutines: opened as the settings say, owned once per process, one account's store at a time.
 
-Nothing here ever holds up the loop.
+Everything that touches the archive runs on threads of its own, so the event loop never waits for a disk. While the
+shard writers are behind, `AccountStore.store` waits too: that is the back-pressure. Mail that several workers bring at
+the same time goes to disk together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
 
-from postroom.archive.account_store import AccountStore
-from postroom.archive.place import ArchivePlace, MailReader, MailWriter
+from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
+from postroom.archive.messages import IncomingMail, Provenance, Relabelling, StoredMessage, Submission
+from postroom.archive.preparing import prepare
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.ownership import SyncMark
+from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.extras import Extra, require
+from postroom.settings import Settings
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    mails: Sequence[IncomingMail]
+    answer: asyncio.Future[list[StoredMessage]]
+    end: asyncio.Future[None]
+    """Comes however it went, also for whoever has given up."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(mail.raw) for mail in self.mails)
+
+    def succeed(self, stored: list[StoredMessage]) -> None:
+        self.end.set_result(None)
+        if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
+            self.answer.set_result(stored)
+
+    def fail(self, error: Exception) -> None:
+        self.end.set_result(None)
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class AccountStore:
+    def __init__(self, place: ArchiveBackend, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
+        self.email = email
+        self.place = place
+        self._archive = archive
+        self._thread = thread
+        self._waiting: deque[_Request] = deque()
+        self._bringing: asyncio.Task[None] | None = None
+        self._commits: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    async def known(self, gmail_ids: Sequence[str]) -> set[str]:
+        """Which of these are in the archive already."""
+        return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
+
+    async def belongs_to(self, account_id: str, walk: int) -> bool:
+        """Whether it is this archive of which the account's sync speaks."""
+        mark = await self.run(lambda archive: self.place.read_mark(self.email))
+        return mark is not None and mark.account_id == account_id and mark.walk >= walk
+
+    async def mark(self, account_id: str, walk: int) -> None:
+        """From this walk on, the account's sync speaks of this archive."""
+        await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
+
+    async def some_ids(self, count: int) -> list[str]:
+        """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
+        return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
+
+    async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
+        """When this returns, they are on disk. The answers stand in the order of the mail."""
+        if not mails:
+            return []
+        asked: asyncio.Future[list[StoredMessage]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(mails, asked, self._begin()))
+        if self._bringing is None or self._bringing.done():
+            self._bringing = asyncio.create_task(self._bring(), name="archive")
+        return await asked
+
+    async def reread(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """Read archived messages again that could not be read before, and index those that can be now. For each that
+        is here, why it still cannot be read; None where it can."""
+        found: dict[str, str | None] = {}
+        for key in keys:
+            try:
+                mail = await asyncio.to_thread(self._archived, key)
+                if mail is not None:
+                    [stored] = await self.store([mail])
+                    found[key] = stored.trouble
+            except Fatal as error:
+                found[key] = error.message
+        return found
+
+    def _archived(self, key: str) -> IncomingMail | None:
+        with self.place.reader() as reader:
+            message = reader.message(self.email, key)
+            if message is None:
+                return None
+            # Not as the API's, though it may have come from there: nothing is said of what the source has now.
+            received = message.date if message.gmail_id else None
+            thread_id = message.thread_id if message.gmail_id else None
+            return IncomingMail(
+                reader.raw_of(message), Provenance.IMPORT, message.gmail_id, thread_id, received=received
+            )
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Mail is being fetched for the archive, in the state that it has now: `settled` waits for it."""
+        end = self._begin()
+        try:
+            yield
+        finally:
+            end.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
+
+        Whoever applies news from the source calls this between hearing of it and applying it: else mail that was
+        fetched before the news, and is stored after it, would bring the old state back.
+        """
+        while_waiting = set(self._under_way)
+        if while_waiting:
+            await asyncio.wait(while_waiting)
+
+    async def set_labels(self, labels: Mapping[str, frozenset[str]]) -> set[str]:
+        """Record the labels that messages now have; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.set_labels(self.email, labels))
+
+    async def mark_deleted(self, gmail_ids: Sequence[str], when: datetime) -> set[str]:
+        """Record that messages were deleted at the source; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.mark_deleted(self.email, gmail_ids, when))
+
+    async def unmark_deleted(self, gmail_ids: Sequence[str]) -> set[str]:
+        """They are at the source after all; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.unmark_deleted(self.email, gmail_ids))
+
+    async def change_labels(self, changes: Sequence[Relabelling]) -> set[str]:
+        """Apply what was given and taken, in this order; returns the Gmail ids that are not in the archive."""
+        return await self.run(lambda archive: archive.change_labels(self.email, changes))
+
+    async def rename_label(self, old: str, new: str) -> None:
+        await self.run(lambda archive: archive.rename_label(self.email, old, new))
+
+    async def label_names(self) -> set[str]:
+        """Every label that some message has or had."""
+        return await self.run(lambda archive: archive.label_names(self.email))
+
+    async def label_members(self, label: str) -> set[str]:
+        """The Gmail ids that have this label, without those that are deleted at the source."""
+        return await self.run(lambda archive: archive.label_members(self.email, label))
+
+    async def checkpoint(self) -> None:
+        """Everything stored so far stands where a watermark may speak for it."""
+        await self.run(lambda archive: archive.checkpoint())
+
+    async def run(self, work: Callable[[MailWriter], T]) -> T:
+        """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
+
+    async def drain(self) -> None:
+        """Wait until what was brought is on disk, also where whoever brought it has given up."""
+        if self._bringing is not None:
+            await asyncio.gather(self._bringing, return_exceptions=True)
+            await asyncio.gather(*self._commits, return_exceptions=True)
+
+    def _begin(self) -> asyncio.Future[None]:
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(end)
+        end.add_done_callback(self._under_way.discard)
+        return end
+
+    async def _bring(self) -> None:
+        """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""
+        while self._waiting:
+            together = self._next_commit()
+            try:
+                submission = await self._submit([mail for request in together for mail in request.mails])
+            except Exception as error:
+                self._in_background(self._store_apart(together, error))
+            else:
+                self._in_background(self._answer(together, submission))
+
+    def _in_background(self, commit: Coroutine[Any, Any, None]) -> None:
+        # Apart from `_bring`, which ends when nothing waits: else mail that comes while the last commit is under way
+        # would find it neither at work nor done.
+        task = asyncio.create_task(commit, name="archive commit")
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+
+    def _next_commit(self) -> list[_Request]:
+        """As many requests as fit into one transaction, and at least one."""
+        together: list[_Request] = []
+        messages = size = 0
+        while self._waiting:
+            request = self._waiting[0]
+            messages, size = messages + len(request.mails), size + request.size
+            if together and (messages > MESSAGES_PER_COMMIT or size > BYTES_PER_COMMIT):
+                break
+            together.append(self._waiting.popleft())
+        return together
+
+    async def _answer(self, together: list[_Request], submission: Submission) -> None:
+        try:
+            stored = iter(await _on_disk(submission))
+        except Exception as error:
+            await self._store_apart(together, error)
+            return
+        for request in together:
+            request.succeed([next(stored) for _ in request.mails])
+
+    async def _store_apart(self, together: list[_Request], error: Exception) -> None:
+        """Storing them together failed: each by itself, so that nobody pays for another's mail."""
+        if len(together) == 1:
+            together[0].fail(error)
+            return
+        for request in together:
+            try:
+                request.succeed(await _on_disk(await self._submit(request.mails)))
+            except Exception as own:
+                request.fail(own)
+
+    async def _submit(self, mails: Sequence[IncomingMail]) -> Submission:
+        # Apart from the archive's thread: one message that takes long to read must not keep others' mail waiting.
+        prepared = await asyncio.to_thread(lambda: [prepare(mail) for mail in mails])
+        return await self.run(lambda archive: archive.submit(self.email, prepared))
+
+
+async def _on_disk(submission: Submission) -> list[StoredMessage]:
+    """On another thread, so that the archive's own can prepare what comes next meanwhile."""
+    return await asyncio.to_thread(submission.result)
+
+
 class ArchiveService:
-    def __init__(self, place: ArchivePlace, archive: MailWriter) -> None:
+    def __init__(self, place: ArchiveBackend, archive: MailWriter) -> None:
         self.place = place
         self._archive = archive
         self._writing = ThreadPoolExecutor(1, "archive-writer")
@@ -59,7 +284,7 @@ class ArchiveService:
 
 
 @asynccontextmanager
-async def owned_archive(place: ArchivePlace, purpose: str) -> AsyncIterator[ArchiveService]:
+async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:
     """The archive with the right to write to it, until the block ends."""
     opening = asyncio.ensure_future(asyncio.to_thread(place.writer, purpose))
     try:
@@ -74,3 +299,67 @@ async def owned_archive(place: ArchivePlace, purpose: str) -> AsyncIterator[Arch
         yield service
     finally:
         await service.close()
+
+
+class SharedArchive:
+    """The first who needs the archive takes hold of it, and the last who is done lets go."""
+
+    def __init__(self, place: ArchiveBackend) -> None:
+        self.place = place
+        self._lock = asyncio.Lock()
+        self._stack: AsyncExitStack | None = None
+        self._service: ArchiveService | None = None
+        self._users = 0
+
+    @asynccontextmanager
+    async def owned(self, purpose: str) -> AsyncIterator[ArchiveService]:
+        """The archive in this process's hands. Raises OwnedElsewhere while another process has it."""
+        service = await self._join(purpose)
+        try:
+            yield service
+        finally:
+            await self._leave()
+
+    @asynccontextmanager
+    async def store(self, email: str, purpose: str) -> AsyncIterator[AccountStore]:
+        """An account's part of it; what was brought is on disk when the block ends."""
+        async with self.owned(purpose) as service:
+            mine = service.of(email)
+            try:
+                yield mine
+            finally:
+                await mine.drain()
+
+    async def _join(self, purpose: str) -> ArchiveService:
+        async with self._lock:
+            if self._service is None:
+                stack = AsyncExitStack()
+                self._service = await stack.enter_async_context(owned_archive(self.place, purpose))
+                self._stack = stack
+            self._users += 1
+            return self._service
+
+    async def _leave(self) -> None:
+        async with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._stack is not None:
+                stack, self._stack, self._service = self._stack, None, None
+                await stack.aclose()
+
+
+def open_archive(settings: Settings) -> ArchiveBackend:
+    """To be closed after use."""
+    if settings.archive.store == "files":
+        return FileArchive(settings.home / "archive", settings.archive)
+    if not settings.database_url.startswith("postgresql"):
+        raise BadInput(
+            "archive.store",
+            'is "database", which needs PostgreSQL: set database.url to an address such as '
+            'postgresql://user@host/name, or archive.store to "files"',
+        )
+    require(Extra.POSTGRES, 'archive.store = "database"')
+    from postroom.archive.postgres.postgres_archive import (
+        PostgresArchive,  # drivers are slow to load, and files do not need them
+    )
+
+    return PostgresArchive(settings.database_url)

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from postroom.db import Tx
-from postroom.db.tables.switchboard import audit_log, audit_pending
+from postroom.db.tables.access import audit_log, audit_pending
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.roles import Caller
@@ -41,7 +41,7 @@ SYSTEM = Actor("system", "postroom")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     id: str
     at: datetime
     actor: Actor
@@ -67,10 +67,10 @@ class AuditFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AuditPage:
     """Newest first; `next_before_id` asks for the page after, None if this is the last."""
 
-    entries: list[Entry]
+    entries: list[AuditEntry]
     next_before_id: str | None
 
 
@@ -104,10 +104,10 @@ def record(
     return entry_id
 
 
-def list_entries(tx: Tx, which: AuditFilter) -> Page:
+def list_entries(tx: Tx, which: AuditFilter) -> AuditPage:
     rows = tx.execute(entries_query(which)).all()
     entries = [
-        Entry(
+        AuditEntry(
             id=row.id,
             at=row.at,
             actor=Actor(row.actor_role, row.actor_name),
@@ -119,7 +119,7 @@ def list_entries(tx: Tx, which: AuditFilter) -> Page:
         )
         for row in rows[: which.limit]
     ]
-    return Page(entries, entries[-1].id if len(rows) > which.limit else None)
+    return AuditPage(entries, entries[-1].id if len(rows) > which.limit else None)
 
 
 def entries_query(which: AuditFilter) -> Select[Any]:

@@ -19,8 +19,8 @@ from sqlalchemy import Row, func, select, update
 from postroom import audit
 from postroom.audit import Actor
 from postroom.db import Dialect, Tx
-from postroom.db.plain import statement
-from postroom.db.tables.switchboard import audit_chain, audit_log, audit_pending
+from postroom.db.database import driver_sql
+from postroom.db.tables.access import audit_chain, audit_log, audit_pending
 from postroom.db.types import utc_text
 from postroom.domain.errors import Fatal
 from postroom.vault import Vault
@@ -79,7 +79,7 @@ class StoredEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class AuditSeal:
     position: int
     entry_id: str
     key_id: str
@@ -167,7 +167,7 @@ def as_text(dialect: Dialect, column: str) -> str:
 
 
 def run(tx: Tx, sql: str, **parameters: Any) -> Sequence[Sequence[Any]]:
-    return tx.rows(statement(tx.dialect, sql), parameters)
+    return tx.rows(driver_sql(tx.dialect, sql), parameters)
 
 
 def _moment(text: str) -> datetime | None:

@@ -20,9 +20,9 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.audit.chain import (
+    AuditSeal,
     Head,
     KeyRing,
-    Seal,
     SealKey,
     StoredEntry,
     as_text,
@@ -38,7 +38,7 @@ from postroom.audit.chain import (
 )
 from postroom.audit.heads import HeadsFile, RecordedHead
 from postroom.db import Database, Dialect, Tx
-from postroom.db.tables.switchboard import audit_pending, audit_seals
+from postroom.db.tables.access import audit_pending, audit_seals
 from postroom.db.types import utc_text
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
@@ -63,7 +63,7 @@ class _Lease:
     key_id: str | None
 
 
-class Sealer:
+class AuditSealer:
     """One a process. `tick` does what is to be done now; `running` calls it for as long as a block lasts."""
 
     def __init__(self, database: Database, keys: KeyRing, heads: HeadsFile, clock: Clock) -> None:
@@ -196,13 +196,13 @@ class _Sealed:
 
 def chained(
     key: SealKey, position: int, previous: str, sealed_at: str, entries: Sequence[tuple[str, StoredEntry]]
-) -> list[Seal]:
+) -> list[AuditSeal]:
     """The seals of these entries, after the one at `position`."""
     seals = []
     for entry_id, entry in entries:
         position += 1
         previous = mac_of(key, position, previous, entry_id, sealed_at, entry)
-        seals.append(Seal(position, entry_id, key.id, sealed_at, previous))
+        seals.append(AuditSeal(position, entry_id, key.id, sealed_at, previous))
     return seals
 
 
@@ -244,7 +244,7 @@ def _next_head(tx: Tx, last: RecordedHead | None) -> Head | None:
     return None if is_known else head
 
 
-def _write_seals(tx: Tx, seals: Sequence[Seal]) -> None:
+def _write_seals(tx: Tx, seals: Sequence[AuditSeal]) -> None:
     run(tx, _INSERT[tx.dialect], rows=json.dumps([asdict(seal) for seal in seals]))
     run(tx, _CLEAR, first=seals[0].position)
 

@@ -49,7 +49,7 @@ CANNOT_SEE = (
 Progress = Callable[[int], None]
 
 
-class Flaw(StrEnum):
+class AuditFlaw(StrEnum):
     CHANGED = "changed"
     REMOVED = "removed"
     SEALS_MISSING = "seals missing"
@@ -60,8 +60,8 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    flaw: Flaw
+class AuditProblem:
+    flaw: AuditFlaw
     message: str
     entry_id: str | None = None
     at: str | None = None
@@ -69,7 +69,7 @@ class Problem:
 
 
 @dataclass
-class Verification:
+class AuditVerification:
     """What was found; `head` is the last seal that was seen."""
 
     sealed: int = 0
@@ -81,14 +81,14 @@ class Verification:
     heads: int = 0
     """Recorded heads that the chain was held against."""
     head: Head | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AuditProblem] = field(default_factory=list)
     more_problems: int = 0
 
     @property
     def is_sound(self) -> bool:
         return not self.problems and not self.uncheckable
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: AuditProblem) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
         else:
@@ -97,7 +97,7 @@ class Verification:
 
 async def verify(
     database: Database, keys: KeyRing, heads: Iterable[RecordedHead], progress: Progress = lambda count: None
-) -> Verification:
+) -> AuditVerification:
     """Look at the whole log. `progress` is told how many entries were checked since it was last told."""
     recorded = [*heads, *await database.read(_own_head)]
     check = ChainCheck(keys, recorded)
@@ -119,7 +119,9 @@ async def verify(
     return check.found
 
 
-async def verify_end(database: Database, keys: KeyRing, last: RecordedHead | None, count: int = BATCH) -> Verification:
+async def verify_end(
+    database: Database, keys: KeyRing, last: RecordedHead | None, count: int = BATCH
+) -> AuditVerification:
     """The same for the last seals only, which takes milliseconds however long the log is."""
     recorded = [*([] if last is None else [last]), *await database.read(_own_head)]
     newest = max((each.head.position for each in recorded), default=0)
@@ -135,7 +137,7 @@ async def verify_end(database: Database, keys: KeyRing, last: RecordedHead | Non
     return check.found
 
 
-def note_verified(tx: Tx, found: Verification, now: datetime) -> None:
+def note_verified(tx: Tx, found: AuditVerification, now: datetime) -> None:
     """For the dashboard and the doctor: when somebody last looked, how far, and what came of it."""
     locked_chain(tx)
     problems = len(found.problems) + found.more_problems + found.uncheckable
@@ -158,7 +160,7 @@ class ChainCheck:
     """The judgement, without a database: rows are handed in, in order."""
 
     def __init__(self, keys: KeyRing, heads: Iterable[RecordedHead]) -> None:
-        self.found = Verification()
+        self.found = AuditVerification()
         self._keys = keys
         self._heads: dict[int, list[RecordedHead]] = {}
         for each in heads:
@@ -175,7 +177,7 @@ class ChainCheck:
 
     def seal(self, row: _SealRow) -> None:
         if not isinstance(row.place, int):
-            self._flaw(Flaw.CHANGED, "its seal has a position that is no number", row)
+            self._flaw(AuditFlaw.CHANGED, "its seal has a position that is no number", row)
             return
         self.found.sealed += 1
         if row.place != self._position + 1:
@@ -191,12 +193,12 @@ class ChainCheck:
         first, last = self._position + 1, row.place - 1
         which = f"Seal {first} is" if first == last else f"Seals {first} to {last} are"
         said = f"{which} missing before entry {row.entry_id}, and so are or may be the entries under them."
-        self.found.add(Problem(Flaw.SEALS_MISSING, said, row.entry_id, row.sealed_at, row.place))
+        self.found.add(AuditProblem(AuditFlaw.SEALS_MISSING, said, row.entry_id, row.sealed_at, row.place))
         self._previous = None  # what the next seal covers is gone
 
     def _check(self, row: _SealRow) -> None:
         if row.entry.is_missing:
-            self._flaw(Flaw.REMOVED, "the entry is gone; its seal is still there", row)
+            self._flaw(AuditFlaw.REMOVED, "the entry is gone; its seal is still there", row)
             return
         key = self._key(row.key_id)
         if key is None:
@@ -206,7 +208,7 @@ class ChainCheck:
             return
         expected = mac_of(key, row.place, self._previous, row.entry_id, row.sealed_at, row.entry)
         if not hmac.compare_digest(expected.encode(), row.mac.encode()):
-            self._flaw(Flaw.CHANGED, "the entry, its seal or their order was changed after it was sealed", row)
+            self._flaw(AuditFlaw.CHANGED, "the entry, its seal or their order was changed after it was sealed", row)
 
     def _key(self, key_id: str) -> SealKey | None:
         if key_id in self.found.missing_keys:
@@ -220,7 +222,7 @@ class ChainCheck:
         for each in self._heads.pop(row.place, ()):
             if each.head.mac != row.mac:
                 said = f"{_recorded(each)} has another seal at position {row.place}: the log was rewritten since"
-                self._flaw(Flaw.REWRITTEN, said, row)
+                self._flaw(AuditFlaw.REWRITTEN, said, row)
 
     def _check_order(self, entry: StoredEntry, position: int | None) -> None:
         """Both the time in the id, which lists sort by, and the time that is shown."""
@@ -231,7 +233,7 @@ class ChainCheck:
             is_late = True
         if is_late:
             said = f"Entry {entry.id} says {_shown(entry)} and was added after later ones, or a clock was set back."
-            self.found.add(Problem(Flaw.OUT_OF_ORDER, said, entry.id, _shown(entry), position))
+            self.found.add(AuditProblem(AuditFlaw.OUT_OF_ORDER, said, entry.id, _shown(entry), position))
         self._newest_id = max(self._newest_id, entry.id)
         self._newest_at = (
             at if self._newest_at is None or (at is not None and at > self._newest_at) else self._newest_at
@@ -243,7 +245,7 @@ class ChainCheck:
                 f"Entry {entry.id} of {_shown(entry)} was never handed to the sealer: it was not written by Postroom, "
                 "or its seal was removed, or a Postroom from before the upgrade was still running."
             )
-            self.found.add(Problem(Flaw.NOT_OURS, said, entry.id, _shown(entry)))
+            self.found.add(AuditProblem(AuditFlaw.NOT_OURS, said, entry.id, _shown(entry)))
             return
         self.found.waiting += 1
         if entry.at is not None:
@@ -261,12 +263,12 @@ class ChainCheck:
             f"The chain ends at position {self._position}, and {_recorded(furthest)} names position {last}, sealed "
             f"{furthest.head.at}: entries {first} to {last} are missing from the end."
         )
-        self.found.add(Problem(Flaw.CUT_SHORT, said, at=furthest.head.at, position=last))
+        self.found.add(AuditProblem(AuditFlaw.CUT_SHORT, said, at=furthest.head.at, position=last))
 
-    def _flaw(self, flaw: Flaw, what: str, row: _SealRow) -> None:
+    def _flaw(self, flaw: AuditFlaw, what: str, row: _SealRow) -> None:
         at = row.sealed_at if row.entry.is_missing else _shown(row.entry)
         said = f"Entry {row.entry_id} of {at}: {what}."
-        self.found.add(Problem(flaw, said, row.entry_id, at, row.place if isinstance(row.place, int) else None))
+        self.found.add(AuditProblem(flaw, said, row.entry_id, at, row.place if isinstance(row.place, int) else None))
 
 
 def _recorded(each: RecordedHead) -> str:

@@ -11,13 +11,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from postroom.app import App
-from postroom.audit import Actor, AuditFilter, Entry, list_entries
-from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
+from postroom.audit import Actor, AuditEntry, AuditFilter, list_entries
 from postroom.cli.session import me, with_app
+from postroom.cli.terminal import JsonOption, age, console, errors, print_json, print_table
 
 if TYPE_CHECKING:
     from postroom.audit.heads import RecordedHead
-    from postroom.audit.verifying import Verification
+    from postroom.audit.verifying import AuditVerification
 
 app = typer.Typer(help="The audit log, newest first; `verify` checks that it was not changed.")
 
@@ -97,7 +97,7 @@ def new_key(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = Fa
     console.print(f"New entries are sealed with key {with_app(run)}. Back up the folder `vault` now.", markup=False)
 
 
-async def _verify(app: App, further: list[RecordedHead]) -> tuple[Verification, datetime]:
+async def _verify(app: App, further: list[RecordedHead]) -> tuple[AuditVerification, datetime]:
     from postroom.app.auditing import verify_audit
     from postroom.audit.chain import chain_status
 
@@ -107,7 +107,7 @@ async def _verify(app: App, further: list[RecordedHead]) -> tuple[Verification, 
         return await verify_audit(app, further, lambda done: bar.advance(task, done)), app.clock.now()
 
 
-def _told(found: Verification) -> dict[str, object]:
+def _told(found: AuditVerification) -> dict[str, object]:
     from postroom.audit.verifying import CANNOT_SEE
 
     return {
@@ -124,7 +124,7 @@ def _told(found: Verification) -> dict[str, object]:
     }
 
 
-def _print_verification(found: Verification, now: datetime) -> None:
+def _print_verification(found: AuditVerification, now: datetime) -> None:
     from postroom.audit.verifying import CANNOT_SEE
 
     for problem in found.problems:
@@ -136,7 +136,7 @@ def _print_verification(found: Verification, now: datetime) -> None:
         console.print(f"- {limit}", markup=False, soft_wrap=True)
 
 
-def _verdict(found: Verification, now: datetime) -> Iterator[str]:
+def _verdict(found: AuditVerification, now: datetime) -> Iterator[str]:
     oldest = "" if found.waiting_since is None else f", the oldest for {age(found.waiting_since, now)}"
     waiting = f"{found.waiting:,} wait to be sealed{oldest}" if found.waiting else "none waits to be sealed"
     yield f"{found.sealed:,} entries are sealed, {waiting}. {found.heads:,} recorded heads were compared."
@@ -152,12 +152,12 @@ def _verdict(found: Verification, now: datetime) -> Iterator[str]:
         yield "Every sealed entry is as it was when it was sealed."
 
 
-def _row(entry: Entry) -> list[object]:
+def _row(entry: AuditEntry) -> list[object]:
     who = f"{entry.actor.role} {entry.actor.name}"
     return [entry.id, entry.at, who, entry.action, f"{entry.subject_type} {entry.subject_id}", _change(entry)]
 
 
-def _change(entry: Entry) -> str:
+def _change(entry: AuditEntry) -> str:
     """What is not the same any more, in a few words."""
     before, after = entry.before or {}, entry.after or {}
     names = [name for name in after if before.get(name) != after[name] and after[name] is not None]

@@ -22,8 +22,8 @@ from postroom.app.backup import (
     names_a_database,
     restore_backup,
 )
-from postroom.app.backup.manifest import DATABASE, DUMP, Manifest
-from postroom.cli.output import JsonOption, console, errors, print_json, size
+from postroom.app.backup.contents import DATABASE, DUMP, Manifest
+from postroom.cli.terminal import JsonOption, console, errors, print_json, size
 from postroom.settings import VAULT_KEY_VARIABLE
 from postroom.telemetry import logs
 from postroom.vault import KEY_FILE

@@ -14,7 +14,7 @@ import typer
 app = typer.Typer(help="Bring mail from a source to the Switchboard.", no_args_is_help=True)
 
 
-class Quota(StrEnum):
+class ConnectorQuota(StrEnum):
     LEGACY = "legacy"
     MAY_2026 = "2026"
 
@@ -37,7 +37,9 @@ def gmail(
     keep_token: Annotated[
         bool, typer.Option("--keep-token", help="Put the token into the vault for next time.")
     ] = False,
-    quota: Annotated[Quota | None, typer.Option(help="Which of Gmail's limits applies; unset: found out.")] = None,
+    quota: Annotated[
+        ConnectorQuota | None, typer.Option(help="Which of Gmail's limits applies; unset: found out.")
+    ] = None,
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="Loopback port of /health; 0 picks one.")] = 0,
 ) -> None:
     """Serve one Gmail mailbox until SIGTERM or Ctrl-C; prints one line of JSON when it is at work."""
@@ -45,8 +47,8 @@ def gmail(
     from postroom.connectors.config import DEFAULT_SWITCHBOARD, SWITCHBOARD_VARIABLE, TOKEN_VARIABLE, config_from
     from postroom.connectors.process import TOKEN_ENTRY, ConnectorOptions, run_connector, token_in_vault
     from postroom.domain.errors import BadInput
-    from postroom.gmail.grants import normal_email
-    from postroom.gmail.quota import ProfileName
+    from postroom.mailboxes.gmail.credentials import normal_email
+    from postroom.mailboxes.gmail.quota import ProfileName
     from postroom.telemetry import logs, metrics
     from postroom.vault import Vault
 

@@ -8,14 +8,14 @@ from postroom import eventloop, settings
 from postroom.accounts.doctor import examine_installation
 from postroom.app import open_vault
 from postroom.app.auditing import examine_audit
-from postroom.cli.output import JsonOption, console, print_json
+from postroom.cli.terminal import JsonOption, console, print_json
+from postroom.domain.checkups import CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.findings import Finding, Verdict, first_failure
 from postroom.telemetry import logs
 from postroom.triage.model import examine_model
 from postroom.vault import Vault
 
-_STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
+_STYLE = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdict.FAILED: "bold red"}
 
 
 def doctor(json: JsonOption = False) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
-from postroom.cli.output import DryRunOption, JsonOption, age, console, print_json, print_table, shown
 from postroom.cli.session import with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, age, console, print_json, print_table, shown
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
 from postroom.queue import CancelOutcome, FailedJobs

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from postroom import __version__
-from postroom.cli.output import errors, printable
+from postroom.cli.terminal import errors, printable
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry import logs
 from postroom.telemetry.logs import clean
@@ -21,27 +21,27 @@ FAILED, BAD_USAGE = 1, 2
 
 _COMMANDS = {
     "demo": "demo",
-    "up": "up",
-    "switchboard": "switchboard",
+    "up": "services",
+    "switchboard": "services",
     "connector": "connector",
-    "worker": "worker",
-    "account": "account",
-    "import": "importing",
-    "export": "exporting",
-    "search": "search",
-    "show": "show",
-    "verify": "verify",
-    "sync": "sync",
-    "archive": "archive",
+    "worker": "services",
+    "account": "mail.account",
+    "import": "mail.importing",
+    "export": "mail.exporting",
+    "search": "mail.search",
+    "show": "mail.search",
+    "verify": "mail.verify",
+    "sync": "mail.sync",
+    "archive": "mail.archive",
     "backup": "backup",
-    "backfill": "backfill",
+    "backfill": "mail.backfill",
     "web": "web",
-    "contacts": "contacts",
-    "policy": "policy",
-    "rules": "rules",
-    "model": "model",
-    "actions": "actions",
-    "approvals": "approvals",
+    "contacts": "mail.contacts",
+    "policy": "mail.policy",
+    "rules": "decisions.rules",
+    "model": "decisions.model",
+    "actions": "decisions.actions",
+    "approvals": "decisions.approvals",
     "jobs": "jobs",
     "token": "token",
     "audit": "audit",
@@ -65,7 +65,9 @@ def tree(arguments: Sequence[str] = ()) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+            app.command(name, context_settings=getattr(module, "CONTEXT", None) if name == "search" else None)(
+                getattr(module, name)
+            )
     return app
 
 
@@ -97,10 +99,10 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        sys.exit(_told(error))
+        sys.exit(_report(error))
 
 
-def _told(error: Exception) -> int:
+def _report(error: Exception) -> int:
     """Say what ended the command, and with which exit code it ends. Errors of tasks that ran together come as a group:
     where all of them are ours, the first is the cause; else what is not ours is a fault."""
     causes = list(_causes(error))

@@ -10,7 +10,7 @@ import typer
 app = typer.Typer(help="Stand-ins for outside services, on this machine only.", no_args_is_help=True)
 
 
-class Quota(StrEnum):
+class SimQuota(StrEnum):
     LEGACY = "legacy"
     MAY_2026 = "2026"
     NONE = "none"
@@ -26,10 +26,10 @@ def gmail(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 picks a free port.")] = 0,
     messages: Annotated[int, typer.Option(min=0, help="How many messages the mailbox starts with.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same mailbox.")] = 0,
-    quota: Annotated[Quota, typer.Option(help="Which of Gmail's limits to enforce.")] = Quota.NONE,
+    quota: Annotated[SimQuota, typer.Option(help="Which of Gmail's limits to enforce.")] = SimQuota.NONE,
 ) -> None:
     """Serve a generated mailbox as Gmail would, and print one line of JSON when ready."""
-    from postroom.gmail.sim.command import serve  # a web server: other commands start faster without it
+    from postroom.sim.gmail.server import serve  # a web server: other commands start faster without it
 
     serve(port=port, messages=messages, seed=seed, quota=quota)
 
@@ -41,7 +41,7 @@ def model(
 ) -> None:
     """Serve made-up answers as an OpenAI-compatible model would, and print one line of JSON when ready."""
     from postroom import eventloop  # a web server: other commands start faster without it
-    from postroom.triage.sim.server import serve
+    from postroom.sim.model.server import serve
 
     eventloop.run(serve(port=port, seed=seed))
 
@@ -54,7 +54,7 @@ def site(
 ) -> None:
     """Serve a made-up web site with sitemaps, archives and bad habits, and print one line of JSON when ready."""
     from postroom import eventloop  # a web server: other commands start faster without it
-    from postroom.websources.sim.server import serve
+    from postroom.sim.web.server import serve
 
     eventloop.run(serve(port=port, documents=documents, seed=seed))
 
@@ -65,6 +65,6 @@ def discord(
 ) -> None:
     """Serve a channel as Discord would, and print one line of JSON when ready."""
     from postroom import eventloop  # a web server: other commands start faster without it
-    from postroom.actions.discord.sim.server import serve
+    from postroom.sim.discord import serve
 
     eventloop.run(serve(port=port))

@@ -9,11 +9,11 @@ import typer
 
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.output import JsonOption, age, console, errors, print_json, print_table
 from postroom.cli.session import me, with_app
+from postroom.cli.terminal import JsonOption, age, console, errors, print_json, print_table
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission, Role
-from postroom.switchboard.tokens import NewToken, Token, create_token, list_tokens, revoke_all, revoke_with_made
+from postroom.switchboard.tokens import AccessToken, NewToken, create_token, list_tokens, revoke_all, revoke_with_made
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,7 +98,7 @@ def link(json: JsonOption = False) -> None:
 
     async def run(app: App) -> None:
         from postroom.app.serving import running_address  # the web server takes a second to import
-        from postroom.dashboard.entering import fresh_link
+        from postroom.dashboard.security.passphrase import fresh_link
 
         settings = app.settings.switchboard
         served_at = running_address(app.settings.home) or f"http://{settings.host}:{settings.port}"
@@ -111,12 +111,12 @@ def link(json: JsonOption = False) -> None:
     with_app(run)
 
 
-def _shown(token: Token, now: datetime) -> dict[str, object]:
-    plain = {name: getattr(token, name) for name in Token.__slots__}
+def _shown(token: AccessToken, now: datetime) -> dict[str, object]:
+    plain = {name: getattr(token, name) for name in AccessToken.__slots__}
     return plain | {"permissions": token.permission_names, "state": token.state(now)}
 
 
-def _row(token: Token, now: datetime) -> list[object]:
+def _row(token: AccessToken, now: datetime) -> list[object]:
     used, maker = age(token.last_used_at, now), token.made_by or "owner"
     known = [token.id, token.role, token.name, token.state(now), used, token.expires_at, token.endpoint_identity]
     return [*known, ", ".join(token.permission_names), maker]

@@ -1,4 +1,4 @@
-"""What can be set for a connector. Read from the environment under the names of the specs; a wrong value is refused."""
+"""The settings of a connector, read from environment variables. Unknown variables and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from postroom.connectors.priority import GMAIL_SERVERS, ContactProof
 from postroom.domain.errors import BadInput
-from postroom.gmail.grants import normal_email
+from postroom.mailboxes.gmail.credentials import normal_email
 
 PREFIX = "CONNECTOR_"
 TOKEN_VARIABLE = "CONNECTOR_TOKEN"  # noqa: S105 - the name of a variable, not a secret

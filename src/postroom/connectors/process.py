@@ -1,38 +1,91 @@
-"""A connector as a process of its own: source credentials, an MCP token, and no database anywhere below it.
+"""A connector as its own process: source credentials, an MCP token, and no database.
 
-Timers drive the passes, each in a task of its own, so that history never holds up live mail. What goes wrong outside is
-waited out; only what a person has to change shows in the health.
+Timers run the passes, each in its own task, so that history never delays live mail. Transient errors are retried
+with backoff; errors that need a person show on `/health`, which is served on loopback together with `/metrics`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from postroom.connectors.calling import http_client, over_http
+from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import ConnectorConfig
-from postroom.connectors.files import FolderShared, folder_of, held, read_json, write_json
-from postroom.connectors.gmail.passes import GmailPasses, Mailbox
-from postroom.connectors.health import serving
-from postroom.connectors.selection import CategorySelector
+from postroom.connectors.mcp_client import http_client, over_http
+from postroom.connectors.passes import ConnectorContext, GmailPasses
+from postroom.connectors.state_files import FolderShared, folder_of, held, read_json, write_json
 from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id
-from postroom.gmail.client import connected
-from postroom.gmail.grants import GrantStore, normal_email
-from postroom.gmail.limiter import limiter_for
-from postroom.gmail.oauth import credentials_for
-from postroom.gmail.quota import PROFILES, ProfileName
-from postroom.gmail.transport import TransportConfig
+from postroom.mailboxes.gmail.client import connected
+from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for, normal_email
+from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import Settings
-from postroom.telemetry import logs
+from postroom.telemetry import logs, metrics
+from postroom.telemetry.endpoint import LoopbackServer, TimeoutHandler
 from postroom.vault import Vault
+
+Health = Callable[[], Mapping[str, Any]]
+"""What to say; `status` is `ok` or not."""
+
+
+@contextmanager
+def serve_health(port: int, health: Health, metrics_token: str | None) -> Iterator[str]:
+    """Serve until the block ends; yields the address (port 0 asks the system for a free one)."""
+    try:
+        server = LoopbackServer(port, _handler(health, metrics_token))
+    except OSError as error:
+        raise BadInput("health_port", f"{port} cannot be used: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(health: Health, metrics_token: str | None) -> type[TimeoutHandler]:
+    class Handler(TimeoutHandler):
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                told = health()
+                body = json.dumps(told).encode()
+                self._answer(200 if told.get("status") == "ok" else 503, body, "application/json")
+            elif self.path == "/metrics" and metrics_token is not None:
+                self._metrics(metrics_token)
+            else:
+                self._answer(404, b"{}", "application/json")
+
+        def _metrics(self, token: str) -> None:
+            offered = self.headers.get("Authorization", "")
+            if hmac.compare_digest(offered.encode(), f"Bearer {token}".encode()):
+                self._answer(200, metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+            else:
+                self._answer(401, b"{}", "application/json")
+
+        def _answer(self, status: int, body: bytes, content_type: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
 
 TOKEN_ENTRY = "connector-token:"  # noqa: S105 - the name of a vault entry, not a secret
 _FIRST_BACK_OFF_S = 1.0
@@ -57,7 +110,7 @@ class ConnectorOptions:
 
 
 @dataclass
-class _Watch:
+class _LoopHealth:
     """How each loop is doing."""
 
     problems: dict[str, str] = field(default_factory=dict)
@@ -93,7 +146,7 @@ async def open_connector(
         )
         http = await stack.enter_async_context(http_client())
         yield GmailPasses(
-            Mailbox(
+            ConnectorContext(
                 identity=email,
                 connect=over_http(options.switchboard, options.token, http),
                 client=client,
@@ -117,12 +170,14 @@ async def run_connector(
     """Serve until told to stop. `announce` gets the address of the health page once the Switchboard has answered."""
     clock = clock or SystemClock()
     token = settings.telemetry.metrics_token
-    watch = _Watch()
+    watch = _LoopHealth()
     async with AsyncExitStack() as stack:
         if not await _holds_folder(stack, _folder(settings, options), stop):
             return
         passes = await stack.enter_async_context(open_connector(settings, vault, options, clock))
-        with serving(options.health_port, watch.health, None if token is None else token.get_secret_value()) as address:
+        with serve_health(
+            options.health_port, watch.health, None if token is None else token.get_secret_value()
+        ) as address:
             await _first_beat(passes, stop, watch)
             if not stop.is_set():
                 announce(address)
@@ -161,7 +216,7 @@ async def _holds_folder(stack: AsyncExitStack, folder: Path, stop: asyncio.Event
     return False
 
 
-async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _Watch) -> None:
+async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth) -> None:
     """A Switchboard that is away is waited for; one that refuses the token ends the process with what to do."""
     back_off = _BackOff()
     while not stop.is_set():
@@ -175,7 +230,7 @@ async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _Watch) -
             await _pause(stop, back_off.after(error))
 
 
-async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _Watch, config: ConnectorConfig) -> None:
+async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, config: ConnectorConfig) -> None:
     async def live() -> float:
         await passes.live()
         return config.live_poll_s
@@ -214,7 +269,9 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
         task.cancel()
 
 
-async def _repeated(name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _Watch) -> None:
+async def _repeated(
+    name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _LoopHealth
+) -> None:
     """One turn after the other, until told to stop or until a turn says that it was the last."""
     back_off = _BackOff()
     while not stop.is_set():

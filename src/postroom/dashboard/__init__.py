@@ -1,21 +1,22 @@
 """The dashboard: pages for people and a JSON API for programs, served by the Switchboard beside its tools.
 
-To add a page, say `thing` (nothing central has to be edited; the navigation shows it once its module exists):
+To add a feature, say `thing`:
 
-- `reading/thing.py`: functions of a `Tx` that return frozen dataclasses; every query bounded and by an index.
-- `changing/thing.py`: functions of a `Tx` that change and audit. Backfill: `await here.call("backfill.pause", ..)`.
-- `pages/thing.py`: `router = pages_router()`; routes `async def f(here: Here, ..) -> Response` that end with
+- `thing.py`, or a package `thing/` with `queries.py` and `routes.py` when it is large. Queries are functions of a
+  `Tx` that return frozen dataclasses; each is bounded and served by an index. Page and API call the same ones.
+- Pages: `pages = pages_router()`; routes are `async def f(here: Here, ..) -> Response` and end with
   `await here.page("thing/list.html", "thing", ..)`, or after a POST with `await here.go("/thing", "What was done.")`.
-  Forms: `form = await here.form()`; on BadInput the page again, with `form=form.refused(error)` and status 422.
-  Filters: `choosing.py`. Lists: `paging.py` (Order, paged) and the macro `parts.pager`.
-- `pages/templates/thing/*.html`: extend base.html, import parts.html (fields, buttons with CSRF, badges, empty states).
-  Text of other people goes through `| plain`. A region with `id` and `data-live="topic"` renews itself when that topic
-  of `live/looks.py` changes. Charts: `charts.py`, shown by `| chart`. Style: app.css, no inline style or script.
-- `api/thing.py`: `router = api_router("thing")`, the same through the same functions; typed answers make the OpenAPI.
-  Each route has `@permits(Permission.READ, ..)` below its `@router` line; a test fails on one without.
+  Forms: `form = await here.form()`; on BadInput show the page again with `form=form.refused(error)` and status 422.
+  Filters: `forms.py`. Lists: `paging.py` (SortOrder, paged) and the macro `parts.pager`.
+- API: `api = api_router("thing")`; typed replies make the OpenAPI description. Each route has
+  `@permits(Permission.READ, ..)` below its `@api` line; a test fails on one without.
+- `templates/thing/*.html` extend base.html and import parts.html (fields, buttons with CSRF, badges, empty states).
+  Text of other people goes through `| plain`. A region with `id` and `data-live="topic"` renews itself when that
+  topic of `live_updates.py` changes. Charts: `display/charts.py`, shown by `| chart`. Style: app.css, no inline
+  style or script.
+- Add its routers to `ROUTERS` in `server.py` and its section to `display/rendering.py`.
 - tests: `tests/dashboard/test_thing.py` (fixture `site`), `tests/browser/test_thing.py` (fixture `window`).
 
-What is sensitive calls `require_proof` (`changing/passphrase.py`), page and API alike, and stands in the table of
-`security/proof.py`. The gate (`security/gate.py`) asks every request for a login and every change for its CSRF token: a
-page need not.
+A sensitive change calls `require_proof` (`security/proof.py`), page and API alike, and is listed in the table there.
+The gate (`security/gate.py`) checks login and CSRF token of every request, so a page need not.
 """

@@ -1,14 +1,20 @@
-"""What a person sent with a form: kept as it was written, so that the page can show it again beside what is wrong."""
+"""What a person typed: form fields kept as written so that a page can show them again beside what is wrong, filters
+taken from a page's address, and the place of a mistake in a search query.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
 
+from fastapi import Query
 from starlette.datastructures import FormData
 
 from postroom.domain.errors import BadInput
+from postroom.mail.query import QueryError
 
 _LONGEST = 100_000
 
@@ -76,3 +82,45 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return (str(value),)
     return tuple(str(item) for item in value)
+
+
+E = TypeVar("E", bound=Enum)
+
+FilterChoice = Annotated[str, Query(max_length=200)]
+
+
+def chosen(kind: type[E], text: str, field: str) -> E | None:
+    """The member that the text names; none where nothing was chosen."""
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise BadInput(field, f"{text!r} is not one of {', '.join(str(item.value) for item in kind)}") from None
+
+
+def query_of(**filters: object) -> str:
+    """The filters in force as a query, so that the link to the next page keeps them."""
+    return urlencode({name: str(value) for name, value in filters.items() if value})
+
+
+_CONTEXT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMistake:
+    """The query around the place: of a long one, a part."""
+
+    before: str
+    at: str
+    """The character; empty where something is missing at the end."""
+    after: str
+    expected: str
+
+
+def mistake_in(query: str, error: BadInput) -> QueryMistake | None:
+    if not isinstance(error, QueryError):
+        return None
+    place = error.position - 1
+    before, after = query[max(place - _CONTEXT, 0) : place], query[place + 1 : place + _CONTEXT]
+    return QueryMistake(before, query[place : place + 1], after, error.expected)

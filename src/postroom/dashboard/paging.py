@@ -1,4 +1,6 @@
-"""Long lists, a page at a time: from a place in the order onwards, so that page 1,000 costs what page 1 does."""
+"""Long lists, a page at a time by keyset, so that page 1,000 costs what page 1 does; and counts that stop at a bound,
+because a page says "more than 10,000" as well as the exact number.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
 from fastapi import Query
-from sqlalchemy import Column, Select, and_, or_
+from sqlalchemy import Column, Select, and_, func, or_, select
+
+from postroom.db import Tx
 
 T = TypeVar("T")
 
@@ -29,7 +33,7 @@ class Paged(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortOrder:
     """Of a list: by these columns, of which the last is different in every row."""
 
     columns: tuple[Column[Any], ...]
@@ -52,3 +56,21 @@ def paged(found: Sequence[T], limit: int, place_of: Callable[[T], str]) -> Paged
     """From one row more than the page holds: it tells whether there is another page."""
     shown = found[:limit]
     return Paged(shown, place_of(shown[-1]) if len(found) > limit else None)
+
+
+ENOUGH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedCount:
+    number: int
+    is_more: bool
+    """There are more than were counted."""
+
+    def __str__(self) -> str:
+        return f"{self.number:,}{'+' if self.is_more else ''}"
+
+
+def bounded_count(tx: Tx, query: Select[Any], most: int = ENOUGH) -> BoundedCount:
+    found = tx.execute(select(func.count()).select_from(query.limit(most + 1).subquery())).scalar_one()
+    return BoundedCount(min(found, most), found > most)

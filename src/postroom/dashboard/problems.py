@@ -1,4 +1,4 @@
-"""What went wrong, told to whoever asked: as a page to people, as JSON to programs. Each error has its status here."""
+"""Errors as replies: a page for people, JSON for programs. The HTTP status of each error class is listed here."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
-from postroom.dashboard.rendering import render
-from postroom.dashboard.security.bodies import TooLarge
-from postroom.dashboard.security.proof import FIELD, ProofNeeded
-from postroom.dashboard.security.throttle import TooManyAttempts
-from postroom.dashboard.security.visitor import visitor_of
-from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable
-from postroom.domain.refusals import to_wire
-from postroom.switchboard.intake import BodyTooLarge, TooManyRequests
+from postroom.dashboard.security.login_throttle import TooManyAttempts
+from postroom.dashboard.security.proof import PROOF_FIELD, ProofNeeded
+from postroom.dashboard.security.request_checks import RequestTooLarge
+from postroom.dashboard.security.sessions import visitor_of
+from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable, error_to_wire
+from postroom.switchboard.request_limits import BodyTooLarge, TooManyRequests
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -30,7 +29,7 @@ log = logs.get(__name__)
 HTML, JSON = "text/html", "application/json"
 
 
-class Unknown(NotAllowed):
+class NotLoggedIn(NotAllowed):
     """Log in first. A program sends a token of role dashboard in its Authorization header."""
 
 
@@ -39,7 +38,7 @@ class UnknownHost(NotAllowed):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class HttpProblem:
     status: int
     message: str
     content: dict[str, Any]
@@ -69,7 +68,7 @@ _HTTP_MESSAGES = {
 }
 
 
-def answer(scope: Scope, error: Exception) -> Response:
+def error_response(scope: Scope, error: Exception) -> Response:
     """For a person who is not logged in and only looked, the way to the login."""
     request = Request(scope)
     problem = problem_of(error)
@@ -85,13 +84,13 @@ def answer(scope: Scope, error: Exception) -> Response:
 
 def _confirmation(scope: Scope, error: ProofNeeded) -> Response:
     """The page that asks for the passphrase, with the form that was sent in it, so that nothing is written twice."""
-    form = Form() if not error.problem else Form().refused(BadInput(FIELD, error.problem))
+    form = Form() if not error.problem else Form().refused(BadInput(PROOF_FIELD, error.problem))
     shown = {"change": error.change, "fields": error.fields, "action": scope["path"], "form": form}
     html = render("confirm.html", visitor=visitor_of(scope), section=None, **shown)
     return HTMLResponse(html, error.status)
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> HttpProblem:
     match error:
         case RequestValidationError():
             return problem_of(_first(error))
@@ -103,15 +102,15 @@ def problem_of(error: Exception) -> Problem:
             return _unexpected(error)
 
 
-def _of_ours(error: PostroomError) -> Problem:
-    said = to_wire(error)["error"]
+def _of_ours(error: PostroomError) -> HttpProblem:
+    said = error_to_wire(error)["error"]
     said |= {name: logs.clean(value) for name, value in said.items() if isinstance(value, str)}
     headers: dict[str, str] = {}
-    if isinstance(error, Unknown):
+    if isinstance(error, NotLoggedIn):
         headers["www-authenticate"] = 'Bearer realm="postroom"'
     if isinstance(error, Retryable) and error.retry_after is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
-    return Problem(_status(error), said["message"], {"error": said}, headers)
+    return HttpProblem(_status(error), said["message"], {"error": said}, headers)
 
 
 def _status(error: PostroomError) -> int:
@@ -122,10 +121,10 @@ def _status(error: PostroomError) -> int:
 
 
 _STATUSES: dict[type[PostroomError], int] = {
-    Unknown: 401,
+    NotLoggedIn: 401,
     UnknownHost: 421,
     NotAllowed: 403,
-    TooLarge: 413,
+    RequestTooLarge: 413,
     BodyTooLarge: 413,
     NotFound: 404,
     BadInput: 422,
@@ -143,20 +142,22 @@ def _first(error: RequestValidationError) -> BadInput:
     return BadInput(name, str(first["msg"]))
 
 
-def _of_http(error: HTTPException) -> Problem:
+def _of_http(error: HTTPException) -> HttpProblem:
     if error.status_code == 400:  # a body that is not what its content type says
         return problem_of(BadInput("body", "cannot be read"))
     message = _HTTP_MESSAGES.get(error.status_code, str(error.detail))
     kind = "not_found" if error.status_code == 404 else "not_allowed"
-    return Problem(error.status_code, message, {"error": {"kind": kind, "message": message}}, dict(error.headers or {}))
+    return HttpProblem(
+        error.status_code, message, {"error": {"kind": kind, "message": message}}, dict(error.headers or {})
+    )
 
 
-def _unexpected(error: Exception) -> Problem:
+def _unexpected(error: Exception) -> HttpProblem:
     """The log has what happened; the visitor gets a word to find it by."""
     reference = secrets.token_hex(4)
     log.error("dashboard.unexpected", reference=reference, exc_info=error)
     message = f"This is a fault in Postroom. Its log says more; look for {reference}."
-    return Problem(500, message, {"error": {"kind": "fatal", "message": message, "reference": reference}})
+    return HttpProblem(500, message, {"error": {"kind": "fatal", "message": message, "reference": reference}})
 
 
 def _wants_json(request: Request) -> bool:

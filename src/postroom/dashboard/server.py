@@ -1,42 +1,119 @@
-"""The dashboard as an application: the gate before it, pages and API within, refusals as pages or JSON."""
+"""The dashboard as an ASGI application: the gate in front, pages and API behind it, errors as pages or JSON; also
+`/static/` (style, script and pictures, open to everybody) and `/live` (the stream of changes for an open page).
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
+from typing import Annotated
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Query
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
-from postroom.app.serving import House
-from postroom.dashboard import api, pages, problems
-from postroom.dashboard.live.hub import Hub
-from postroom.dashboard.security.failed_logins import FailedLogins
-from postroom.dashboard.security.gate import Gate
-from postroom.dashboard.security.hosts import Hosts
-from postroom.dashboard.security.passphrase import Hashing
-from postroom.dashboard.visit import Desk
+from postroom.app.serving import SharedServices
+from postroom.dashboard import audit, connectors, filters, login, overview, problems
+from postroom.dashboard.actions import approvals
+from postroom.dashboard.actions import routes as actions
+from postroom.dashboard.archive import routes as archive
+from postroom.dashboard.backfill import routes as backfill
+from postroom.dashboard.context import DashboardServices, Here
+from postroom.dashboard.display import rendering
+from postroom.dashboard.live_updates import MEDIA_TYPE, LiveHub, live_events
+from postroom.dashboard.mail import routes as mail
+from postroom.dashboard.queue import routes as queue
+from postroom.dashboard.routing import pages_router
+from postroom.dashboard.rules import guidance
+from postroom.dashboard.rules import routes as rules
+from postroom.dashboard.security.gate import RequestGate
+from postroom.dashboard.security.login_throttle import FailedLogins
+from postroom.dashboard.security.passphrase import PassphraseHasher
+from postroom.dashboard.security.request_checks import Hosts
+from postroom.dashboard.security.sessions import find_session
+from postroom.dashboard.settings import accounts
+from postroom.dashboard.settings import routes as settings
+from postroom.dashboard.web import routes as web
 from postroom.domain.errors import PostroomError
+from postroom.webserver import mark_stream
+
+own_pages = pages_router()
+
+
+@own_pages.get("/static/{name}")
+async def static_file(request: Request, name: str) -> Response:
+    return rendering.serve_asset(request, name)
+
+
+@own_pages.get("/live")
+async def live_stream(here: Here, topics: Annotated[str, Query(max_length=200)] = "") -> StreamingResponse:
+    secret, lifetimes = here.visitor.secret, here.app.settings.dashboard
+
+    async def is_welcome() -> bool:
+        now = here.app.clock.now()
+        return await here.read(lambda tx: find_session(tx, secret, lifetimes, now)) is not None
+
+    here.desk.hub.require_room()
+    wanted = frozenset(topics.split(","))
+    mark_stream(here.request.scope)
+    return StreamingResponse(live_events(here.desk.hub, wanted, is_welcome), media_type=MEDIA_TYPE)
+
+
+ROUTERS: tuple[APIRouter, ...] = (
+    own_pages,
+    login.pages,
+    overview.pages,
+    overview.api,
+    mail.pages,
+    mail.api,
+    approvals.pages,
+    approvals.api,
+    actions.pages,
+    actions.api,
+    rules.pages,
+    rules.api,
+    guidance.pages,
+    guidance.directions_api,
+    guidance.guidance_api,
+    backfill.pages,
+    backfill.api,
+    connectors.pages,
+    connectors.api,
+    filters.pages,
+    filters.api,
+    queue.pages,
+    queue.api,
+    web.pages,
+    web.api,
+    archive.pages,
+    archive.api,
+    audit.pages,
+    audit.api,
+    settings.pages,
+    settings.api,
+    accounts.pages,
+    accounts.api,
+)
+"""Pages and API of every feature, in the order of the navigation."""
 
 
 class Dashboard:
     """An ASGI application for every path that the Switchboard leaves to it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: SharedServices) -> None:
         app = house.app
         hosts = Hosts.of(app.settings)
-        self.hub = Hub(app.database)
-        self._desk = Desk(house, self.hub, hosts, Hashing(), FailedLogins(app.database, app.clock))
+        self.hub = LiveHub(app.database)
+        self._desk = DashboardServices(
+            house, self.hub, hosts, PassphraseHasher(), FailedLogins(app.database, app.clock)
+        )
         self.pages = _application(self._desk)
-        self._gate = Gate(self.pages, app.database, app.clock, app.settings.dashboard, hosts)
+        self._gate = RequestGate(self.pages, app.database, app.clock, app.settings.dashboard, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._gate(scope, receive, send)
@@ -47,7 +124,7 @@ class Dashboard:
             yield
 
 
-def _application(desk: Desk) -> FastAPI:
+def _application(desk: DashboardServices) -> FastAPI:
     app = FastAPI(
         title="Postroom",
         version=__version__,
@@ -59,18 +136,12 @@ def _application(desk: Desk) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.desk = desk
-    for package in (pages, api):
-        for router in _routers(package):
-            app.include_router(router)
+    for router in ROUTERS:
+        app.include_router(router)
     for kind in (PostroomError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
     return app
 
 
-def _routers(package: ModuleType) -> list[APIRouter]:
-    modules = (import_module(f"{package.__name__}.{found.name}") for found in iter_modules(package.__path__))
-    return [module.router for module in modules if hasattr(module, "router")]
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
-    return problems.answer(request.scope, error)
+    return problems.error_response(request.scope, error)

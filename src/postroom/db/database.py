@@ -1,22 +1,115 @@
-"""Where transactions run, whichever database is behind it."""
+"""Where transactions run, whichever database is behind it; the drivers' errors become ours here.
+
+`Wake` tells waiting workers, here and in other processes, that something was committed. A wake-up is a hint and may be
+lost, so every waiter also looks by itself now and then; it carries one of a few topics and no data.
+
+A few hot statements are hand-written SQL: written once with `:name` parameters and handed to the driver as they are.
+Their times go through `bind_time` and `read_time`; ids are texts on both databases.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection, CursorResult, Executable, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, TimeoutError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
 
-from postroom.db import errors
-from postroom.db.wake import Wake
-from postroom.domain.errors import Retryable
+from postroom.db.types import utc_text
+from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry import logs
+from postroom.telemetry.logs import clean
+
+
+class Topic(StrEnum):
+    """What happened. The value is one character, because it travels through a pipe."""
+
+    WORK = "w"
+    CANCEL = "c"
+
+
+class Wakeups:
+    """One listener's mailbox: the topics that came since it last looked."""
+
+    def __init__(self) -> None:
+        self._topics: set[Topic] = set()
+        self._arrived = asyncio.Event()
+
+    def put(self, topic: str) -> None:
+        """A topic that is not known comes from a newer Postroom and means nothing here."""
+        if topic in set(Topic):
+            self._topics.add(Topic(topic))
+            self._arrived.set()
+
+    async def wait(self) -> None:
+        await self._arrived.wait()
+
+    def take(self) -> set[Topic]:
+        topics, self._topics = self._topics, set()
+        self._arrived.clear()
+        return topics
+
+
+class Wake(ABC):
+    @abstractmethod
+    async def send(self, topic: Topic) -> None:
+        """Wake every listener. Call it after the commit, never inside the transaction."""
+
+    @abstractmethod
+    def listen(self) -> AbstractAsyncContextManager[Wakeups]:
+        """Receive wake-ups for as long as the block lasts."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+# PostgreSQL: serialization_failure, deadlock_detected
+_RUN_AGAIN = {"40001", "40P01"}
+# PostgreSQL: lock_not_available, idle_in_transaction_session_timeout, read_only_sql_transaction (after a failover)
+_LATER = {"55P03", "25P03", "25006"}
+
+
+def can_run_again(error: DBAPIError) -> bool:
+    """The server rolled the transaction back only because of the company it kept."""
+    return getattr(error.orig, "sqlstate", None) in _RUN_AGAIN
+
+
+def translate_error(error: DBAPIError) -> PostroomError | None:
+    """What to raise instead, or None where the error is a bug of ours and should be seen as it is."""
+    cause = clean(str(error.orig).strip())
+    if isinstance(error.orig, sqlite3.Error):
+        return _of_sqlite(error.orig, cause)
+    if error.connection_invalidated or can_run_again(error):
+        return Retryable(f"The database went away: {cause}")
+    if isinstance(error, OperationalError | InterfaceError) or getattr(error.orig, "sqlstate", None) in _LATER:
+        return Retryable(f"The database cannot be used now: {cause}")
+    return None
+
+
+def _of_sqlite(error: sqlite3.Error, cause: str) -> PostroomError | None:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the primary code, without its details
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Retryable("The database is busy: another process holds its write lock.")
+        case sqlite3.SQLITE_FULL:
+            return Retryable("The disk that holds the database is full. Free some space; work goes on by itself.")
+        case sqlite3.SQLITE_IOERR:
+            return Retryable(f"The disk that holds the database does not answer as it should: {cause}")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return Fatal(f"The database cannot be opened for writing ({cause}): check who owns its file and folder.")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return Fatal(f"The database file is damaged ({cause}). Restore it from a backup.")
+        case _:
+            return None
+
 
 log = logs.get(__name__)
 
@@ -46,7 +139,7 @@ class Tx:
         return self.connection.execute(statement, parameters)
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """Run a hand-written statement (see `db/plain.py`) as it stands, and fetch what it returns, if anything."""
+        """Run a hand-written statement (see `db/database.py`) as it stands, and fetch what it returns, if anything."""
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
 
@@ -89,10 +182,10 @@ class Database(ABC):
             try:
                 value, on_commit = await self._transact(transaction, write=write)
             except DBAPIError as error:
-                if errors.can_run_again(error) and remaining:
+                if can_run_again(error) and remaining:
                     await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (so that rivals part ways)
                     continue
-                translated = errors.translate(error)
+                translated = translate_error(error)
                 if translated is None:
                     raise
                 raise translated from error
@@ -115,3 +208,25 @@ class Database(ABC):
 
     @abstractmethod
     async def close(self) -> None: ...
+
+
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+
+
+def driver_sql(dialect: Dialect, sql: str) -> str:
+    """The text as the dialect's driver wants it."""
+    if dialect is Dialect.SQLITE:
+        return sql
+    return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
+
+
+def bind_time(dialect: Dialect, moment: datetime) -> datetime | str:
+    return utc_text(moment) if dialect is Dialect.SQLITE else moment
+
+
+def read_time(value: datetime | str | None) -> datetime | None:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def insert(tx: Tx, table: Table) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if tx.dialect is Dialect.POSTGRESQL else sqlite.insert(table)

@@ -1,15 +1,57 @@
-"""Opens a database by its address. A driver is imported only if it is the one in use: commands start faster so."""
+"""Opens a database by its address and brings its schema to the version of this code; a newer schema is refused.
+
+A driver is imported only if it is the one in use, so that commands start faster.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from postroom.db import schema
 from postroom.db.database import Database, Dialect
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, NewerSchema
 from postroom.domain.extras import Extra, require
 from postroom.settings import DatabaseSettings
+
+SCHEMA_HEAD = "0014"
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_UPGRADE_LOCK = 0x706F7374  # an arbitrary number that all Postroom processes agree on
+
+
+def schema_revision(connection: Connection) -> str | None:
+    """The schema version of this database; None for an empty one."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def upgrade_schema(connection: Connection, target: str = SCHEMA_HEAD) -> None:
+    """Run the missing migrations within the caller's transaction; processes that start together take turns."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+    current = schema_revision(connection)
+    if current == target:
+        return
+
+    # Alembic is slow to import and needed only here, once in the life of a schema version.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if current is not None and current not in known:
+        raise NewerSchema(
+            f"This database has schema version {current}, and this Postroom knows versions up to {SCHEMA_HEAD}. "
+            "Upgrade Postroom, or restore a backup made by this version."
+        )
+    command.upgrade(config, target)
 
 
 async def connect(url: str, settings: DatabaseSettings | None = None) -> Database:
@@ -21,8 +63,8 @@ async def connect(url: str, settings: DatabaseSettings | None = None) -> Databas
         raise BadInput("database.url", "is not a database address such as postgresql://user@host/name") from None
     database = unmigrated(parsed, settings)
     try:
-        if await database.read(lambda tx: schema.revision(tx.connection)) != schema.HEAD:
-            await database.write(lambda tx: schema.upgrade(tx.connection))
+        if await database.read(lambda tx: schema_revision(tx.connection)) != SCHEMA_HEAD:
+            await database.write(lambda tx: upgrade_schema(tx.connection))
     except BaseException:
         await database.close()
         raise

@@ -1,11 +1,11 @@
-"""Column types whose Python side is the same on both databases."""
+"""Column types whose Python side is the same on both databases, and the metadata that every table registers on."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, String, Text, Uuid
+from sqlalchemy import JSON, DateTime, MetaData, String, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -52,3 +52,14 @@ class Id(TypeDecorator[str]):
 
 # Objects and lists; None is SQL's NULL, so that "not known" is asked for the same way as in any other column.
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)

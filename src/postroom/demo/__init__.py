@@ -1,7 +1,8 @@
-"""The demonstration: the real product, in a home folder of its own, on stand-ins of everything outside.
+"""The demonstration: the real product, in a temporary home folder, with everything outside simulated.
 
-`stand_ins` are Gmail with ten years of mail, a model and a web site, all simulated; `furnish` writes a home for them;
-`scene` is how the story acts and looks; `steps/` are its steps, `story` their order; `house` is all of it in one
-process.
-The same steps are the end-to-end test, against one process and against many.
+`stand_ins` are Gmail with ten years of mail, a model and a web site, and a home that points to them;
+`demo_session` is how the steps act and look; `archive_steps` and `decision_steps` are the steps, `story` their
+order in one process. The same steps are the end-to-end test, against one process and against many.
 """
+
+from __future__ import annotations

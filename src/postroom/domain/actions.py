@@ -150,7 +150,7 @@ def parameters_of(action: ActionType) -> type[Parameters]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedAction:
     """An action with its parameters, checked."""
 
     type: ActionType
@@ -163,7 +163,7 @@ class Wanted:
         return self.parameters.model_dump(mode="json", exclude_none=True)
 
 
-def parse_action(name: object, parameters: object = None, where: str = "action") -> Wanted:
+def parse_action(name: object, parameters: object = None, where: str = "action") -> WantedAction:
     """An action from names and JSON, or BadInput that names the field."""
     try:
         action = ActionType(str(name))
@@ -171,7 +171,7 @@ def parse_action(name: object, parameters: object = None, where: str = "action")
         known = ", ".join(ActionType)
         raise BadInput(f"{where}.type", f"{str(name)[:60]!r} is no action; there are {known}") from None
     try:
-        return Wanted(action, parameters_of(action).model_validate({} if parameters is None else parameters))
+        return WantedAction(action, parameters_of(action).model_validate({} if parameters is None else parameters))
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = ".".join([where, *map(str, problem["loc"])])
@@ -192,7 +192,7 @@ _TAKEN_AWAY: Mapping[str, ActionType] = {
 }
 
 
-def meaning(wanted: Wanted) -> ActionType:
+def meaning(wanted: WantedAction) -> ActionType:
     """What the action comes to. Gmail's own labels are its states, so that a label can archive or throw away."""
     if not isinstance(wanted.parameters, LabelParameters):
         return wanted.type
@@ -200,13 +200,13 @@ def meaning(wanted: Wanted) -> ActionType:
     return states.get(wanted.parameters.label.strip().casefold(), wanted.type)
 
 
-def consequence_of(wanted: Wanted) -> Consequence:
+def consequence_of(wanted: WantedAction) -> Consequence:
     """How far the action reaches, by its name and by what it comes to."""
     reach = max(CONSEQUENCES[wanted.type], CONSEQUENCES[meaning(wanted)])
     return max(reach, Consequence.HIDES) if _leaves_first_tab(wanted) else reach
 
 
-def _leaves_first_tab(wanted: Wanted) -> bool:
+def _leaves_first_tab(wanted: WantedAction) -> bool:
     """Gmail shows mail of a category in a tab of its own, beside the one that opens."""
     if wanted.type is not ActionType.APPLY_LABEL or not isinstance(wanted.parameters, LabelParameters):
         return False
@@ -218,12 +218,12 @@ def _leaves_first_tab(wanted: Wanted) -> bool:
 class Proposal:
     """An action that was decided on. With reasons it waits for a person; without any it is done."""
 
-    wanted: Wanted
+    wanted: WantedAction
     reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ActionOrder:
     """What one decision wants done with one message."""
 
     account_id: str

@@ -103,7 +103,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Source(_Part):
+class EnvelopeSource(_Part):
     """Where the message came from."""
 
     channel: Name = Field(description="the kind of channel, for example `email`")
@@ -111,7 +111,7 @@ class Source(_Part):
     endpoint_identity: Identity = Field(description="the mailbox, by its address")
 
 
-class Event(_Part):
+class EnvelopeEvent(_Part):
     """What happened there."""
 
     external_event_id: SourceId = Field(description="the source's own id of the message")
@@ -119,7 +119,7 @@ class Event(_Part):
     observed_at: Instant = Field(description="when the source received it, with a time zone")
 
 
-class Sender(_Part):
+class EnvelopeSender(_Part):
     identity: Annotated[str, _line(LONGEST_LINE), BeforeValidator(_printable)] = Field(
         description=f"the sender's address in lower case; `{UNKNOWN_SENDER}` where the message names none"
     )
@@ -153,7 +153,7 @@ class InlineRaw(_Part):
         return base64.b64decode(self.base64)
 
 
-class Attachment(_Part):
+class EnvelopeAttachment(_Part):
     filename: Line | None = None
     content_type: Annotated[str, _line(255), BeforeValidator(_printable)] = "application/octet-stream"
     size: int = Field(ge=0, le=LARGEST_RAW, strict=True, description="in bytes")
@@ -175,10 +175,10 @@ class Payload(_Part):
     normalized_text: Text = Field(
         description="the text for rules and model; the subject, one line, when the ingestion tier is `metadata`"
     )
-    attachments: list[Attachment] = Field(default_factory=list, max_length=MOST_ATTACHMENTS)
+    attachments: list[EnvelopeAttachment] = Field(default_factory=list, max_length=MOST_ATTACHMENTS)
 
 
-class Control(_Part):
+class EnvelopeControl(_Part):
     idempotency_key: Key | None = Field(
         None, description="`gmail:<endpoint_identity>:<message id>` for Gmail; made from source and event if absent"
     )
@@ -192,11 +192,11 @@ class Control(_Part):
 
 class Envelope(_Part):
     schema_version: Literal["ingest.v1"]
-    source: Source
-    event: Event
-    sender: Sender
+    source: EnvelopeSource
+    event: EnvelopeEvent
+    sender: EnvelopeSender
     payload: Payload
-    control: Control
+    control: EnvelopeControl
 
     @model_validator(mode="after")
     def _body_follows_the_tier(self) -> Envelope:

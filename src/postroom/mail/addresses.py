@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from postroom.mail.encoded_words import decode_words
+from postroom.mail.charsets import decode_words
 
 MAX_ADDRESSES = 2_000
 MAX_HEADER_CHARS = 64 << 10

@@ -30,7 +30,7 @@ class Authentication(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AuthenticationResult:
     method: str
     """`spf`, `dkim`, `dmarc` ..."""
     value: str
@@ -55,7 +55,7 @@ def authentication_of(headers: Headers, servers: Collection[str], from_domain: s
     return Authentication.PASSED if Authentication.PASSED in verdicts else Authentication.UNKNOWN
 
 
-def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[Result, ...] | None:
+def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[AuthenticationResult, ...] | None:
     """The verdicts of the topmost header that carries one of these server names.
 
     None where its end cannot be read: a server repeats in it what the sender called itself, so a sender may open a
@@ -103,17 +103,17 @@ def _without_comments(value: str) -> tuple[str, bool]:
     return "".join(out), depth == 0
 
 
-def _result(statement: str) -> Result | None:
+def _result(statement: str) -> AuthenticationResult | None:
     head = _METHOD.match(statement)
     if head is None:
         return None
     method = head[1].lower()
     properties = {f"{kind}.{name}".lower(): value for kind, name, value in _PROPERTY.findall(statement)}
     told = next((properties[name] for name in _SIGNER.get(method, ()) if name in properties), "")
-    return Result(method, head[2].lower(), told.rpartition("@")[2].lower().rstrip("."))
+    return AuthenticationResult(method, head[2].lower(), told.rpartition("@")[2].lower().rstrip("."))
 
 
-def _verdict(results: list[Result], from_domain: str) -> Authentication:
+def _verdict(results: list[AuthenticationResult], from_domain: str) -> Authentication:
     if any(each.value == "pass" and _aligned(each.domain, from_domain) for each in results):
         return Authentication.PASSED
     return Authentication.FAILED if any(each.value in _FAILED for each in results) else Authentication.UNKNOWN

@@ -1,23 +1,90 @@
-"""The categories of mail that a backfill may ask for (BF-16): data in `categories.toml`, evaluated here. Pure.
+"""The categories of mail that a backfill may ask for (BF-16): data in `categories.toml`, checked and evaluated here.
+Pure.
 
 A category is selected in two steps: its query narrows what the source lists, its rules decide on the headers. Both
-come before any body is fetched or any model is asked.
+come before any body is fetched or any model is asked. A mistake in the file is refused with the place where it stands.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from importlib.resources import files
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import parse_addresses
-from postroom.mail.category_data import CategoryFile, Condition, read_file
 from postroom.mail.headers import Headers
 from postroom.mail.patterns import any_of, any_words, fold
 from postroom.mail.query import QueryError, parse
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,39}$")]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", max_length=253)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,100}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class CategoryCondition(_Strict):
+    """Everything that is given must hold. Lists of patterns hold when one of them is found."""
+
+    all_traits: list[Name] = Field([], alias="is")
+    no_traits: list[Name] = Field([], alias="is_not")
+    known: bool | None = None
+    domains: list[Domain] = []
+    """The sender's domain is one of these or below one."""
+    address: list[Pattern] = []
+    """Anywhere in the sender's address."""
+    sender: list[Pattern] = []
+    """Whole words of the sender's display name and address."""
+    subject: list[Pattern] = []
+    """Whole words of the subject."""
+    headers: dict[HeaderName, list[Pattern]] = {}
+    """Anywhere in one of the header's values; an empty list asks only that it is there."""
+    absent: list[HeaderName] = []
+
+
+class CategoryEntry(_Strict):
+    title: str = Field(min_length=1, max_length=200)
+    query: str = Field(max_length=20_000)
+    years: int | None = Field(None, ge=1, le=100)
+    skip: bool = False
+    accept: list[CategoryCondition] = Field(min_length=1)
+    refuse: list[CategoryCondition] = []
+
+
+class CategoryFile(_Strict):
+    version: Literal[1]
+    traits: dict[Name, list[CategoryCondition]] = {}
+    categories: dict[Name, CategoryEntry] = Field(min_length=1)
+
+    @field_validator("traits")
+    @classmethod
+    def _say_something(cls, traits: dict[str, list[CategoryCondition]]) -> dict[str, list[CategoryCondition]]:
+        for name, conditions in traits.items():
+            if not conditions:
+                raise ValueError(f"the trait {name} has no conditions")
+        return traits
+
+
+def read_file(text: str) -> CategoryFile:
+    try:
+        return CategoryFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput("categories", f"is not valid TOML: {error}") from None
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "categories"
+        raise BadInput(place, problem["msg"]) from None
+
 
 FIELD = "target_categories"
 LONGEST_QUERY = 2_000
@@ -26,11 +93,11 @@ _FIRST_DAY = date(1970, 1, 1)
 # Only these headers are read, so that whoever fetches metadata knows what to ask for.
 HEADERS_READ = ("From", "Subject")
 
-Test = Callable[["MailFacts"], bool]
+Test = Callable[["CategoryFacts"], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class MailFacts:
+class CategoryFacts:
     """What the rules look at. Texts are folded: lowercase, without accents."""
 
     headers: Headers
@@ -45,10 +112,10 @@ class MailFacts:
     """Those that were asked for, so that several categories look only once."""
 
 
-def facts_of(headers: Headers, *, is_known: bool = False) -> MailFacts:
+def facts_of(headers: Headers, *, is_known: bool = False) -> CategoryFacts:
     senders = parse_addresses(*headers.get_all("From")[:1])
     first = senders[0] if senders else None
-    return MailFacts(
+    return CategoryFacts(
         headers=headers,
         address=first.canonical if first else "",
         domain=first.domain if first else "",
@@ -70,7 +137,7 @@ class Category:
     """Not worth history: recognised, and left where it is."""
     _test: Test
 
-    def matches(self, facts: MailFacts) -> bool:
+    def matches(self, facts: CategoryFacts) -> bool:
         return self._test(facts)
 
     def window(self, today: date) -> tuple[date, date]:
@@ -124,7 +191,7 @@ class Categories:
         """The days that a backfill of these covers unless told otherwise: as far back as any of them goes."""
         return min((category.window(today)[0] for category in self.require(names)), default=_FIRST_DAY), today
 
-    def matching(self, facts: MailFacts, names: Iterable[str] | None = None) -> tuple[str, ...]:
+    def matching(self, facts: CategoryFacts, names: Iterable[str] | None = None) -> tuple[str, ...]:
         """Which of these categories (of all, by default) a message belongs to."""
         wanted = self._by_name if names is None else names
         return tuple(name for name in wanted if self.get(name).matches(facts))
@@ -182,14 +249,14 @@ class _Compiler:
         self._traits: dict[str, Test] = {}
         self.headers_read = {name.lower() for name in HEADERS_READ}
 
-    def add_trait(self, name: str, conditions: Sequence[Condition]) -> None:
+    def add_trait(self, name: str, conditions: Sequence[CategoryCondition]) -> None:
         self._traits[name] = _remembered(self.any_of(conditions, f"traits.{name}"))
 
-    def any_of(self, conditions: Sequence[Condition], place: str) -> Test:
+    def any_of(self, conditions: Sequence[CategoryCondition], place: str) -> Test:
         tests = [self._all_of(condition, f"{place}[{number}]") for number, condition in enumerate(conditions)]
         return lambda facts: any(test(facts) for test in tests)
 
-    def _all_of(self, condition: Condition, place: str) -> Test:
+    def _all_of(self, condition: CategoryCondition, place: str) -> Test:
         tests = [*self._of_the_sender(condition, place), *self._of_headers(condition, place)]
         tests += [self._trait(name, place) for name in condition.all_traits]
         tests += [_negated(self._trait(name, place)) for name in condition.no_traits]
@@ -197,7 +264,7 @@ class _Compiler:
             raise BadInput(place, "has no condition, so it would hold for all mail")
         return lambda facts: all(test(facts) for test in tests)
 
-    def _of_the_sender(self, condition: Condition, place: str) -> list[Test]:
+    def _of_the_sender(self, condition: CategoryCondition, place: str) -> list[Test]:
         tests: list[Test] = []
         if condition.known is not None:
             wanted = condition.known
@@ -213,7 +280,7 @@ class _Compiler:
             tests.append(lambda facts: sender.found_in(facts.sender))
         return tests
 
-    def _of_headers(self, condition: Condition, place: str) -> list[Test]:
+    def _of_headers(self, condition: CategoryCondition, place: str) -> list[Test]:
         tests: list[Test] = []
         if condition.subject:
             subject = any_words(condition.subject, f"{place}.subject")
@@ -233,7 +300,7 @@ class _Compiler:
 
 
 def _remembered(test: Test) -> Test:
-    def recall(facts: MailFacts) -> bool:
+    def recall(facts: CategoryFacts) -> bool:
         known = facts.traits.get(test)
         if known is None:
             known = facts.traits[test] = test(facts)

@@ -6,7 +6,7 @@ import re
 
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address, canonical_address
-from postroom.mail.encoded_words import encode_words
+from postroom.mail.charsets import encode_words
 
 _LINE = 76
 _LONGEST_WORD = 900  # RFC 5322 allows 998 a line

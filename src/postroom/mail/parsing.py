@@ -10,11 +10,10 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 
 from postroom.mail.addresses import Address, parse_addresses
-from postroom.mail.bodies import Attachment, attachment_of, decode_beginning, filename_of
 from postroom.mail.charsets import decode_text
 from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, split_headers
 from postroom.mail.html_text import html_to_text
-from postroom.mail.mime import Part, parts_of
+from postroom.mail.mime import Attachment, MimePart, attachment_of, decode_beginning, filename_of, parts_of
 
 UNREADABLE = "it could not be read: "
 """How the first problem begins of a message of which little more than its bytes is known."""
@@ -147,7 +146,7 @@ class _Content:
     read: Counter[str] = field(default_factory=Counter)
     """How many bytes of text were read, by type of content."""
 
-    def add(self, part: Part, problems: list[str]) -> None:
+    def add(self, part: MimePart, problems: list[str]) -> None:
         if _is_body(part):
             (self.text if part.content_type == "text/plain" else self.html).append(self._text_of(part, problems))
             return
@@ -158,7 +157,7 @@ class _Content:
                 return
         self.attachments.append(attachment_of(part, problems))
 
-    def _text_of(self, part: Part, problems: list[str]) -> str:
+    def _text_of(self, part: MimePart, problems: list[str]) -> str:
         left = MAX_TEXT_BYTES - self.read[part.content_type]
         data, transfer_problem, is_cut = decode_beginning(part, left)
         self.read[part.content_type] += min(left, part.end - part.start)
@@ -169,7 +168,7 @@ class _Content:
         return text.replace("\r\n", "\n")
 
 
-def _is_body(part: Part) -> bool:
+def _is_body(part: MimePart) -> bool:
     is_text = part.content_type in ("text/plain", "text/html")
     return is_text and part.disposition != "attachment" and not filename_of(part)
 
@@ -186,7 +185,7 @@ def _enclosed(attachments: list[Attachment]) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _meta_charset(part: Part, data: bytes) -> str | None:
+def _meta_charset(part: MimePart, data: bytes) -> str | None:
     """Pages sent as mail name their charset only in themselves."""
     found = _META.search(data, 0, 2_000) if part.content_type == "text/html" else None
     return found[1].decode("ascii") if found else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from postroom.mail.policy import TierPolicy, parse_rules
+from postroom.mail.tier_policy import TierPolicy, parse_rules
 
 _MONEY = (
     r"\b(receipts?|invoices?|statements?|payslips?|refund(ed)?|tax (certificate|return|document)|direct debit"

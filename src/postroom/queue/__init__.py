@@ -3,23 +3,30 @@
 Nothing is lost (a claim is a lease), nothing is completed twice (a lease has a fence), nobody starves (the guard).
 """
 
-from postroom.queue.catalogue import Catalogue, JobType, KeyUse, RetryPolicy
-from postroom.queue.context import Handler, JobContext
-from postroom.queue.control import CancelOutcome, FailedJobs
-from postroom.queue.jobqueue import JobQueue
-from postroom.queue.model import ClaimedJob, Enqueued, JobState, NewJob, QueueName
+from postroom.queue.context import Handler, JobContext, LeaseLost
+from postroom.queue.job import (
+    ClaimedJob,
+    Enqueued,
+    JobCatalogue,
+    JobState,
+    JobType,
+    KeyUse,
+    NewJob,
+    QueueName,
+    RetryPolicy,
+)
+from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
 from postroom.queue.outcome import Postponed
 from postroom.queue.schedules import Schedule
-from postroom.queue.steps import LeaseLost
 from postroom.queue.worker import Worker
 
 __all__ = [
     "CancelOutcome",
-    "Catalogue",
     "ClaimedJob",
     "Enqueued",
     "FailedJobs",
     "Handler",
+    "JobCatalogue",
     "JobContext",
     "JobQueue",
     "JobState",

@@ -13,20 +13,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from postroom.db import Tx
-from postroom.db.plain import bind_time, read_time
+from postroom.db.database import bind_time, read_time
 from postroom.db.types import utc_text
 from postroom.domain.tiers import Tier
-from postroom.queue.guard import StarvationGuard
-from postroom.queue.model import FINISHED, ClaimedJob, JobState, QueueName
+from postroom.queue.job import FINISHED, ClaimedJob, JobState, QueueName
 from postroom.queue.outcome import Settlement
-from postroom.queue.plan import Pick, Slots, plan
+from postroom.queue.plan import Pick, Slots, StarvationGuard, plan
 from postroom.queue.sql import Statements, statements
 
 _ABSURD_LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredJob:
     """A job whose worker went silent; it is queued again, or failed if that was its last attempt."""
 
     job_id: str
@@ -36,12 +35,12 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ClaimTurn:
     """What one turn at the database brought."""
 
     claimed: list[tuple[Pick, ClaimedJob]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)  # settlements of jobs that are no longer ours
-    recovered: list[Recovered] = field(default_factory=list)
+    recovered: list[RecoveredJob] = field(default_factory=list)
     next_ripe: datetime | None = None
 
 
@@ -62,17 +61,17 @@ class Claimant:
         *,
         recover: bool = True,
         held: Collection[str] = (),
-    ) -> Turn:
+    ) -> ClaimTurn:
         """Write the settlements, then fill the free slots (`None`: claim nothing). `held`: what is still under way."""
         sql = statements(tx.dialect)
         refused = settle_within(tx, settlements, now) if settlements else set()
         if slots is None:
-            return Turn(refused=refused)
+            return ClaimTurn(refused=refused)
         guards = self._lock_guards(tx, sql)
         recovered = self._recover(tx, sql, now, held) if recover else []
         next_ripe = _promote(tx, sql, now)
         claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
-        return Turn(claimed, refused, recovered, next_ripe)
+        return ClaimTurn(claimed, refused, recovered, next_ripe)
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
         """Extend the leases of these jobs; returns the ids of those that are still ours."""
@@ -88,7 +87,7 @@ class Claimant:
         rows = tx.rows(sql.guards)
         return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
 
-    def _recover(self, tx: Tx, sql: Statements, now: datetime, held: Collection[str]) -> list[Recovered]:
+    def _recover(self, tx: Tx, sql: Statements, now: datetime, held: Collection[str]) -> list[RecoveredJob]:
         """Take back what nobody works on. The jobs in our own hands are, whatever a clock that jumped says; one that we
         let go because the database did not answer, or of whose claim we never heard, is not.
 
@@ -97,7 +96,7 @@ class Claimant:
         absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
         given = {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}
         rows = tx.rows(sql.recover, given)
-        return [Recovered(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
+        return [RecoveredJob(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
 
     def _claim(
         self, tx: Tx, sql: Statements, now: datetime, slots: Slots, guards: Mapping[QueueName, StarvationGuard]

@@ -10,15 +10,14 @@ from typing import Any
 from sqlalchemy import select, union_all
 
 from postroom.db import Dialect, Tx
-from postroom.db.plain import bind_time
+from postroom.db.database import bind_time
 from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.types import utc_text
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
-from postroom.queue.catalogue import Catalogue, KeyUse
-from postroom.queue.model import Enqueued, NewJob, QueueName
+from postroom.queue.job import Enqueued, JobCatalogue, KeyUse, NewJob, QueueName
 from postroom.queue.sql import statements
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1_000, 1_000
@@ -41,7 +40,7 @@ def encode_payload(payload: Any) -> str:
     return encoded
 
 
-def insert(tx: Tx, catalogue: Catalogue, new_jobs: Sequence[NewJob], now: datetime) -> list[Enqueued]:
+def insert(tx: Tx, catalogue: JobCatalogue, new_jobs: Sequence[NewJob], now: datetime) -> list[Enqueued]:
     """Enqueue within the caller's transaction; the answers stand in the order of the jobs."""
     rows = [_row(job, catalogue, now) for job in new_jobs]
     first_of_key = {_name(row): row for row in reversed(rows)}
@@ -77,7 +76,7 @@ def _name(row: Mapping[str, Any]) -> str:
     return str(row["idempotency_key"] or row["id"])
 
 
-def _row(job: NewJob, catalogue: Catalogue, now: datetime) -> dict[str, Any]:
+def _row(job: NewJob, catalogue: JobCatalogue, now: datetime) -> dict[str, Any]:
     job_type = catalogue[job.type]
     queue = _member(QueueName, job.queue, "queue")
     tier = _member(Tier, job.tier, "tier")

@@ -14,7 +14,7 @@ from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.tiers import Tier
-from postroom.queue.model import FINISHED, JobState, Json, QueueName
+from postroom.queue.job import FINISHED, JobState, Json, QueueName
 
 MOST_JOBS_LISTED = 1_000
 
@@ -55,7 +55,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueLine:
     """The jobs of one queue, tier and state; `ready` of them could be claimed now."""
 
     queue: QueueName
@@ -114,7 +114,7 @@ def is_under_way(tx: Tx, key: str) -> bool:
     return tx.execute(query).first() is not None
 
 
-def stats(tx: Tx) -> list[Line]:
+def stats(tx: Tx) -> list[QueueLine]:
     """How many jobs stand in each line, in the order in which lines are served."""
     rows = tx.execute(
         select(
@@ -127,7 +127,8 @@ def stats(tx: Tx) -> list[Line]:
         ).group_by(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.state)
     )
     lines = [
-        Line(QueueName(r.queue_name), Tier(r.policy_tier), JobState(r.state), r.jobs, r.ready, r.oldest) for r in rows
+        QueueLine(QueueName(r.queue_name), Tier(r.policy_tier), JobState(r.state), r.jobs, r.ready, r.oldest)
+        for r in rows
     ]
     places = [*QueueName, *Tier, *JobState]
     return sorted(lines, key=lambda line: [places.index(part) for part in (line.queue, line.tier, line.state)])

@@ -9,8 +9,7 @@ from random import Random
 from typing import assert_never
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.queue.catalogue import RetryPolicy
-from postroom.queue.model import ClaimedJob, JobState, Json
+from postroom.queue.job import ClaimedJob, JobState, Json, RetryPolicy
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000

@@ -1,17 +1,54 @@
-"""What a worker claims next: a pure decision over what waits and how many slots are free.
+"""What a worker claims next: a pure decision over what waits and how many slots are free, under the starvation guard.
 
-A batch of n is exactly the n jobs that n single claims would have taken, in their order.
+Tiers are served in strict order with a bounded wait: after N services of a tier while a lower one waits, the next
+service goes to the highest waiting tier below. With N = 10 and three busy tiers they are served 100 : 10 : 1, and no
+job waits for more than N² + N = 110 services. A batch of n is exactly the n jobs that n single claims would have
+taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import NamedTuple
 
 from postroom.domain.tiers import TIERS, Tier
-from postroom.queue.guard import StarvationGuard
-from postroom.queue.model import QueueName
+from postroom.queue.job import QueueName
+
+
+class StarvationGuard:
+    """Decides one service after another. Tiers are known by their rank, 0 being the most urgent.
+
+    Its whole memory is `runs`, a count for each tier but the lowest.
+    """
+
+    def __init__(self, limit: int, runs: Sequence[int] = (0,) * (len(TIERS) - 1)) -> None:
+        self._limit = limit
+        self.runs = list(runs)
+
+    def choose(self, lines: Sequence[Sized]) -> int | None:
+        """The rank to serve, given what waits in each tier; None if nothing does."""
+        for rank in range(len(self.runs) - 1, -1, -1):
+            if self.runs[rank] >= self._limit:
+                lower = _first_waiting(lines, rank + 1)
+                if lower is not None:
+                    return lower
+        return _first_waiting(lines, 0)
+
+    def served(self, rank: int) -> None:
+        """Remember a service. A count stops at the limit: all beyond it mean the same."""
+        for higher in range(rank):
+            self.runs[higher] = 0
+        if rank < len(self.runs) and self.runs[rank] < self._limit:
+            self.runs[rank] += 1
+
+
+def _first_waiting(lines: Sequence[Sized], start: int) -> int | None:
+    for rank in range(start, len(lines)):
+        if lines[rank]:
+            return rank
+    return None
+
 
 FOREGROUND = (QueueName.LIVE, QueueName.WORK)
 

@@ -13,9 +13,8 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock
-from postroom.queue.catalogue import Catalogue, JobType, KeyUse
 from postroom.queue.context import Handler, JobContext
-from postroom.queue.model import FINISHED, JobState
+from postroom.queue.job import FINISHED, JobCatalogue, JobState, JobType, KeyUse
 from postroom.queue.schedules import Schedule
 from postroom.queue.sql import statements
 from postroom.settings import QueueSettings
@@ -46,7 +45,7 @@ class Retention:
 
 
 async def prune(
-    database: Database, catalogue: Catalogue, retention: Retention, clock: Clock, *, dry_run: bool = False
+    database: Database, catalogue: JobCatalogue, retention: Retention, clock: Clock, *, dry_run: bool = False
 ) -> int:
     """Remove what retention lets go of, in short transactions; returns how many jobs that is."""
     queries = [_expired(retention, clock.now()), *_surplus(catalogue)]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from postroom.db import Dialect, plain
+from postroom.db import Dialect, database
 from postroom.domain.tiers import Tier
-from postroom.queue.model import QueueName
+from postroom.queue.job import QueueName
 
 
 def _records(dialect: Dialect, columns: str) -> str:
@@ -231,4 +231,4 @@ def statements(dialect: Dialect) -> Statements:
         "recover": _RECOVER.format(among_ids=among_ids, skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
         "declare_schedule": _DECLARE_SCHEDULE,
     }
-    return Statements(**{name: plain.statement(dialect, sql) for name, sql in texts.items()})
+    return Statements(**{name: database.driver_sql(dialect, sql) for name, sql in texts.items()})

@@ -19,18 +19,16 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from postroom.db.wake import Topic, Wakeups
+from postroom.db.database import Topic, Wakeups
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.domain.ids import new_id
-from postroom.queue import inspection, instruments, schedules
-from postroom.queue.catalogue import RetryPolicy
-from postroom.queue.claims import Claimant, Turn
-from postroom.queue.context import Handler, JobContext
+from postroom.queue import inspection, queue_metrics, schedules
+from postroom.queue.claims import Claimant, ClaimTurn
+from postroom.queue.context import Handler, JobContext, LeaseLost
+from postroom.queue.job import ClaimedJob, JobState, QueueName, RetryPolicy
 from postroom.queue.jobqueue import JobQueue
-from postroom.queue.model import ClaimedJob, JobState, QueueName
 from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, settle
 from postroom.queue.plan import Slots, first_after
-from postroom.queue.steps import LeaseLost
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.telemetry import logs
 
@@ -177,12 +175,12 @@ class Worker:
             return self._settings.poll_s
         return min(self._settings.poll_s, (next_ripe - self._queue.clock.now()).total_seconds())
 
-    async def _take_turn(self) -> Turn | None:
+    async def _take_turn(self) -> ClaimTurn | None:
         """Settle and claim; None if the database cannot be used now (nothing is forgotten: the next turn settles)."""
         settlements, self._settlements = self._settlements, []
         slots = None if self._stopping else self._slots()
         if not settlements and slots is None:
-            return Turn()
+            return ClaimTurn()
         now = self._queue.clock.now()
         recover, held = self._recovery_is_due(), list(self._runs)
         try:
@@ -217,7 +215,7 @@ class Worker:
             first=self._first,
         )
 
-    def _start(self, group: asyncio.TaskGroup, turn: Turn, lease_ends: float) -> None:
+    def _start(self, group: asyncio.TaskGroup, turn: ClaimTurn, lease_ends: float) -> None:
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
         for _, job in turn.claimed:
@@ -283,7 +281,7 @@ class Worker:
         known = job.type in self._queue.catalogue
         return self._queue.catalogue[job.type].retry if known else RetryPolicy()
 
-    def _report(self, settlements: list[tuple[ClaimedJob, Settlement]], turn: Turn) -> None:
+    def _report(self, settlements: list[tuple[ClaimedJob, Settlement]], turn: ClaimTurn) -> None:
         counts: Counter[tuple[str, str]] = Counter()
         for job, settlement in settlements:
             if job.id in turn.refused:
@@ -297,8 +295,8 @@ class Worker:
                 log.warning(event, job=job.id, job_type=job.type, attempt=job.attempt, error=settlement.error)
         for stale in turn.recovered:
             log.warning("job.recovered", job=stale.job_id, job_type=stale.type, state=stale.state, reason=stale.reason)
-        instruments.record_settled(counts)
-        instruments.record_claims(turn.claimed)
+        queue_metrics.record_settled(counts)
+        queue_metrics.record_claims(turn.claimed)
 
     def _hand_back(self) -> None:
         for run in self._runs.values():
@@ -360,7 +358,9 @@ class Worker:
             nap = _AFTER_TROUBLE_S
             with suppress(Retryable):
                 now = queue.clock.now()
-                due = await queue.database.read(partial(schedules.next_due, catalogue=queue.catalogue, now=now))
+                due = await queue.database.read(
+                    partial(schedules.next_schedule_due, catalogue=queue.catalogue, now=now)
+                )
                 if due is not None and due <= now:
                     fired = await queue.database.write(queue.fire_schedules)
                     if fired:
@@ -372,5 +372,5 @@ class Worker:
     async def _measure_depth(self) -> None:
         while True:
             with suppress(Retryable):
-                instruments.record_depth(await self._queue.database.read(inspection.depth))
+                queue_metrics.record_depth(await self._queue.database.read(inspection.depth))
             await asyncio.sleep(_DEPTH_EVERY_S)

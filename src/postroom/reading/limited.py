@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from postroom.domain.errors import PostroomError
-from postroom.reading.process import Broken, Child, Late
+from postroom.reading.process import ChildBroken, ChildLate, ChildProcess
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -47,7 +47,7 @@ class ReadingFailed(PostroomError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadingLimits:
     """What one reading may cost."""
 
     cpu_seconds: float = 20.0
@@ -61,7 +61,12 @@ class Limits:
 
 
 class LimitedReader:
-    def __init__(self, limits: Limits = Limits(), size: int = 1, program: tuple[str, ...] = CHILD) -> None:  # noqa: B008
+    def __init__(
+        self,
+        limits: ReadingLimits = ReadingLimits(),  # noqa: B008 - holds nothing
+        size: int = 1,
+        program: tuple[str, ...] = CHILD,
+    ) -> None:
         """At most `size` children at once, each started when it is needed. They end with this process."""
         self._limits = limits
         self._size = size
@@ -72,7 +77,7 @@ class LimitedReader:
         self._idle: list[_Worker] = []
         self._busy = 0
         self._closed = False
-        self._children: set[Child] = set()
+        self._children: set[ChildProcess] = set()
         # A child dies with the thread that started it, so one thread starts them all and lives as long as the reader.
         self._starter = ThreadPoolExecutor(1, "reading-starter")
         self._finalizer = weakref.finalize(self, _end_all, self._children, self._starter)
@@ -83,13 +88,13 @@ class LimitedReader:
         return self._confinement
 
     def run(
-        self, task: str, header: Mapping[str, Any], body: bytes = b"", limits: Limits | None = None
+        self, task: str, header: Mapping[str, Any], body: bytes = b"", limits: ReadingLimits | None = None
     ) -> tuple[dict[str, Any], bytes]:
         """What the task (`module:function`) answers. Raises ReadingFailed."""
         return self._run(_Call(), task, header, body, limits or self._limits)
 
     async def run_async(
-        self, task: str, header: Mapping[str, Any], body: bytes = b"", limits: Limits | None = None
+        self, task: str, header: Mapping[str, Any], body: bytes = b"", limits: ReadingLimits | None = None
     ) -> tuple[dict[str, Any], bytes]:
         """The same without holding up the loop; a cancelled call kills its child, so its thread ends at once."""
         call = _Call()
@@ -113,7 +118,7 @@ class LimitedReader:
         self._starter.shutdown(wait=False, cancel_futures=True)
 
     def _run(
-        self, call: _Call, task: str, header: Mapping[str, Any], body: bytes, limits: Limits
+        self, call: _Call, task: str, header: Mapping[str, Any], body: bytes, limits: ReadingLimits
     ) -> tuple[dict[str, Any], bytes]:
         costs = {"cpu_seconds": limits.cpu_seconds, "memory_bytes": limits.memory_bytes}
         request = json.dumps({"task": task, "header": dict(header), **costs}).encode()
@@ -146,7 +151,7 @@ class LimitedReader:
         if self._closed or call.abandoned:
             raise ReadingFailed(Failure.START, "the reader is being closed")
 
-    def _worker(self, call: _Call, module: str, limits: Limits) -> _Worker:
+    def _worker(self, call: _Call, module: str, limits: ReadingLimits) -> _Worker:
         with self._changed:
             self._modules.add(module)
             worker = self._idle.pop() if self._idle else None
@@ -161,7 +166,7 @@ class LimitedReader:
         modules = frozenset(self._modules)
         command = [*self._program, str(memory_bytes), *sorted(modules)]
         try:
-            child = self._starter.submit(Child, command).result()
+            child = self._starter.submit(ChildProcess, command).result()
         except (OSError, RuntimeError) as error:
             raise ReadingFailed(Failure.START, f"the process that reads files cannot be started: {error}") from error
         with self._changed:
@@ -170,7 +175,7 @@ class LimitedReader:
         try:
             self._check_open(call)
             ready, _ = child.receive(_START_S, 1_000_000)
-        except Broken as error:
+        except ChildBroken as error:
             child.end()
             failed = ReadingFailed(Failure.START, _why_not_started(child, error))
             self._discard(child)
@@ -188,15 +193,17 @@ class LimitedReader:
         missing = {name: why for name, why in confinement.items() if why}
         log.info("reading.child_confined", in_force=sorted(set(confinement) - set(missing)), missing=missing)
 
-    def _ask(self, child: Child, request: bytes, body: bytes, limits: Limits) -> tuple[dict[str, Any], bytes]:
+    def _ask(
+        self, child: ChildProcess, request: bytes, body: bytes, limits: ReadingLimits
+    ) -> tuple[dict[str, Any], bytes]:
         """A child that does not answer well is not asked again."""
         try:
             answer, data = child.ask(request, body, limits.wall_seconds, limits.answer_bytes)
             if "failed" in answer:
                 raise ReadingFailed(Failure(str(answer["failed"])), str(answer.get("reason"))[:300])
             if not isinstance(answer.get("header"), dict):
-                raise Broken("the answer makes no sense")
-        except Broken as error:
+                raise ChildBroken("the answer makes no sense")
+        except ChildBroken as error:
             child.end()
             failed = _failure(child, error, limits)
             self._discard(child)
@@ -216,7 +223,7 @@ class LimitedReader:
                 return
         self._discard(worker.child)
 
-    def _discard(self, child: Child) -> None:
+    def _discard(self, child: ChildProcess) -> None:
         child.end()
         child.log_complaints()
         with self._changed:
@@ -273,12 +280,12 @@ def confinement_here() -> Mapping[str, str]:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    child: Child
+    child: ChildProcess
     modules: frozenset[str]
     memory_bytes: int
     answered: int = 0
 
-    def suits(self, module: str, limits: Limits) -> bool:
+    def suits(self, module: str, limits: ReadingLimits) -> bool:
         return module in self.modules and limits.memory_bytes <= self.memory_bytes and self.child.is_alive()
 
 
@@ -286,7 +293,7 @@ class _Call:
     """One call, which its caller may give up."""
 
     def __init__(self) -> None:
-        self.child: Child | None = None
+        self.child: ChildProcess | None = None
         self.abandoned = False
 
     def abandon(self) -> None:
@@ -295,14 +302,14 @@ class _Call:
             child.kill()
 
 
-def _end_all(children: set[Child], starter: ThreadPoolExecutor) -> None:
+def _end_all(children: set[ChildProcess], starter: ThreadPoolExecutor) -> None:
     for child in list(children):
         child.end()
     starter.shutdown(wait=False, cancel_futures=True)
 
 
-def _failure(child: Child, error: Broken, limits: Limits) -> ReadingFailed:
-    if isinstance(error, Late):
+def _failure(child: ChildProcess, error: ChildBroken, limits: ReadingLimits) -> ReadingFailed:
+    if isinstance(error, ChildLate):
         return ReadingFailed(Failure.TIMEOUT, f"it takes longer than {limits.wall_seconds:g} s to read")
     if child.exit_code in (-signal.SIGPROF, -signal.SIGXCPU):
         return ReadingFailed(Failure.TIMEOUT, f"it takes more than {limits.cpu_seconds:g} s of processor time to read")
@@ -311,12 +318,12 @@ def _failure(child: Child, error: Broken, limits: Limits) -> ReadingFailed:
     return ReadingFailed(Failure.CRASH, f"the process that reads it broke: {error} ({_exit(child)})")
 
 
-def _why_not_started(child: Child, error: Broken) -> str:
+def _why_not_started(child: ChildProcess, error: ChildBroken) -> str:
     said = child.complaints()
     return f"the process that reads files does not start ({_exit(child)}): {said[-1] if said else error}"
 
 
-def _exit(child: Child) -> str:
+def _exit(child: ChildProcess) -> str:
     code = child.exit_code
     if code is None or code >= 0:
         return f"exit code {code}"

@@ -13,8 +13,8 @@ from typing import Any
 
 from postroom import __version__
 from postroom.mail.addresses import Address
-from postroom.mail.bodies import Attachment
 from postroom.mail.headers import Headers
+from postroom.mail.mime import Attachment
 from postroom.mail.parsing import (
     UNREADABLE,
     CalendarPart,
@@ -24,7 +24,7 @@ from postroom.mail.parsing import (
     parse_mail,
     with_line_ends,
 )
-from postroom.reading.limited import Failure, Limits, ReadingFailed, shared_reader
+from postroom.reading.limited import Failure, ReadingFailed, ReadingLimits, shared_reader
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -32,7 +32,7 @@ log = logs.get(__name__)
 _READER = 2
 """Of the code that reads mail. Raise it where a change there should have troubled messages tried again at once."""
 READ_HERE_BYTES = 256 << 10
-_LIMITS = Limits(cpu_seconds=10.0, wall_seconds=60.0, memory_bytes=512 << 20)
+_LIMITS = ReadingLimits(cpu_seconds=10.0, wall_seconds=60.0, memory_bytes=512 << 20)
 _TASK = "postroom.reading.mail:answer"
 _HEADER_BYTES = (1 << 20) + 4
 _PLAIN_BYTES = 64 << 10

@@ -31,15 +31,15 @@ _OF_A_CRASH = re.compile(r'Fatal Python error: [\w ]+|Current thread .*|\s*File 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
-class Broken(Exception):
+class ChildBroken(Exception):
     """The child does not answer, or not in a way that makes sense."""
 
 
-class Late(Broken):
+class ChildLate(ChildBroken):
     pass
 
 
-class Child:
+class ChildProcess:
     """Started with its first instance; ends with the thread that made it, and with its standard input."""
 
     def __init__(self, command: list[str]) -> None:
@@ -127,15 +127,15 @@ class Child:
         self._read_until(SIZES.size, deadline)
         header_size, body_size = SIZES.unpack(self._received[: SIZES.size])
         if header_size > LARGEST_HEADER or header_size + body_size > largest:
-            raise Broken("the answer is too large")
+            raise ChildBroken("the answer is too large")
         self._read_until(SIZES.size + header_size + body_size, deadline)
         received, self._received = self._received, bytearray()
         try:
             header = json.loads(received[SIZES.size : SIZES.size + header_size])
         except (ValueError, RecursionError) as error:
-            raise Broken("the answer makes no sense") from error
+            raise ChildBroken("the answer makes no sense") from error
         if not isinstance(header, dict):
-            raise Broken("the answer makes no sense")
+            raise ChildBroken("the answer makes no sense")
         return header, bytes(memoryview(received)[SIZES.size + header_size :])
 
     def _read_until(self, size: int, deadline: float) -> None:
@@ -147,18 +147,18 @@ class Child:
             except BlockingIOError:
                 continue
             if not piece:
-                raise Broken("it ends without an answer")
+                raise ChildBroken("it ends without an answer")
             self._received += piece
             if len(self._received) > size > SIZES.size:
-                raise Broken("the answer is longer than it says")
+                raise ChildBroken("the answer is longer than it says")
 
     def _wait(self, deadline: float, *, writing: bool = False) -> set[int]:
         """The pipes that are ready, after those of complaints have been emptied."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise Late("it takes too long")
+            raise ChildLate("it takes too long")
         if not threading.main_thread().is_alive():
-            raise Broken("Postroom is ending")
+            raise ChildBroken("Postroom is ending")
         poll = select.poll()
         if self._stderr >= 0:
             poll.register(self._stderr, select.POLLIN)

@@ -14,11 +14,11 @@ from postroom.domain.actions import ActionType
 OFF = "off"
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class DatabaseSettings(Group):
+class DatabaseSettings(SettingsGroup):
     """The control database."""
 
     url: SecretStr | None = Field(
@@ -32,7 +32,7 @@ class DatabaseSettings(Group):
     pool_size: int = Field(10, ge=1, le=100, description="PostgreSQL: connections that one process may open")
 
 
-class QueueSettings(Group):
+class QueueSettings(SettingsGroup):
     """The job queue."""
 
     max_consecutive_same_tier: int = Field(
@@ -45,7 +45,7 @@ class QueueSettings(Group):
     keep_failed_days: int = Field(90, ge=0, description="failed jobs older than this are pruned")
 
 
-class WorkerSettings(Group):
+class WorkerSettings(SettingsGroup):
     """A process that runs jobs."""
 
     concurrency: int = Field(16, ge=1, le=1_000, description="jobs in flight at once")
@@ -54,7 +54,7 @@ class WorkerSettings(Group):
     poll_s: float = Field(5.0, gt=0, description="the safety net beneath wake-ups: look for work at least this often")
 
 
-class ArchiveSettings(Group):
+class ArchiveSettings(SettingsGroup):
     """The archive of raw mail."""
 
     store: Literal["files", "database"] = Field(
@@ -67,7 +67,7 @@ class ArchiveSettings(Group):
     )
 
 
-class SyncSettings(Group):
+class SyncSettings(SettingsGroup):
     """Bringing a whole account into the archive."""
 
     granularity: Literal["auto", "day", "week", "month"] = Field(
@@ -103,7 +103,7 @@ class SyncSettings(Group):
     self_email: bool = Field(False, description="also put alerts into the mailbox itself, at most one an hour each")
 
 
-class ArchiverSettings(Group):
+class ArchiverSettings(SettingsGroup):
     """Removing mail at the source that the archive provably holds."""
 
     enabled: bool = Field(False, description="whether mail may be removed at all; `archive run --enable` for one run")
@@ -118,7 +118,7 @@ class ArchiverSettings(Group):
     batch_size: int = Field(300, ge=1, le=300, description="messages proved, certified and removed at a time")
 
 
-class RecurringSettings(Group):
+class RecurringSettings(SettingsGroup):
     """Jobs that a worker repeats."""
 
     sync: str = Field(
@@ -133,7 +133,7 @@ class RecurringSettings(Group):
     sentinel: str = Field("daily 06:00", description="look at the web sources for what is new")
 
 
-class SwitchboardSettings(Group):
+class SwitchboardSettings(SettingsGroup):
     """The Switchboard: MCP for dashboards, connectors and agents."""
 
     host: str = Field(
@@ -192,7 +192,7 @@ class SwitchboardSettings(Group):
             raise ValueError(f"{host!r} is not an address; write for example 127.0.0.1") from None
 
 
-class DashboardSettings(Group):
+class DashboardSettings(SettingsGroup):
     """The dashboard, served by the Switchboard beside its tools."""
 
     url: str | None = Field(
@@ -207,7 +207,7 @@ class DashboardSettings(Group):
     )
 
 
-class BackfillSettings(Group):
+class BackfillSettings(SettingsGroup):
     """Backfill: history recovered under a budget."""
 
     enabled: bool = Field(
@@ -239,7 +239,7 @@ class BackfillSettings(Group):
         return ZoneInfo(self.day_zone)
 
 
-class RetentionSettings(Group):
+class RetentionSettings(SettingsGroup):
     """How long mail stays in the control database; the archive keeps its raw bytes either way."""
 
     metadata_days: int = Field(90, ge=1, le=73_000, description="mail of tier 2 (metadata only), since it was received")
@@ -254,7 +254,7 @@ class RetentionSettings(Group):
     )
 
 
-class ModelSettings(Group):
+class ModelSettings(SettingsGroup):
     """The language model. Without a provider none is asked, and mail is decided by rules alone."""
 
     provider: Literal["openai", "anthropic", "compatible"] | None = Field(
@@ -287,7 +287,7 @@ class ModelSettings(Group):
         return self
 
 
-class GmailSettings(Group):
+class GmailSettings(SettingsGroup):
     """What Postroom does in a mailbox."""
 
     snooze_label: str = Field(
@@ -295,7 +295,7 @@ class GmailSettings(Group):
     )
 
 
-class SafetySettings(Group):
+class SafetySettings(SettingsGroup):
     """When an action has to wait for a person."""
 
     min_confidence: float = Field(0.7, ge=0, le=1, description="a model less sure than this needs approval")
@@ -335,7 +335,7 @@ class SafetySettings(Group):
         return listed(self.always_approve)
 
 
-class DiscordSettings(Group):
+class DiscordSettings(SettingsGroup):
     """Approvals asked for in Discord; off until there is a bot."""
 
     bot_token: SecretStr | None = Field(
@@ -378,7 +378,7 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-class WebSettings(Group):
+class WebSettings(SettingsGroup):
     """Web sources. Where a source in `sources.toml` says something else, that holds for it."""
 
     max_urls_per_run: int = Field(1_000, ge=1, le=1_000_000, description="urls that one backfill run may find")
@@ -413,7 +413,7 @@ class WebSettings(Group):
         return frozenset(name.lower() for name in _parts(self.allow_private_hosts))
 
 
-class TelemetrySettings(Group):
+class TelemetrySettings(SettingsGroup):
     """Logs and metrics."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least severe event logged")

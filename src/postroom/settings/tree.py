@@ -32,12 +32,12 @@ from postroom.settings.groups import (
     DatabaseSettings,
     DiscordSettings,
     GmailSettings,
-    Group,
     ModelSettings,
     QueueSettings,
     RecurringSettings,
     RetentionSettings,
     SafetySettings,
+    SettingsGroup,
     SwitchboardSettings,
     SyncSettings,
     TelemetrySettings,
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
-        for group in (value for _, value in self if isinstance(value, Group)):
+        for group in (value for _, value in self if isinstance(value, SettingsGroup)):
             for _, value in group:
                 if isinstance(value, SecretStr):
                     yield value.get_secret_value()
@@ -115,7 +115,7 @@ class _NamedVariables(PydanticBaseSettingsSource):
     """The settings whose variable is fixed by a specification, and so does not follow our own rule for names."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Group)):
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup)):
             return None, field_name, False
         found = {
             name: value
@@ -180,11 +180,11 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
         ],
     )
     for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Group):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup):
             yield (field.annotation.__doc__ or name).rstrip("."), list(_settings_of(name, field.annotation))
 
 
-def _settings_of(group: str, model: type[Group]) -> Iterator[Setting]:
+def _settings_of(group: str, model: type[SettingsGroup]) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         default = "" if field.default is None else str(field.default)
         variable = _fixed_variable(field) or f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()

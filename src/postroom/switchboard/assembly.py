@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from postroom.accounts.mailstate import NobodyWatches, SourceWatch
+from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
-from postroom.switchboard.backfill.service import Backfill
-from postroom.switchboard.ingest import Ingest, Meter
-from postroom.switchboard.mailroom import Mailroom
+from postroom.switchboard.backfill.operations import Backfill
+from postroom.switchboard.ingest import Ingest, QuestionMeter
+from postroom.switchboard.mail_service import MailService
 from postroom.switchboard.toolbox import Answer, Tool, Toolbox
-from postroom.switchboard.tools.backfilling import BackfillTools, Estimator
-from postroom.switchboard.tools.mail_in import MailTools
-from postroom.switchboard.tools.on_demand import OnDemand, OnDemandTools
+from postroom.switchboard.tools.agent import OnDemand, OnDemandTools, ReadingTools
+from postroom.switchboard.tools.backfill import BackfillEstimator, BackfillTools
+from postroom.switchboard.tools.mail import MailTools
 from postroom.switchboard.tools.presence import PresenceTools
-from postroom.switchboard.tools.reading import ReadingTools
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,10 @@ class Services:
     archive: ArchiveService
     search: Search
     backfill: Backfill
-    meter: Meter
-    estimator: Estimator | None = None
+    meter: QuestionMeter
+    estimator: BackfillEstimator | None = None
     on_demand: OnDemand | None = None
-    watch: SourceWatch = NobodyWatches()  # noqa: RUF009 - holds nothing
+    watch: MailboxObserver = NoObserver()  # noqa: RUF009 - holds nothing
 
 
 def build_toolbox(services: Services) -> Toolbox:
@@ -40,7 +39,7 @@ def build_toolbox(services: Services) -> Toolbox:
     database, clock = queue.database, queue.clock
     ingest = Ingest(database, archive, queue, services.backfill.settings, services.meter)
     tools = chain(
-        MailTools(ingest, Mailroom(database, archive, clock, services.watch)).tools(),
+        MailTools(ingest, MailService(database, archive, clock, services.watch)).tools(),
         PresenceTools(database, clock).tools(),
         BackfillTools(services.backfill, database, services.estimator).tools(),
         ReadingTools(database, archive, services.search).tools(),

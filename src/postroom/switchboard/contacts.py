@@ -1,4 +1,7 @@
-"""The people the owner knows: imported, or written to. Connectors get their addresses every 15 minutes (PQ-4)."""
+"""The people the owner knows, imported or written to, and the index of Message-IDs the owner sent (PQ-3, PQ-4).
+
+Connectors fetch the addresses every 15 minutes; the index recognises replies to the owner's mail.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,64 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
-from postroom.accounts.store import Account, list_accounts
-from postroom.archive.model import PersonWrittenTo
-from postroom.archive.place import ArchivePlace
+from postroom.accounts.account import Account, list_accounts
+from postroom.archive.backend import ArchiveBackend
+from postroom.archive.messages import PersonWrittenTo
 from postroom.db import Tx
-from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts
-from postroom.db.upsert import insert
+from postroom.db.database import insert
+from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts, sent_messages
+from postroom.mail.address_books import BookEntry, ContactKind, shown_name
 from postroom.mail.addresses import canonical_address
-from postroom.mail.contact_files import BookEntry, Kind, shown_name
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
-from postroom.queue.model import Json
-from postroom.switchboard import sent_index
+from postroom.queue.job import Json
+
+_LONGEST_ID = 998
+_ROWS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessageId:
+    message_id: str
+    """Without its angle brackets."""
+    sent_at: datetime
+
+
+def sent_ids_in_archive(place: ArchiveBackend, owner: str) -> list[SentMessageId]:
+    """The Message-IDs of the account's sent mail. Mail without one cannot be answered by reference."""
+    found: dict[str, SentMessageId] = {}
+    with place.reader() as archive:
+        for mail in archive.sent_mail(owner):
+            bare = mail.message_id.strip().removeprefix("<").removesuffix(">")
+            if bare and len(bare) <= _LONGEST_ID:
+                found[bare] = SentMessageId(bare, mail.sent_at)
+    return list(found.values())
+
+
+def missing_sent_ids(tx: Tx, account_id: str, sent: Sequence[SentMessageId]) -> list[SentMessageId]:
+    """Those that the index does not have: mostly none, so that a look is enough."""
+    known = select(sent_messages.c.message_id_header).where(sent_messages.c.account_id == account_id)
+    have = {row.message_id_header for row in tx.execute(known)}
+    return [mail for mail in sent if mail.message_id not in have]
+
+
+def add_sent_ids(tx: Tx, account_id: str, sent: Sequence[SentMessageId], now: datetime) -> None:
+    for start in range(0, len(sent), _ROWS_AT_ONCE):
+        rows = [
+            {
+                "account_id": account_id,
+                "message_id_header": mail.message_id,
+                "sent_at": mail.sent_at,
+                "added_at": now,
+            }
+            for mail in sent[start : start + _ROWS_AT_ONCE]
+        ]
+        tx.execute(insert(tx, sent_messages).on_conflict_do_nothing(), rows)
+
 
 EXPORT = JobType("contacts.export", key_use=KeyUse.REPEATABLE)
 EXPORT_SCHEDULE = Schedule("contacts.export", EXPORT.name, "every 15m")
 _KEPT_EXPORTS = 20
 _CLOCK_SLIP = timedelta(minutes=5)
-_ROWS_AT_ONCE = 500
 
 
 class ContactSource(StrEnum):
@@ -152,7 +196,7 @@ def count_contacts(tx: Tx) -> int:
     return int(tx.execute(select(func.count()).select_from(contacts)).scalar_one())
 
 
-def export(tx: Tx, now: datetime) -> Export:
+def export_contacts(tx: Tx, now: datetime) -> Export:
     """Make the snapshot that connectors fetch. Its version changes only when an address comes or goes."""
     tx.lock_table(contacts)
     addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
@@ -183,7 +227,7 @@ def snapshot(tx: Tx) -> Export | None:
     return Export(last.version, last.generated_at, addresses)
 
 
-def people_written_to(place: ArchivePlace, owners: Sequence[str]) -> list[WrittenTo]:
+def people_written_to(place: ArchiveBackend, owners: Sequence[str]) -> list[WrittenTo]:
     """Whom the accounts' sent mail in the archive was for; the owners themselves left out."""
     mine = {canonical_address(owner) for owner in owners}
     found: dict[str, WrittenTo] = {}
@@ -196,7 +240,7 @@ def people_written_to(place: ArchivePlace, owners: Sequence[str]) -> list[Writte
     return sorted((one for one in found.values() if one.address not in mine), key=lambda one: one.address)
 
 
-def export_handler(archive: ArchivePlace) -> Handler:
+def export_handler(archive: ArchiveBackend) -> Handler:
     """The job `contacts.export`: look through sent mail for new people and new Message-IDs, then make the snapshot."""
 
     async def run(context: JobContext) -> Json:
@@ -207,7 +251,7 @@ def export_handler(archive: ArchivePlace) -> Handler:
 
         def write(tx: Tx) -> Json:
             added = add_written_to(tx, people, clock.now())
-            made = export(tx, clock.now())
+            made = export_contacts(tx, clock.now())
             return {"added": added, "addresses": len(made.addresses), "version": made.version, "sent_indexed": indexed}
 
         await context.complete(write)
@@ -216,13 +260,13 @@ def export_handler(archive: ArchivePlace) -> Handler:
     return run
 
 
-async def _index_sent(context: JobContext, archive: ArchivePlace, account: Account) -> int:
+async def _index_sent(context: JobContext, archive: ArchiveBackend, account: Account) -> int:
     """Add the account's sent mail that the index does not have yet; returns how many there were."""
-    sent = await asyncio.to_thread(sent_index.sent_in_archive, archive, account.email)
-    new = await context.queue.database.read(lambda tx: sent_index.missing(tx, account.id, sent))
+    sent = await asyncio.to_thread(sent_ids_in_archive, archive, account.email)
+    new = await context.queue.database.read(lambda tx: missing_sent_ids(tx, account.id, sent))
     if new:
         now = context.queue.clock.now()
-        await context.write(lambda tx: sent_index.add(tx, account.id, new, now))
+        await context.write(lambda tx: add_sent_ids(tx, account.id, new, now))
     return len(new)
 
 
@@ -246,7 +290,7 @@ def _differs(known: Contact, entry: BookEntry) -> bool:
 
 
 def _row(entry: BookEntry, source: ContactSource, now: datetime) -> dict[str, Any]:
-    kind = Kind(entry.kind).value
+    kind = ContactKind(entry.kind).value
     return {"address": entry.address, "name": entry.name or None, "source": source, "kind": kind, "added_at": now}
 
 

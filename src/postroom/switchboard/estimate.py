@@ -1,45 +1,216 @@
-"""Says beforehand what a backfill will bring, cost and take (BF-19), and afterwards how right that was."""
+"""Estimates what a backfill will bring, cost and take (BF-19), and compares the estimate with the outcome.
+
+Messages are counted in the archive where it holds the days completely, else sampled at the source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Container, Mapping
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
 
 from sqlalchemy import func, select
 
 from postroom.accounts.access import GmailAccess
-from postroom.accounts.store import Account, get_account
-from postroom.archive.place import ArchivePlace
+from postroom.accounts.account import Account, get_account
+from postroom.accounts.history_cursor import is_held
+from postroom.archive.backend import ArchiveBackend, MailReader
+from postroom.archive.messages import ArchivedMessage
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
-from postroom.domain.costmodel import Duration, classification_cost, duration
-from postroom.domain.metering import Meter
-from postroom.domain.money import Micros, from_cents, to_cents
-from postroom.domain.tariffs import Tokens
-from postroom.gmail.client import GmailClient
-from postroom.gmail.ports import Lane
-from postroom.gmail.quota import PROFILES, Method
-from postroom.mail.categories import Categories
-from postroom.mail.headers import Headers
-from postroom.mail.policy import TierPolicy
-from postroom.settings import BackfillSettings
-from postroom.switchboard import policy
-from postroom.switchboard.backfill.jobs import NewBackfill, checked
-from postroom.switchboard.backfill.model import BackfillJob, Mode
-from postroom.switchboard.counting import (
-    CountedIn,
-    Counts,
-    Mailboxes,
-    Tally,
-    count_at_source,
-    in_a_thread,
+from postroom.domain.model_costs import (
+    MOST_TEXT_BYTES,
+    CostMeter,
+    Duration,
+    TokenCounts,
+    classification_cost,
+    job_duration,
 )
-from postroom.switchboard.holdings import is_held
+from postroom.domain.money import Micros, from_cents, to_cents
+from postroom.mail.addresses import parse_addresses
+from postroom.mail.categories import Categories, facts_of
+from postroom.mail.headers import Headers
+from postroom.mail.tier_policy import TierPolicy
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Got
+from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
+from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.mailboxes.ports import PriorityLane
+from postroom.reading.mail import read_headers
+from postroom.settings import BackfillSettings
+from postroom.switchboard import tier_policy
+from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, Include
+from postroom.switchboard.backfill.operations import NewBackfill, checked
+
+FULL, METADATA, SKIP = 1, 2, 3
+Treat = Callable[[Headers, Collection[str]], int]
+"""The tier policy: 1 full, 2 metadata only, 3 skip."""
+
+_PAGE = 500
+_MOST_PAGES = 40
+SAMPLE = 150
+_TEXTS_MEASURED = 500
+_CHARS_A_TOKEN = 4
+_LEFT_OUT = {
+    "DRAFT": Include.DRAFTS,
+    "SENT": Include.SENT,
+    "SPAM": Include.SPAM,
+    "TRASH": Include.TRASH,
+}
+
+
+class CountedIn(StrEnum):
+    ARCHIVE = "archive"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    source: CountedIn
+    is_exact: bool
+    listed: int
+    """Messages that must be looked at."""
+    full: int
+    metadata: int
+    left_out: int
+    text_tokens: int | None = None
+    """About what the text of a full message has, where some were measured."""
+    margin: int = 0
+    """By so many messages the truth may lie above or below, nineteen times in twenty."""
+
+    @property
+    def messages(self) -> int:
+        """What would be taken in."""
+        return self.full + self.metadata
+
+
+@dataclass
+class BackfillTally:
+    """Counts messages one by one, as the connector's backfill would treat them."""
+
+    wanted: NewBackfill
+    categories: Categories
+    treat: Treat
+    known: Container[str]
+    listed: int = 0
+    full: int = 0
+    metadata: int = 0
+
+    def add(self, headers: Headers, labels: Collection[str]) -> bool:
+        """True if it would be taken in with its body."""
+        self.listed += 1
+        if any(label in labels and include not in self.wanted.includes for label, include in _LEFT_OUT.items()):
+            return False
+        if self.wanted.target_categories and not self._is_wanted(headers):
+            return False
+        treatment = self.treat(headers, labels)
+        self.full += treatment == FULL
+        self.metadata += treatment == METADATA
+        return treatment == FULL
+
+    def _is_wanted(self, headers: Headers) -> bool:
+        senders = parse_addresses(*headers.get_all("From")[:1])
+        is_known = bool(senders) and senders[0].canonical in self.known
+        return bool(self.categories.matching(facts_of(headers, is_known=is_known), self.wanted.target_categories))
+
+
+def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
+    """Exact: every message of the days is looked at. Takes its time, so call it from a thread."""
+    sizes: list[int] = []
+    with place.reader() as archive:
+        for message in _walked(archive, tally.wanted):
+            headers = read_headers(archive.raw_of(message))
+            if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
+                sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
+    tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None
+    taken = tally.full + tally.metadata
+    return Counts(CountedIn.ARCHIVE, True, tally.listed, tally.full, tally.metadata, tally.listed - taken, tokens)
+
+
+def _walked(archive: MailReader, wanted: NewBackfill) -> Iterator[ArchivedMessage]:
+    cursor: str | None = None
+    while True:
+        found, cursor = archive.walk(wanted.endpoint_identity, wanted.date_from, wanted.date_to, cursor, _PAGE)
+        yield from (message for message in found if message.deleted_at_source is None)
+        if cursor is None:
+            return
+
+
+class CountableMailboxes(Protocol):
+    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[GmailClient]:
+        """A client for the mailbox."""
+
+
+async def count_at_source(mailboxes: CountableMailboxes, tally: BackfillTally, sample_size: int = SAMPLE) -> Counts:
+    """Ids are listed with the categories' query, which is cheap; how many of them stay is judged from a sample."""
+    wanted = tally.wanted
+    query = source_query(wanted, tally.categories)
+    spam_or_trash = Include.SPAM in wanted.includes or Include.TRASH in wanted.includes
+    async with mailboxes.open(wanted.endpoint_identity) as client:
+        ids, total, is_complete = await _listed(client, query, include_spam_trash=spam_or_trash)
+        sample = ids[:: max(1, len(ids) // sample_size)][:sample_size]
+        async for message in _metadata(client, sample):
+            tally.add(_headers(message), message.label_ids)
+    looked_at = max(tally.listed, 1)
+    full, metadata = round(total * tally.full / looked_at), round(total * tally.metadata / looked_at)
+    is_exact = is_complete and tally.listed == total
+    margin = 0 if is_exact else _margin(tally.full + tally.metadata, looked_at, total)
+    return Counts(CountedIn.SOURCE, is_exact, total, full, metadata, total - full - metadata, margin=margin)
+
+
+def _margin(taken: int, looked_at: int, total: int) -> int:
+    """Two standard errors of a share that was seen in a sample."""
+    share = taken / looked_at
+    return round(2 * total * math.sqrt(share * (1 - share) / looked_at))
+
+
+def source_query(wanted: NewBackfill, categories: Categories) -> str:
+    """What to ask the source for: the days by epoch seconds, the last one included, and the categories."""
+    start, end = (_epoch(day) for day in (wanted.date_from, wanted.date_to + timedelta(days=1)))
+    parts = [f"after:{start}", f"before:{end}"]
+    parts += [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
+    if wanted.target_categories:
+        parts.append(f"({categories.query(wanted.target_categories)})")
+    return " ".join(parts)
+
+
+def _epoch(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+async def _listed(client: GmailClient, query: str, *, include_spam_trash: bool) -> tuple[list[str], int, bool]:
+    """The ids, how many there are in all, and whether that is known or Gmail's guess."""
+    ids: list[str] = []
+    pages = 0
+    async for page in client.list_messages(query, include_spam_trash=include_spam_trash, page_size=_PAGE):
+        ids += [ref.id for ref in page.messages]
+        pages += 1
+        if page.next_token is not None and pages == _MOST_PAGES:
+            return ids, max(page.estimate, len(ids)), False
+    return ids, len(ids), True
+
+
+async def _metadata(client: GmailClient, ids: Sequence[str]) -> AsyncIterator[GmailMessage]:
+    """With all headers: asking for fewer is no cheaper, and the tier policy may look at any."""
+    for fetched in await client.get_messages(ids, MessageFormat.METADATA):
+        if isinstance(fetched, Got):
+            yield fetched.message
+
+
+def _headers(message: GmailMessage) -> Headers:
+    return Headers(message.payload.headers if message.payload is not None else ())
+
+
+async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:
+    return await asyncio.to_thread(count_archive, place, tally)
+
 
 INSTRUCTION_TOKENS = 1_500
 """What a prompt has besides the text of the mail, about: instructions, tools, headers, a little guidance."""
@@ -51,7 +222,7 @@ _ENOUGH_CALLS = 20
 @dataclass(frozen=True, slots=True)
 class Estimate:
     counts: Counts
-    tokens_each: Tokens
+    tokens_each: TokenCounts
     cost: Micros | None
     """None: no price is known, so nothing would be spent and no body taken in."""
     duration: Duration
@@ -86,10 +257,10 @@ class Estimator:
     def __init__(
         self,
         database: Database,
-        archive: ArchivePlace,
-        mailboxes: Mailboxes,
+        archive: ArchiveBackend,
+        mailboxes: CountableMailboxes,
         categories: Categories,
-        meter: Meter,
+        meter: CostMeter,
         settings: BackfillSettings,
         clock: Clock,
     ) -> None:
@@ -108,12 +279,12 @@ class Estimator:
         self._categories.require(wanted.target_categories)
         checked(self._settings, self._categories.selectable, wanted)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
-        tally = Tally(wanted, self._categories, facts.treat, facts.known)
+        tally = BackfillTally(wanted, self._categories, facts.treat, facts.known)
         counts = await (in_a_thread(self._archive, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
         return self._priced(wanted, counts, facts)
 
-    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _Facts) -> Estimate:
-        tokens = facts.measured or Tokens(
+    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _EstimateFacts) -> Estimate:
+        tokens = facts.measured or TokenCounts(
             INSTRUCTION_TOKENS + (TYPICAL_TEXT_TOKENS if counts.text_tokens is None else counts.text_tokens),
             TYPICAL_OUTPUT_TOKENS,
         )
@@ -121,7 +292,7 @@ class Estimator:
         cost = None if tariff is None else classification_cost(counts.full, tokens, tariff)
         rate, cap = self._limits(wanted)
         profile = PROFILES[facts.account.quota] if facts.account.quota else None
-        taken = duration(
+        taken = job_duration(
             messages=counts.messages,
             rate_per_hour=rate,
             cost=cost or Micros(0),
@@ -133,39 +304,39 @@ class Estimator:
         return Estimate(counts, tokens, cost, taken, price, cap, rate)
 
     def _limits(self, wanted: NewBackfill) -> tuple[int, Micros]:
-        settings, is_background = self._settings, wanted.mode is Mode.BACKGROUND
+        settings, is_background = self._settings, wanted.mode is BackfillMode.BACKGROUND
         rate = settings.background_rate_limit_per_hour if is_background else settings.rate_limit_per_hour
         cap = settings.background_daily_cost_cap_cents if is_background else settings.daily_cost_cap_cents
         return wanted.rate_limit_per_hour or rate, from_cents(wanted.daily_cost_cap_cents or cap)
 
-    def _facts(self, tx: Tx, wanted: NewBackfill) -> _Facts:
+    def _facts(self, tx: Tx, wanted: NewBackfill) -> _EstimateFacts:
         account = get_account(tx, wanted.endpoint_identity)
         known = frozenset(row.address for row in tx.execute(select(contacts.c.address)))
         held, measured = is_held(tx, account.id, wanted.date_to), _measured_tokens(tx, self._clock.now())
-        return _Facts(account, known, held, measured, policy.in_force(tx))
+        return _EstimateFacts(account, known, held, measured, tier_policy.policy_in_force(tx))
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _EstimateFacts:
     """What the database knows that an estimate needs."""
 
     account: Account
     known: Container[str]
     is_held: bool
-    measured: Tokens | None
+    measured: TokenCounts | None
     policy: TierPolicy
 
     def treat(self, headers: Headers, labels: Collection[str]) -> int:
         return self.policy.decide(headers, labels).treatment
 
 
-def _measured_tokens(tx: Tx, now: datetime) -> Tokens | None:
+def _measured_tokens(tx: Tx, now: datetime) -> TokenCounts | None:
     """What calls of the last ninety days took on average, if there were enough of them."""
     calls = model_calls.c
     recent = (calls.outcome == "answered") & (calls.input_tokens > 0) & (calls.created_at > now - timedelta(days=90))
     figures = select(func.count(), func.avg(calls.input_tokens), func.avg(calls.output_tokens)).where(recent)
     count, tokens_in, tokens_out = tx.execute(figures).one()
-    return Tokens(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None
+    return TokenCounts(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None
 
 
 def _units(counts: Counts, account: Account) -> int:
@@ -173,8 +344,8 @@ def _units(counts: Counts, account: Account) -> int:
     if account.quota is None or counts.source is CountedIn.ARCHIVE:
         return 0
     costs = PROFILES[account.quota]
-    listing = -(-counts.listed // 500) * costs.cost(Method.MESSAGES_LIST)
-    return listing + (counts.listed + counts.full) * costs.cost(Method.MESSAGES_GET)
+    listing = -(-counts.listed // 500) * costs.cost(GmailMethod.MESSAGES_LIST)
+    return listing + (counts.listed + counts.full) * costs.cost(GmailMethod.MESSAGES_GET)
 
 
 class GmailMailboxes:
@@ -190,7 +361,7 @@ class GmailMailboxes:
     @asynccontextmanager
     async def _open(self, endpoint_identity: str) -> AsyncIterator[GmailClient]:
         account = await self._database.read(lambda tx: get_account(tx, endpoint_identity))
-        async with self._gmail.client(account, Lane.BACKFILL) as client:
+        async with self._gmail.client(account, PriorityLane.BACKFILL) as client:
             yield client
 
 

@@ -1,13 +1,16 @@
-"""The Switchboard on HTTP: `/mcp` behind a token, `/health` for anybody, `/metrics` behind its own token.
+"""The Switchboard over HTTP: `/mcp` behind a token, `/health` open, `/metrics` behind its own token.
 
-Whoever calls is known before a byte of the body is read. What else is served on the same port is mounted by whoever
-builds it, at a path of its own, and decides for itself whom it believes.
+A caller is authenticated before a byte of the body is read. Other applications on the same port are mounted at
+paths of their own and do their own authentication.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import ipaddress
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -22,13 +25,50 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.domain.roles import Caller, Role
+from postroom.settings import SwitchboardSettings
 from postroom.switchboard import tokens
-from postroom.switchboard.intake import BodyTooLarge, Intake, TooManyRequests, limits_by_role
-from postroom.switchboard.protocol import Context, role_server
+from postroom.switchboard.mcp_server import Context, role_server
+from postroom.switchboard.request_limits import BodyTooLarge, RequestLimiter, TooManyRequests, limits_by_role
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs, metrics
 
 log = logs.get(__name__)
+
+_SHUTDOWN_S = 4.0
+_closed = metrics.meter.create_counter(
+    "postroom.http.closed", "{connection}", "connections closed because their peer was too slow, too large or too many"
+)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The port, taken; 0 asks the system for a free one."""
+    return webserver.listening(host, port, "switchboard.port")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    app: ASGIApp, listener: socket.socket, limits: webserver.ConnectionLimits | None = None
+) -> AsyncIterator[str]:
+    """Serve; yields the address."""
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    async with webserver.serving(app, listener, patience_s=_SHUTDOWN_S, limits=limits, report=_report):
+        yield f"http://{address}:{port}"
+
+
+def limits_of(settings: SwitchboardSettings) -> webserver.ConnectionLimits:
+    return webserver.ConnectionLimits(connections=settings.max_connections, trusted_proxies=settings.proxies)
+
+
+def _report(closed: Mapping[str, int]) -> None:
+    for reason, count in closed.items():
+        _closed.add(count, {"reason": reason})
+    log.warning("switchboard.connections_closed", **closed)
+
+
+def is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback
+
 
 CALLER = "postroom.caller"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -60,7 +100,7 @@ class SwitchboardHttp:
         self._clock = clock
         self._metrics_token = metrics_token
         limits = limits_by_role(request_bytes, agent_request_bytes)
-        self._intake = Intake(limits, toolbox.is_bulky)
+        self._intake = RequestLimiter(limits, toolbox.is_bulky)
         self._managers = {
             role: StreamableHTTPSessionManager(
                 role_server(toolbox, role, _caller_of),
@@ -110,7 +150,7 @@ class SwitchboardHttp:
         scope[CALLER] = token.caller
         await self._handle(token, scope, receive, send)
 
-    async def _handle(self, token: tokens.Token, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, token: tokens.AccessToken, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self._intake.body(token.id, token.role, receive) as body:
                 await self._managers[token.role].handle_request(scope, body, send)
@@ -119,7 +159,7 @@ class SwitchboardHttp:
         except TooManyRequests as error:
             await _answer(send, 429, {"error": error.message}, ("retry-after", "1"))
 
-    async def _verified(self, text: str | None) -> tokens.Token | None:
+    async def _verified(self, text: str | None) -> tokens.AccessToken | None:
         if text is None:
             return None
         now = self._clock.now()

@@ -1,20 +1,27 @@
-"""The one way in: envelopes are checked, told apart from what is here already, stored and queued, in one transaction.
+"""Ingest, the only way in for mail: envelopes are checked, deduplicated, stored and queued in one transaction.
 
-A delivery is known by its key, else by its event, and never by its content. A duplicate is a success with the first
-id. An envelope that is wrong is refused by itself, and nothing of it is stored.
+A delivery is identified by its key, else by its event, never by its content. A duplicate succeeds with the first
+request id. One wrong envelope does not affect the others of its batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
 
-from postroom.accounts.troubled import Lane, Trouble, TroubleKind, record_trouble
+from sqlalchemy import bindparam, delete, select, update
+
+from postroom.accounts.account import find_account
+from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.service import ArchiveService
 from postroom.db import Database, Tx
-from postroom.domain.envelope import Envelope, parse_envelope
-from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.db.database import insert
+from postroom.db.tables.mail import contacts, ingest_inbox, messages
+from postroom.domain.envelope import Envelope, IngestionTier, parse_envelope
+from postroom.domain.errors import BadInput, PostroomError, Retryable, error_to_wire
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import CLASSIFY
 from postroom.domain.money import Micros
@@ -22,24 +29,234 @@ from postroom.domain.roles import Caller
 from postroom.mail.addresses import canonical_address
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.admission import open_gate
+from postroom.switchboard.archived_facts import ArchivedFacts, gather
+from postroom.switchboard.backfill.admission import Admission, open_gate
 from postroom.switchboard.contacts import note_mailboxes
-from postroom.switchboard.evidence import gather
-from postroom.switchboard.inbox import (
-    Delivery,
-    count_duplicates,
-    enter,
-    insert_messages,
-    known_contacts,
-    known_requests,
-    take_back,
-)
-from postroom.switchboard.ingest_results import Accepted, Refused, Rejected, Result, outcome_of
-from postroom.switchboard.instruments import count_envelopes
 from postroom.switchboard.toolbox import require_own_mailbox
+from postroom.telemetry.metrics import meter
 
 
-class Meter(Protocol):
+class EnvelopeOutcome(StrEnum):
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+    REJECTED = "rejected"
+
+
+_envelopes = meter.create_counter("postroom.switchboard.ingest.envelopes", description="envelopes, by their outcome")
+
+
+def count_envelopes(envelope: Envelope | None, outcome: EnvelopeOutcome) -> None:
+    if envelope is None:
+        _envelopes.add(1, {"outcome": outcome.value})
+        return
+    control = envelope.control
+    lane = "live" if control.backfill_job_id is None else "backfill"
+    tiers = {"policy_tier": control.policy_tier.value, "ingestion_tier": control.ingestion_tier.value}
+    _envelopes.add(1, {"outcome": outcome.value, "lane": lane, **tiers})
+
+
+@dataclass(frozen=True, slots=True)
+class IngestAccepted:
+    request_id: str
+    duplicate: bool
+    account_id: str | None = None
+    """Told with what is new, for a connector's metrics: they name no mailbox by its address."""
+
+    def answer(self) -> dict[str, Any]:
+        account = {} if self.account_id is None else {"account_id": self.account_id}
+        return {"request_id": self.request_id, "status": "accepted", "duplicate": self.duplicate, **account}
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRefused:
+    """Right, but not now: the job that brings it may bring no more, for a while or at all."""
+
+    admission: Admission
+
+    def answer(self) -> dict[str, Any]:
+        said = self.admission
+        why = {"reason": said.verdict, "message": said.reason, "retry_after": said.retry_after}
+        return {"request_id": None, "status": "refused", "duplicate": False, "job_status": said.status, **why}
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRejected:
+    error: PostroomError
+
+    def answer(self) -> dict[str, Any]:
+        return {"request_id": None, "status": "rejected", "duplicate": False, **error_to_wire(self.error)}
+
+
+IngestOutcome = IngestAccepted | IngestRefused | IngestRejected
+
+
+def outcome_of(result: IngestOutcome) -> EnvelopeOutcome:
+    match result:
+        case IngestAccepted(duplicate=True):
+            return EnvelopeOutcome.DUPLICATE
+        case IngestAccepted():
+            return EnvelopeOutcome.ACCEPTED
+        case IngestRefused():
+            return EnvelopeOutcome.REFUSED
+        case IngestRejected():
+            return EnvelopeOutcome.REJECTED
+
+
+_OF_THE_ARCHIVE = (
+    "category",
+    "headers",
+    "labels",
+    "has_attachment",
+    "size_bytes",
+    "archive_key",
+    "archive_shard",
+    "archive_sha256",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An envelope that is right, on its way in."""
+
+    number: int
+    key: str
+    envelope: Envelope
+    evidence: ArchivedFacts | None
+    message_id: str
+    request_id: str
+
+    @property
+    def is_full(self) -> bool:
+        return self.envelope.control.ingestion_tier is IngestionTier.FULL
+
+
+def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
+    """Those of the senders who are the owner's contacts, as they were given."""
+    asked = {canonical_address(sender): sender for sender in senders}
+    query = select(contacts.c.address).where(contacts.c.address.in_(sorted(asked)))
+    return {asked[address] for (address,) in tx.execute(query)}
+
+
+def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
+    """The first request of each key that was taken in before."""
+    rows = tx.execute(
+        select(ingest_inbox.c.idempotency_key, ingest_inbox.c.request_id).where(
+            ingest_inbox.c.idempotency_key.in_(sorted(set(keys)))
+        )
+    )
+    return {key: request_id for key, request_id in rows}
+
+
+def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, dict[str, Any]]:
+    """The rows that are in now, by key, in the order of delivery. One that is missing was brought by another process
+    between our look and our write."""
+    if not fresh:
+        return {}
+    accounts = _accounts(tx, {delivery.envelope.source.endpoint_identity for delivery in fresh})
+    rows = {d.key: _message(d, accounts[d.envelope.source.endpoint_identity], now) for d in fresh}
+    statement = insert(tx, messages).on_conflict_do_nothing(index_elements=["idempotency_key"])
+    # In the order of their keys, so that rivals with the same mail wait for each other and never in a circle.
+    in_order = [rows[key] for key in sorted(rows)]
+    inserted = {key for (key,) in tx.execute(statement.returning(messages.c.idempotency_key), in_order)}
+    return {key: row for key, row in rows.items() if key in inserted}
+
+
+def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime) -> None:
+    """The inbox's side of messages that are in."""
+    if deliveries:
+        tx.execute(ingest_inbox.insert(), [_inbox_row(delivery, caller, now) for delivery in deliveries])
+
+
+def delete_messages(tx: Tx, ids: Sequence[str]) -> None:
+    """Whether a message is new is known once it is in; what the gate refuses then goes out again, unseen by anybody."""
+    if ids:
+        tx.execute(delete(messages).where(messages.c.id.in_(ids)))
+
+
+def _accounts(tx: Tx, identities: set[str]) -> dict[str, str | None]:
+    """Which of our accounts each mailbox is; None for one that is none of ours."""
+    found: dict[str, str | None] = {}
+    for identity in identities:
+        try:
+            account = find_account(tx, identity)
+        except BadInput:
+            account = None
+        found[identity] = None if account is None else account.id
+    return found
+
+
+def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[str, Any]:
+    envelope, evidence = delivery.envelope, delivery.evidence
+    source, event, control, payload = envelope.source, envelope.event, envelope.control, envelope.payload
+    return {
+        "id": delivery.message_id,
+        "account_id": account_id,
+        "channel": source.channel,
+        "provider": source.provider,
+        "endpoint_identity": source.endpoint_identity,
+        "external_event_id": event.external_event_id,
+        "external_thread_id": event.external_thread_id,
+        "idempotency_key": delivery.key,
+        "sender_identity": envelope.sender.identity,
+        "sender_name": envelope.sender.display_name,
+        "attachments": [attachment.model_dump(exclude_none=True) for attachment in payload.attachments],
+        "ingestion_tier": control.ingestion_tier,
+        "policy_tier": control.policy_tier,
+        "backfill_job_id": control.backfill_job_id,
+        "observed_at": envelope.observed_at,
+        "accepted_at": now,
+        **(_archived(evidence) if evidence else _unarchived(envelope)),
+        "normalized_text": evidence.text if evidence and delivery.is_full else None,
+    }
+
+
+def _archived(evidence: ArchivedFacts) -> dict[str, Any]:
+    message = evidence.message
+    return {
+        "subject": message.subject,
+        "category": evidence.category,
+        "headers": dict(evidence.headers),
+        "labels": list(message.labels),
+        "has_attachment": message.has_attachment,
+        "size_bytes": message.size,
+        "direction": "outbound" if "SENT" in message.labels else "inbound",
+        "archive_key": message.key,
+        "archive_shard": message.shard,
+        "archive_sha256": message.sha256,
+        "raw_by_ingest": evidence.brought_by_ingest,
+        "received_at": message.date,
+    }
+
+
+def _unarchived(envelope: Envelope) -> dict[str, Any]:
+    nothing: Mapping[str, Any] = dict.fromkeys(_OF_THE_ARCHIVE)
+    subject = envelope.payload.normalized_text
+    known = {"subject": subject, "direction": "inbound", "raw_by_ingest": False, "received_at": envelope.observed_at}
+    return {**nothing, **known}
+
+
+def count_duplicates(tx: Tx, request_ids: Iterable[str], now: datetime) -> None:
+    repeated = [{"request": request_id} for request_id in sorted(request_ids)]
+    if repeated:
+        values = {"duplicates": ingest_inbox.c.duplicates + 1, "last_duplicate_at": now}
+        here = ingest_inbox.c.request_id == bindparam("request")
+        tx.execute(update(ingest_inbox).where(here).values(**values), repeated)
+
+
+def _inbox_row(delivery: Delivery, caller: Caller, now: datetime) -> dict[str, Any]:
+    return {
+        "request_id": delivery.request_id,
+        "message_id": delivery.message_id,
+        "idempotency_key": delivery.key,
+        "accepted_at": now,
+        "accepted_from": caller.name,
+        "duplicates": 0,
+        "trace_context": delivery.envelope.control.trace_context,
+    }
+
+
+class QuestionMeter(Protocol):
     """Knows the most that one question about a text can cost; None where nobody knows, and then nothing is spent. What
     is asked once more sets the rest aside itself."""
 
@@ -48,7 +265,12 @@ class Meter(Protocol):
 
 class Ingest:
     def __init__(
-        self, database: Database, archive: ArchiveService, queue: JobQueue, backfill: BackfillSettings, meter: Meter
+        self,
+        database: Database,
+        archive: ArchiveService,
+        queue: JobQueue,
+        backfill: BackfillSettings,
+        meter: QuestionMeter,
     ) -> None:
         self._database = database
         self._archive = archive
@@ -56,9 +278,9 @@ class Ingest:
         self._backfill = backfill
         self._meter = meter
 
-    async def take(self, given: Sequence[object], caller: Caller) -> list[Result]:
+    async def take(self, given: Sequence[object], caller: Caller) -> list[IngestOutcome]:
         """A result for each, in order."""
-        results: dict[int, Result] = {}
+        results: dict[int, IngestOutcome] = {}
         envelopes = [_checked(number, value, caller, results) for number, value in enumerate(given)]
         senders = {envelope.sender.identity for envelope in envelopes if envelope is not None}
         contacts = await self._database.read(lambda tx: known_contacts(tx, senders)) if senders else set()
@@ -66,7 +288,7 @@ class Ingest:
         for number, found in enumerate(await gather(self._archive, envelopes, contacts)):
             envelope = envelopes[number]
             if isinstance(found, BadInput):
-                results[number] = Rejected(found)
+                results[number] = IngestRejected(found)
             elif envelope is not None:
                 deliveries.append(Delivery(number, envelope.dedupe_key, envelope, found, new_id(), new_id()))
         results |= await self._store(deliveries, contacts, caller)
@@ -74,7 +296,9 @@ class Ingest:
         _count(envelopes, ordered)
         return ordered
 
-    async def _store(self, deliveries: Sequence[Delivery], contacts: Set[str], caller: Caller) -> dict[int, Result]:
+    async def _store(
+        self, deliveries: Sequence[Delivery], contacts: Set[str], caller: Caller
+    ) -> dict[int, IngestOutcome]:
         """`contacts` are the senders whom the owner knows: from now on, contacts of the mailbox that they wrote to."""
         if not deliveries:
             return {}
@@ -85,13 +309,15 @@ class Ingest:
             if delivery.envelope.sender.identity in contacts
         }
 
-        def store(tx: Tx) -> dict[int, Result]:
+        def store(tx: Tx) -> dict[int, IngestOutcome]:
             note_mailboxes(tx, met)
             return self._within(tx, deliveries, caller, now)
 
         return await self._database.write(store)
 
-    def _within(self, tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime) -> dict[int, Result]:
+    def _within(
+        self, tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime
+    ) -> dict[int, IngestOutcome]:
         known = known_requests(tx, [delivery.key for delivery in deliveries])
         fresh: dict[str, Delivery] = {}
         for delivery in deliveries:
@@ -101,41 +327,41 @@ class Ingest:
         if overtaken := [key for key in fresh if key not in rows]:
             known |= _by_others(tx, overtaken)
         kept_out = self._kept_out(tx, [fresh[key] for key in rows], now)
-        take_back(tx, [rows.pop(key)["id"] for key in kept_out])
+        delete_messages(tx, [rows.pop(key)["id"] for key in kept_out])
         self._enter(tx, [(fresh[key], row) for key, row in rows.items()], caller, now)
         _record_unread(tx, [(fresh[key], row) for key, row in rows.items()], now)
-        results: dict[int, Result] = {}
+        results: dict[int, IngestOutcome] = {}
         for delivery in deliveries:
             if delivery.key in rows:
                 first = fresh[delivery.key]
                 account_id = rows[delivery.key]["account_id"]
-                results[delivery.number] = Accepted(first.request_id, first is not delivery, account_id)
+                results[delivery.number] = IngestAccepted(first.request_id, first is not delivery, account_id)
             elif delivery.key in kept_out:
                 results[delivery.number] = kept_out[delivery.key]
             else:
-                results[delivery.number] = Accepted(known[delivery.key], duplicate=True)
-        repeated = [r.request_id for r in results.values() if isinstance(r, Accepted) and r.duplicate]
+                results[delivery.number] = IngestAccepted(known[delivery.key], duplicate=True)
+        repeated = [r.request_id for r in results.values() if isinstance(r, IngestAccepted) and r.duplicate]
         count_duplicates(tx, repeated, now)
         return results
 
-    def _kept_out(self, tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, Result]:
+    def _kept_out(self, tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, IngestOutcome]:
         """What the gates of backfill jobs refuse, by key. Live mail passes by them."""
         by_job: dict[tuple[str, str], list[Delivery]] = {}
         for delivery in fresh:
             if (job_id := delivery.envelope.control.backfill_job_id) is not None:
                 by_job.setdefault((job_id, delivery.envelope.source.endpoint_identity), []).append(delivery)
-        refused: dict[str, Result] = {}
+        refused: dict[str, IngestOutcome] = {}
         for (job_id, identity), mine in sorted(by_job.items()):  # in order, so that rivals never wait in a circle
             try:
                 gate = open_gate(tx, self._backfill, job_id, identity, now)
             except BadInput as error:
-                wrong = Rejected(type(error)("control.backfill_job_id", error.problem))
+                wrong = IngestRejected(type(error)("control.backfill_job_id", error.problem))
                 refused |= {delivery.key: wrong for delivery in mine}
                 continue
             for delivery in mine:
                 admission = gate.admit(delivery.message_id, self._most(delivery))
                 if not admission.is_admitted:
-                    refused[delivery.key] = Refused(admission)
+                    refused[delivery.key] = IngestRefused(admission)
         return refused
 
     def _most(self, delivery: Delivery) -> Micros | None:
@@ -146,7 +372,7 @@ class Ingest:
     def _enter(
         self, tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], caller: Caller, now: datetime
     ) -> None:
-        enter(tx, [delivery for delivery, _ in taken], caller, now)
+        insert_inbox_entries(tx, [delivery for delivery, _ in taken], caller, now)
         if jobs := [_classify(row) for _, row in taken]:
             self._queue.add(tx, *jobs)
 
@@ -155,18 +381,18 @@ def _record_unread(tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], 
     for delivery, row in taken:
         evidence = delivery.evidence
         if evidence is not None and evidence.trouble and row["account_id"]:
-            lane = Lane.LIVE if row["backfill_job_id"] is None else Lane.BACKFILL
-            trouble = Trouble(evidence.message.key, TroubleKind.READ, evidence.trouble)
+            lane = ArrivalLane.LIVE if row["backfill_job_id"] is None else ArrivalLane.BACKFILL
+            trouble = MessageTrouble(evidence.message.key, TroubleKind.READ, evidence.trouble)
             record_trouble(tx, row["account_id"], lane, [trouble], now)
 
 
-def _checked(number: int, value: object, caller: Caller, results: dict[int, Result]) -> Envelope | None:
+def _checked(number: int, value: object, caller: Caller, results: dict[int, IngestOutcome]) -> Envelope | None:
     try:
         envelope = parse_envelope(value)
         require_own_mailbox(envelope.source.endpoint_identity, caller)
         _require_own_key(envelope, caller)
     except PostroomError as error:
-        results[number] = Rejected(error)
+        results[number] = IngestRejected(error)
         return None
     return envelope
 
@@ -199,6 +425,6 @@ def _classify(row: Mapping[str, Any]) -> NewJob:
     )
 
 
-def _count(envelopes: Sequence[Envelope | None], results: Sequence[Result]) -> None:
+def _count(envelopes: Sequence[Envelope | None], results: Sequence[IngestOutcome]) -> None:
     for envelope, result in zip(envelopes, results, strict=True):
         count_envelopes(envelope, outcome_of(result))

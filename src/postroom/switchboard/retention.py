@@ -17,11 +17,11 @@ from functools import partial
 from sqlalchemy import delete, func, select, tuple_, update
 
 from postroom import audit
+from postroom.archive.backend import ArchiveBackend
 from postroom.archive.layout import account_name
-from postroom.archive.place import ArchivePlace
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
-from postroom.db.tables.backfill import backfill_reservations as reservations
+from postroom.db.tables.mail import backfill_reservations as reservations
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import Clock
@@ -30,8 +30,8 @@ from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros
 from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
 from postroom.settings import RetentionSettings
+from postroom.switchboard.backfill.admission import JobSpending, message_of
 from postroom.switchboard.backfill.ledger import RESERVED
-from postroom.switchboard.spending import JobSpending, message_of
 
 PRUNE = JobType("retention.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 PRUNE_DAILY = Schedule("retention.prune", PRUNE.name, "daily 03:45")
@@ -63,7 +63,7 @@ def nothing_protected(some: Sequence[Kept]) -> set[str]:
     return set()
 
 
-def certified(archive: ArchivePlace) -> Protected:
+def certified(archive: ArchiveBackend) -> Protected:
     """Messages with a removal certificate: what is here may be all that is left of them."""
 
     def among(some: Sequence[Kept]) -> set[str]:
@@ -201,7 +201,7 @@ def prune_handler(
         queue = context.queue
         pruned = await prune(queue.database, rule, queue.clock, protected=protected, spending=spending, dry_run=dry_run)
         forgotten = await forget_prompts(queue.clock.now()) if forget_prompts is not None and not dry_run else 0
-        return told(pruned) | {"prompts": forgotten}
+        return describe_pruned(pruned) | {"prompts": forgotten}
 
     return handle
 
@@ -259,10 +259,10 @@ def _spent_on(tx: Tx, message_id: str) -> Micros:
 
 
 def _note(tx: Tx, pruned: Pruned, now: datetime) -> None:
-    audit.record(tx, SYSTEM, "retention.prune", ("messages", "control database"), now, after=told(pruned))
+    audit.record(tx, SYSTEM, "retention.prune", ("messages", "control database"), now, after=describe_pruned(pruned))
 
 
-def told(pruned: Pruned) -> dict[str, object]:
+def describe_pruned(pruned: Pruned) -> dict[str, object]:
     return {
         "dry_run": pruned.dry_run,
         "metadata": pruned.metadata,

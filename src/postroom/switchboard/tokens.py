@@ -1,6 +1,7 @@
-"""Tokens that open the Switchboard. Only a hash of each is stored; the token itself is shown once, when it is made.
+"""Access tokens of the Switchboard: what one permits, and how it is created, verified and revoked.
 
-A token that makes another passes on no more than it has (`scopes`), and what it made falls with it.
+Only a hash of each token is stored; the token itself is shown once. A token that creates another passes on no
+more than it has, and revoking it revokes what it created.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,12 +20,119 @@ from sqlalchemy import Row, select, update
 from postroom import audit
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
-from postroom.db.tables.switchboard import access_tokens as table
+from postroom.db.tables.access import access_tokens as table
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import new_id, parse_id
-from postroom.domain.roles import Caller, Permission, Role
-from postroom.switchboard.scopes import NewToken as NewToken  # asked for where tokens are made
-from postroom.switchboard.scopes import Scope, granted
+from postroom.domain.roles import PERMISSIONS, Caller, Permission, Role, all_permissions, default_permissions
+
+MOST_DAYS = 3_650
+_LONGEST_MAILBOX = 320
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScope:
+    role: Role
+    permissions: frozenset[Permission]
+    mailbox: str | None = None
+    """None: every mailbox."""
+    expires_at: datetime | None = None
+    """None: it does not expire."""
+
+    def covers(self, other: TokenScope) -> bool:
+        """Whether a holder of this can already do everything that `other` allows, for at least as long."""
+        return (
+            other.role is self.role
+            and other.permissions <= self.permissions
+            and self.mailbox in (None, other.mailbox)
+            and (self.expires_at is None or (other.expires_at is not None and other.expires_at <= self.expires_at))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """What a token is asked for. None stands for the default, which a maker's own scope narrows further."""
+
+    role: Role
+    name: str
+    expires_days: int | None = None
+    endpoint_identity: str | None = None
+    """Good for this mailbox only."""
+    permissions: Iterable[Permission] | None = None
+
+
+def granted(wanted: NewToken, maker: TokenScope | None, now: datetime) -> TokenScope:
+    """The scope that a new token gets. `maker` is the token that asks for it; None: the owner, who may grant anything.
+
+    What is asked for by name and goes beyond the maker is refused. What is left open, and the time, is cut to the
+    maker's.
+    """
+    scope = TokenScope(
+        wanted.role, _permissions(wanted), _mailbox(wanted.endpoint_identity), _expires_at(wanted.expires_days, now)
+    )
+    if maker is None:
+        return scope
+    return _within(scope, maker, named=wanted.permissions is not None)
+
+
+def _within(scope: TokenScope, maker: TokenScope, *, named: bool) -> TokenScope:
+    if Permission.TOKENS not in maker.permissions:
+        raise NotAllowed("This token may not make tokens: it lacks the permission `tokens`.")
+    if scope.role is not maker.role:
+        raise NotAllowed(f"A token of role {maker.role} can make no token of role {scope.role}.")
+    beyond = scope.permissions - maker.permissions
+    if named and beyond:
+        raise NotAllowed(f"A token can pass on only what it has; this one lacks {listed(beyond)}.")
+    if scope.mailbox is not None and maker.mailbox not in (None, scope.mailbox):
+        raise NotAllowed(f"This token is for {maker.mailbox} only, and can make no token for another mailbox.")
+    if not scope.permissions - beyond:
+        raise BadInput("permissions", "are needed: this token has none of those that a new token gets by itself")
+    return replace(
+        scope,
+        permissions=scope.permissions - beyond,
+        mailbox=scope.mailbox or maker.mailbox,
+        expires_at=_earlier(scope.expires_at, maker.expires_at),
+    )
+
+
+def listed(permissions: Iterable[Permission]) -> str:
+    """In the order of the table of permissions."""
+    wanted = set(permissions)
+    return ", ".join(permission for permission in Permission if permission in wanted)
+
+
+def _permissions(wanted: NewToken) -> frozenset[Permission]:
+    if wanted.permissions is None:
+        return default_permissions(wanted.role)
+    asked = frozenset(wanted.permissions)
+    strange = asked - all_permissions(wanted.role)
+    if strange or not asked:
+        what = (
+            f"{listed(strange)} is nothing that a token of role {wanted.role} can have" if strange else "none is given"
+        )
+        raise BadInput("permissions", f"{what}; choose from {', '.join(PERMISSIONS[wanted.role])}")
+    return asked
+
+
+def _mailbox(address: str | None) -> str | None:
+    """As its connector writes it: capitals in an address mean nothing, and would shut the connector out."""
+    if address is None:
+        return None
+    if not address.strip() or not address.isprintable() or len(address) > _LONGEST_MAILBOX:
+        raise BadInput("identity", "must be the address of a mailbox")
+    return address.strip().lower()
+
+
+def _expires_at(days: int | None, now: datetime) -> datetime | None:
+    if days is None:
+        return None
+    if not 1 <= days <= MOST_DAYS:
+        raise BadInput("expires-days", f"{days} is not between 1 and {MOST_DAYS}")
+    return now + timedelta(days=days)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
 
 PREFIX = "prt_"
 """Known to the log's redaction, so that a token that strays into a message is masked."""
@@ -38,7 +146,7 @@ _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class AccessToken:
     """What is known of a token: everything but the token."""
 
     id: str
@@ -66,8 +174,8 @@ class Token:
         return [permission.value for permission in Permission if permission in self.permissions]
 
     @property
-    def scope(self) -> Scope:
-        return Scope(self.role, self.permissions, self.endpoint_identity, self.expires_at)
+    def scope(self) -> TokenScope:
+        return TokenScope(self.role, self.permissions, self.endpoint_identity, self.expires_at)
 
     @property
     def caller(self) -> Caller:
@@ -76,14 +184,14 @@ class Token:
 
 def create_token(
     tx: Tx, new: NewToken, now: datetime, who: Actor = SYSTEM, maker: str | None = None
-) -> tuple[Token, str]:
+) -> tuple[AccessToken, str]:
     """The token as it is stored, and its text, which nobody can recover later.
 
     `maker` is the id of the token that asks; it is locked, so that it cannot be revoked while it makes another.
     """
     scope = checked(new, now, None if maker is None else _good_maker(tx, maker, now).scope)
     text = PREFIX + secrets.token_urlsafe(_ENTROPY_BYTES)
-    made = Token(
+    made = AccessToken(
         new_id(), new.role, new.name, scope.mailbox, now, scope.expires_at, None, None, scope.permissions, maker
     )
     tx.execute(table.insert().values(**_columns(made), sha256=_digest(text)))
@@ -91,13 +199,13 @@ def create_token(
     return made, text
 
 
-def checked(new: NewToken, now: datetime, maker: Scope | None = None) -> Scope:
+def checked(new: NewToken, now: datetime, maker: TokenScope | None = None) -> TokenScope:
     """What such a token could be used for; refuses one that cannot be, by the name of the field."""
     _check_name(new.name)
     return granted(new, maker, now)
 
 
-def verify_token(tx: Tx, text: str, now: datetime) -> Token | None:
+def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
     """The token behind this text if it is good now. Looked up by its hash, so time tells nothing of what is stored."""
     if not _FORM.fullmatch(text):
         return None
@@ -109,7 +217,7 @@ def verify_token(tx: Tx, text: str, now: datetime) -> Token | None:
     return token if token.is_good(now) else None
 
 
-def needs_noting(token: Token, now: datetime) -> bool:
+def needs_noting(token: AccessToken, now: datetime) -> bool:
     """Whether its last use on record is old enough to be worth a write."""
     return token.last_used_at is None or now - token.last_used_at >= _NOTED_EVERY
 
@@ -118,14 +226,14 @@ def note_use(tx: Tx, token_id: str, now: datetime) -> None:
     tx.execute(update(table).where(table.c.id == token_id).values(last_used_at=now))
 
 
-def revoke_token(tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM) -> Token:
+def revoke_token(tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM) -> AccessToken:
     """From now on it opens nothing, nor does what it made. Revoking it again changes nothing."""
     return revoke_with_made(tx, token_id, now, who)[0]
 
 
 def revoke_with_made(
     tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM, asker: str | None = None
-) -> tuple[Token, int]:
+) -> tuple[AccessToken, int]:
     """The revoked token, and how many that it made, or those made, were revoked with it.
 
     `asker` is the token that asks: it may revoke itself and what it made.
@@ -156,19 +264,19 @@ def revoke_all(tx: Tx, now: datetime, who: Actor = SYSTEM) -> int:
     return fell
 
 
-def list_tokens(tx: Tx) -> list[Token]:
+def list_tokens(tx: Tx) -> list[AccessToken]:
     """All of them, the revoked and expired ones too, in the order in which they were made."""
     return [_token(row) for row in tx.execute(select(table).order_by(table.c.created_at, table.c.id))]
 
 
-def _good_maker(tx: Tx, token_id: str, now: datetime) -> Token:
+def _good_maker(tx: Tx, token_id: str, now: datetime) -> AccessToken:
     row = tx.execute(tx.locking(select(table).where(table.c.id == token_id))).one_or_none()
     if row is None or not (maker := _token(row)).is_good(now):
         raise NotAllowed("The token that asks for this is no longer good.")
     return maker
 
 
-def _made_by(tx: Tx, makers: Sequence[str]) -> Iterator[Token]:
+def _made_by(tx: Tx, makers: Sequence[str]) -> Iterator[AccessToken]:
     """All that these made, and what those made in turn, each generation locked before the next is looked for."""
     while makers:
         query = select(table).where(table.c.made_by.in_(makers)).order_by(table.c.id)
@@ -177,7 +285,7 @@ def _made_by(tx: Tx, makers: Sequence[str]) -> Iterator[Token]:
         makers = [token.id for token in made]
 
 
-def _line(tx: Tx, token: Token) -> list[str]:
+def _line(tx: Tx, token: AccessToken) -> list[str]:
     """The token and its makers, up to the first."""
     line = [token.id]
     above = token.made_by
@@ -187,7 +295,9 @@ def _line(tx: Tx, token: Token) -> list[str]:
     return line
 
 
-def _revoked(tx: Tx, token: Token, now: datetime, who: Actor, why: Mapping[str, str] | None = None) -> Token:
+def _revoked(
+    tx: Tx, token: AccessToken, now: datetime, who: Actor, why: Mapping[str, str] | None = None
+) -> AccessToken:
     if token.revoked_at is not None:
         return token
     tx.execute(update(table).where(table.c.id == token.id).values(revoked_at=now))
@@ -197,7 +307,7 @@ def _revoked(tx: Tx, token: Token, now: datetime, who: Actor, why: Mapping[str, 
     return revoked
 
 
-def _audited(token: Token) -> dict[str, Any]:
+def _audited(token: AccessToken) -> dict[str, Any]:
     """What the audit log keeps of it: whom it speaks for, for what and until when, and nothing that opens anything."""
     times = {name: at.isoformat() for name in ("expires_at", "revoked_at") if (at := getattr(token, name))}
     maker = {} if token.made_by is None else {"made_by": token.made_by}
@@ -216,16 +326,16 @@ def _check_name(name: str) -> None:
         raise BadInput("name", f"must be 1 to {_LONGEST_NAME} printable characters; it stands in the audit")
 
 
-def _columns(token: Token) -> dict[str, Any]:
-    return {name: getattr(token, name) for name in Token.__slots__} | {"permissions": token.permission_names}
+def _columns(token: AccessToken) -> dict[str, Any]:
+    return {name: getattr(token, name) for name in AccessToken.__slots__} | {"permissions": token.permission_names}
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _token(row: Row[Any]) -> Token:
+def _token(row: Row[Any]) -> AccessToken:
     """A permission that this version does not know allows nothing."""
-    values = {name: getattr(row, name) for name in Token.__slots__}
+    values = {name: getattr(row, name) for name in AccessToken.__slots__}
     permissions = frozenset(permission for permission in Permission if permission.value in row.permissions)
-    return Token(**values | {"role": Role(row.role), "permissions": permissions})
+    return AccessToken(**values | {"role": Role(row.role), "permissions": permissions})

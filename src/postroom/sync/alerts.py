@@ -1,16 +1,23 @@
-"""When a sync deserves a person's attention: too many bad messages, metadata running full, Gmail holding us back. Pure.
+"""When a sync needs attention (too many bad messages, metadata near its budget, throttling), and the record of it.
 
-Each threshold is a condition of its own, so that a matter that gets worse is told at once, and neither more than once
-an hour. Of two thresholds of the same thing only the graver one is in force.
+Each threshold is a condition of its own; of two thresholds for the same thing only the more severe one is in force.
+The same condition is announced at most once an hour.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
+from sqlalchemy import Row, func, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.accounts import sync_alerts, sync_windows, troubled_messages
 from postroom.settings import SyncSettings
 
 _FEWEST_BAD = 3
@@ -18,12 +25,12 @@ _FEWEST_BAD = 3
 _PARTS = 100
 
 
-class Level(StrEnum):
+class AlertLevel(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
 
-class Condition(StrEnum):
+class AlertCondition(StrEnum):
     BAD_RATE_HIGH = "bad_rate_high"
     BAD_RATE_CRITICAL = "bad_rate_critical"
     BAD_SPIKE = "bad_spike"
@@ -34,13 +41,13 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    condition: Condition
-    level: Level
+    condition: AlertCondition
+    level: AlertLevel
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class SyncSigns:
     """What is judged."""
 
     messages: int = 0
@@ -53,12 +60,12 @@ class Signs:
     """How often Gmail made us slow down lately."""
 
 
-def judge(signs: Signs, settings: SyncSettings) -> list[Alert]:
+def alerts_in_force(signs: SyncSigns, settings: SyncSettings) -> list[Alert]:
     """Every condition that is in force."""
     return [alert for rule in (_bad_rate, _bad_spike, _metadata, _throttling) for alert in rule(signs, settings)]
 
 
-def _bad_rate(signs: Signs, settings: SyncSettings) -> Iterator[Alert]:
+def _bad_rate(signs: SyncSigns, settings: SyncSettings) -> Iterator[Alert]:
     if signs.bad < _FEWEST_BAD or not signs.messages:
         return
     rate = signs.bad / signs.messages
@@ -67,36 +74,36 @@ def _bad_rate(signs: Signs, settings: SyncSettings) -> Iterator[Alert]:
         "`postroom sync bad list` names them with their reasons; they are tried again by themselves."
     )
     if rate >= settings.bad_rate_critical:
-        yield Alert(Condition.BAD_RATE_CRITICAL, Level.CRITICAL, text)
+        yield Alert(AlertCondition.BAD_RATE_CRITICAL, AlertLevel.CRITICAL, text)
     elif rate >= settings.bad_rate_warn:
-        yield Alert(Condition.BAD_RATE_HIGH, Level.WARNING, text)
+        yield Alert(AlertCondition.BAD_RATE_HIGH, AlertLevel.WARNING, text)
 
 
-def _bad_spike(signs: Signs, settings: SyncSettings) -> Iterator[Alert]:
+def _bad_spike(signs: SyncSigns, settings: SyncSettings) -> Iterator[Alert]:
     if signs.bad_in_an_hour > settings.bad_per_hour_critical:
         text = f"{signs.bad_in_an_hour:,} messages went bad within an hour. `postroom sync bad list` tells why."
-        yield Alert(Condition.BAD_SPIKE, Level.CRITICAL, text)
+        yield Alert(AlertCondition.BAD_SPIKE, AlertLevel.CRITICAL, text)
 
 
-def _metadata(signs: Signs, settings: SyncSettings) -> Iterator[Alert]:
+def _metadata(signs: SyncSigns, settings: SyncSettings) -> Iterator[Alert]:
     share = signs.metadata_bytes / settings.metadata_budget_bytes
     text = (
         f"What is kept about this account's sync takes {signs.metadata_bytes:,} bytes, {share:.0%} of its budget. At "
         "100 % the sync stops: see `postroom sync bad list`, or raise sync.metadata_budget_bytes."
     )
     if share >= settings.metadata_critical:
-        yield Alert(Condition.METADATA_CRITICAL, Level.CRITICAL, text)
+        yield Alert(AlertCondition.METADATA_CRITICAL, AlertLevel.CRITICAL, text)
     elif share >= settings.metadata_warn:
-        yield Alert(Condition.METADATA_HIGH, Level.WARNING, text)
+        yield Alert(AlertCondition.METADATA_HIGH, AlertLevel.WARNING, text)
 
 
-def _throttling(signs: Signs, settings: SyncSettings) -> Iterator[Alert]:
+def _throttling(signs: SyncSigns, settings: SyncSettings) -> Iterator[Alert]:
     if signs.cuts >= settings.throttle_cuts_warn:
         text = (
             f"Gmail made the sync slow down {signs.cuts} times in {settings.throttle_window_s / 60:g} minutes. Other "
             "programs may be using the same quota; the sync goes on at the pace that is left."
         )
-        yield Alert(Condition.THROTTLED, Level.WARNING, text)
+        yield Alert(AlertCondition.THROTTLED, AlertLevel.WARNING, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +147,109 @@ class RecentCuts:
         while len(self._totals) > 1 and self._totals[1][0] <= now - self._window_s:
             self._totals.popleft()
         return total - self._totals[0][1]
+
+
+QUIET = timedelta(hours=1)
+"""How long nobody is told again of the same condition."""
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    condition: AlertCondition
+    level: AlertLevel
+    message: str
+    raised_at: datetime
+    last_seen_at: datetime
+    last_told_at: datetime | None
+    cleared_at: datetime | None
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.cleared_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChanges:
+    """What is to be told now, and what is over."""
+
+    to_tell: tuple[Alert, ...]
+    over: tuple[AlertCondition, ...]
+
+
+def alerts_of(tx: Tx, account_id: str) -> list[AlertRecord]:
+    """Every alert that the account ever had, each condition once; those in force first, the newest first."""
+    rows = tx.execute(select(sync_alerts).where(sync_alerts.c.account_id == account_id)).all()
+    records = sorted((_record(row) for row in rows), key=lambda each: each.raised_at, reverse=True)
+    return sorted(records, key=lambda each: not each.is_in_force)
+
+
+def settle(tx: Tx, account_id: str, in_force: Sequence[Alert], now: datetime) -> AlertChanges:
+    """Record what is in force and what no longer is. Whoever calls tells what is to be told: it counts as told. Comes
+    after `add_outcomes`, whose lock keeps others from raising the same alert."""
+    query = tx.locking(select(sync_alerts).where(sync_alerts.c.account_id == account_id))
+    known = {record.condition: record for record in map(_record, tx.execute(query).all())}
+    to_tell = tuple(alert for alert in in_force if _is_news(known.get(alert.condition), now))
+    for alert in in_force:
+        _record_alert(tx, account_id, alert, known.get(alert.condition), now, is_told=alert in to_tell)
+    still = {alert.condition for alert in in_force}
+    over = tuple(each.condition for each in known.values() if each.is_in_force and each.condition not in still)
+    if over:
+        tx.execute(update(sync_alerts).where(_is(account_id, over)).values(cleared_at=now))
+    return AlertChanges(to_tell, over)
+
+
+def add_outcomes(tx: Tx, account_id: str, size: int, messages: int, bad: int, now: datetime) -> OutcomeWindow:
+    """How these went joins the window of the last ones; returns it as it is then."""
+    mine = sync_windows.c.account_id == account_id
+    tx.insert_missing(sync_windows, {"account_id": account_id, "outcomes": "[]", "updated_at": now})
+    text = tx.execute(tx.locking(select(sync_windows.c.outcomes).where(mine))).scalar_one()
+    window = OutcomeWindow(size, tuple((each[0], each[1]) for each in json.loads(text)))
+    if messages:
+        window = window.with_more(messages, bad)
+        tx.execute(update(sync_windows).where(mine).values(outcomes=json.dumps(window.parts), updated_at=now))
+    return window
+
+
+def bad_within_an_hour(tx: Tx, account_id: str, now: datetime) -> int:
+    query = select(func.count()).where(
+        troubled_messages.c.account_id == account_id, troubled_messages.c.first_seen > now - HOUR
+    )
+    return int(tx.execute(query).scalar_one())
+
+
+def _is_news(known: AlertRecord | None, now: datetime) -> bool:
+    """Also where the clock was set back: a told time that lies ahead would otherwise silence it for long."""
+    if known is None or known.last_told_at is None:
+        return True
+    return not timedelta() <= now - known.last_told_at < QUIET
+
+
+def _record_alert(
+    tx: Tx, account_id: str, alert: Alert, known: AlertRecord | None, now: datetime, *, is_told: bool
+) -> None:
+    values: dict[str, Any] = {"level": alert.level, "message": alert.message, "last_seen_at": now, "cleared_at": None}
+    if known is None or not known.is_in_force:
+        values["raised_at"] = now
+    if is_told:
+        values["last_told_at"] = now
+    if known is None:
+        tx.execute(sync_alerts.insert().values(account_id=account_id, condition=alert.condition, **values))
+    else:
+        tx.execute(update(sync_alerts).where(_is(account_id, [alert.condition])).values(**values))
+
+
+def _is(account_id: str, conditions: Sequence[AlertCondition]) -> Any:
+    return (sync_alerts.c.account_id == account_id) & sync_alerts.c.condition.in_(conditions)
+
+
+def _record(row: Row[*tuple[Any, ...]]) -> AlertRecord:
+    return AlertRecord(
+        condition=AlertCondition(row.condition),
+        level=AlertLevel(row.level),
+        message=row.message,
+        raised_at=row.raised_at,
+        last_seen_at=row.last_seen_at,
+        last_told_at=row.last_told_at,
+        cleared_at=row.cleared_at,
+    )

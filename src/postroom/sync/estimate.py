@@ -1,7 +1,7 @@
-"""What a sync will take, told before a message is fetched: messages, quota units, hours, disk.
+"""Estimates a sync before anything is fetched: messages, quota units, hours, disk. Every figure names its basis.
 
-Every figure says what it rests on. Gmail's count includes what it may not list, mail of a Takeout is counted as there
-already, and sizes are those of what is stored, or of a few messages looked at.
+Gmail's count includes messages that it may not list; imported mail counts as stored; sizes are those of stored mail,
+or of a small sample.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from postroom.accounts.store import Account
-from postroom.archive.place import ArchivePlace
+from postroom.accounts.account import Account
+from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database
-from postroom.gmail.client import GmailClient
-from postroom.gmail.fetching import Got
-from postroom.gmail.gate import Reserve
-from postroom.gmail.quota import MINUTE_S, PROFILES, Method, ProfileName, QuotaProfile
-from postroom.gmail.resources import Format
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Got
+from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
+from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.pace import Reserve
 from postroom.settings import SyncSettings
-from postroom.sync.planning import WalkPlan, plan_walk
-from postroom.sync.slices import Granularity, Slice
+from postroom.sync.slices import Granularity, Slice, WalkPlan, plan_walk
 from postroom.sync.state import bad_of, find_state
 
 _SAMPLED_SLICES = 6
@@ -81,7 +80,7 @@ async def estimate(
     account: Account,
     client: GmailClient,
     settings: SyncSettings,
-    archive: ArchivePlace,
+    archive: ArchiveBackend,
     now: datetime,
 ) -> SyncEstimate:
     walk = await plan_walk(client, settings, now)
@@ -117,7 +116,7 @@ async def estimate(
 def _units(profile: QuotaProfile, walk: WalkPlan, to_fetch: int, page_size: int) -> tuple[int, int]:
     """Every slice takes a page, and full pages come on top; every message to be fetched is one get."""
     pages = len(walk.slices) + walk.profile.messages_total // page_size
-    return pages * profile.cost(Method.MESSAGES_LIST), to_fetch * profile.cost(Method.MESSAGES_GET)
+    return pages * profile.cost(GmailMethod.MESSAGES_LIST), to_fetch * profile.cost(GmailMethod.MESSAGES_GET)
 
 
 def _per_minute(profile: QuotaProfile, reserve: Reserve, *, busy: bool) -> int:
@@ -125,7 +124,7 @@ def _per_minute(profile: QuotaProfile, reserve: Reserve, *, busy: bool) -> int:
     return profile.units_per_minute - reserve.kept(profile.units_per_minute, used)
 
 
-def _in_archive(archive: ArchivePlace, email: str) -> tuple[int, Sizes | None]:
+def _in_archive(archive: ArchiveBackend, email: str) -> tuple[int, Sizes | None]:
     """How much of the mailbox is there already, and what a message takes on disk, index and all."""
     with archive.reader() as reader:
         held = reader.holding(email)
@@ -144,7 +143,7 @@ async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
         ids += await _some(client, f"after:{part.start}{before}", _SAMPLED_EACH)
     if not ids:  # a mailbox with little mail in many months
         ids = await _some(client, "", _SAMPLED_SLICES * _SAMPLED_EACH)
-    found = await client.get_messages(ids, Format.MINIMAL)
+    found = await client.get_messages(ids, MessageFormat.MINIMAL)
     sizes = [each.message.size_estimate for each in found if isinstance(each, Got) and each.message.size_estimate]
     if not sizes:
         return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")

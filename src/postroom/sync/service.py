@@ -1,27 +1,35 @@
-"""Syncs as those see them who start them: the command line and the recurring jobs."""
+"""Syncs for the command line and for the recurring jobs (sync, retry of bad messages, archiver), one job an account.
+
+A job that finds the archive or the account's changes in the hands of another process ends successfully and says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from postroom.accounts.access import GmailAccess
-from postroom.accounts.mailstate import NobodyWatches, SourceWatch
-from postroom.accounts.store import Account
-from postroom.archive.sharing import SharedArchive
+from postroom.accounts.account import Account
+from postroom.accounts.account_jobs import account_of
+from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
+from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.archive.service import SharedArchive
+from postroom.archive.shards.ownership import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
-from postroom.gmail.ports import Lane
+from postroom.mailboxes.ports import PriorityLane
+from postroom.queue import Handler, JobContext, JobType, KeyUse
+from postroom.queue.job import Json, RetryPolicy
 from postroom.settings import Settings
-from postroom.sync.account_sync import account_sync
-from postroom.sync.bad import BadRetry, Retried
-from postroom.sync.bringing import Bringer
-from postroom.sync.engine import SyncEngine
+from postroom.sync.archiver.removal import ArchiverService
+from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
+from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.estimate import SyncEstimate, estimate
-from postroom.sync.label_following import LabelFollower
-from postroom.sync.labels import LabelNames
-from postroom.sync.progress import SyncProgress
+from postroom.sync.fetch import MailFetcher
+from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.status import SyncProgress
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class SyncService:
     archive: SharedArchive
     settings: Settings
     clock: Clock
-    watch: SourceWatch = NobodyWatches()  # noqa: RUF009 - holds nothing
+    watch: MailboxObserver = NoObserver()  # noqa: RUF009 - holds nothing
 
     @asynccontextmanager
     async def opened(
@@ -56,8 +64,8 @@ class SyncService:
             syncs = []
             for account in accounts:
                 store = await stack.enter_async_context(self.archive.store(account.email, purpose))
-                client = await stack.enter_async_context(self.gmail.client(account, Lane.SYNC))
-                engine = account_sync(
+                client = await stack.enter_async_context(self.gmail.client(account, PriorityLane.SYNC))
+                engine = build_engine(
                     self.database,
                     account,
                     client,
@@ -72,20 +80,70 @@ class SyncService:
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would cost, before a message is fetched."""
-        async with self.gmail.client(account, Lane.USER_ACTION) as client:
+        async with self.gmail.client(account, PriorityLane.USER_ACTION) as client:
             return await estimate(
                 self.database, account, client, self.settings.sync, self.archive.place, self.clock.now()
             )
 
     async def retry_bad(
         self, account: Account, gmail_ids: Sequence[str] | None, purpose: str, *, only_due: bool = False
-    ) -> Retried:
+    ) -> RetriedMessages:
         """Try messages again that could not be had: these, all, or those whose time has come."""
         async with (
             self.archive.store(account.email, purpose) as store,
-            self.gmail.client(account, Lane.SYNC) as client,
+            self.gmail.client(account, PriorityLane.SYNC) as client,
         ):
             names = LabelNames(client, LabelFollower(self.database, account.id, client, store))
-            bringer = Bringer(client, store, names)
-            retry = BadRetry(self.database, account.id, bringer, self.settings.sync, self.clock)
+            bringer = MailFetcher(client, store, names)
+            retry = BadMessageRetry(self.database, account.id, bringer, self.settings.sync, self.clock)
             return await (retry.retry_due() if only_due else retry.retry(gmail_ids))
+
+
+_DAYS = timedelta(days=14)
+"""A first sync may take days; its lease tells whether it is alive."""
+_RETRY = RetryPolicy(max_attempts=3)
+
+SYNC_JOB = JobType("sync.gmail", KeyUse.REPEATABLE, _RETRY, _DAYS, keep_completed=100)
+BAD_RETRY_JOB = JobType("sync.bad.gmail", KeyUse.REPEATABLE, _RETRY, timedelta(hours=6), keep_completed=100)
+ARCHIVE_JOB = JobType("archive.gmail", KeyUse.REPEATABLE, _RETRY, _DAYS, keep_completed=100)
+
+ForAccount = Callable[[Account], Awaitable[Json]]
+
+
+def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: bool) -> dict[str, Handler]:
+    """What this process needs to run these jobs; `beside_live`, where other jobs take in new mail."""
+
+    async def bring(account: Account) -> Json:
+        async with sync.opened([account], "a sync job", beside_live=beside_live) as [one]:
+            await one.engine.run(once=True)
+            done = one.progress()
+        return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}
+
+    async def retry(account: Account) -> Json:
+        retried = await sync.retry_bad(account, None, "a job that retries bad messages", only_due=True)
+        counts = (len(retried.stored), len(retried.gone), len(retried.still_bad))
+        return dict(zip(("stored", "gone", "still_bad"), counts, strict=True))
+
+    async def archive(account: Account) -> Json:
+        if not archiver.settings.archiver.enabled:
+            return {"skipped": "archiver.enabled is not set."}
+        async with archiver.opened(account, archiver.policy()) as one:
+            report = await one.run()
+        return {"removed": report.removed, "stays": {str(why): count for why, count in report.stays.items()}}
+
+    return {
+        SYNC_JOB.name: _for_account(bring),
+        BAD_RETRY_JOB.name: _for_account(retry),
+        ARCHIVE_JOB.name: _for_account(archive),
+    }
+
+
+def _for_account(work: ForAccount) -> Handler:
+    async def handle(context: JobContext) -> Json:
+        account = await account_of(context)
+        try:
+            return await work(account)
+        except (OwnedElsewhere, ReaderElsewhere, HistoryLeaseLost) as error:
+            return {"skipped": error.message}
+
+    return handle

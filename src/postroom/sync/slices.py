@@ -1,10 +1,17 @@
-"""The mailbox cut into slices of time. Pure: knows nothing of Gmail, databases or clocks."""
+"""The mailbox cut into slices of time: planning and splitting them, listing the ids of one, and the frontier, which
+advances only over an unbroken row of finished slices.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.resources import Profile
+from postroom.settings import SyncSettings
 
 DAY_S = 86_400
 _WEEK_S = 7 * DAY_S
@@ -68,3 +75,106 @@ def split(whole: Slice) -> tuple[Slice, Slice] | None:
     if not whole.start < middle < whole.end:
         return None
     return Slice(whole.start, middle), Slice(middle, whole.end)
+
+
+def advance(frontier: int, slices: Mapping[Slice, bool]) -> int:
+    """The largest end such that every slice ending at or before it is done, starting from the frontier so far.
+
+    `slices` tells of each slice from the frontier on whether it is done. A gap between two slices holds the frontier
+    as an unfinished slice does: nobody has looked there.
+    """
+    for part in sorted(slices, key=lambda each: each.start):
+        if part.start > frontier or part.end is None or not slices[part]:
+            break
+        frontier = max(frontier, part.end)
+    return frontier
+
+
+_CLOSE_ENOUGH_S = 60 * DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class WalkPlan:
+    profile: Profile
+    """Read before anything was listed: what changes after its history id is told by the history."""
+    granularity: Granularity
+    until: int
+    slices: Sequence[Slice]
+
+
+async def plan_walk(client: GmailClient, settings: SyncSettings, now: datetime) -> WalkPlan:
+    profile = await client.get_profile()
+    until = newest_end(settings, now)
+    granularity = (
+        granularity_for(profile.messages_total) if settings.granularity == "auto" else Granularity(settings.granularity)
+    )
+    return WalkPlan(profile, granularity, until, plan(await oldest_mail(client, until), until, granularity))
+
+
+def newest_end(settings: SyncSettings, now: datetime) -> int:
+    """Where the newest slice ends: mail younger than that may still be on its way into the listing."""
+    return max(int(now.timestamp() - settings.settle_s), 1)
+
+
+async def oldest_mail(client: GmailClient, until: int) -> int:
+    """A time before which there is no mail, at most two months before the first: twenty empty years are one slice.
+
+    Found by bisection with lists of one result. A mistake here costs calls and never mail: the first slice begins at
+    zero all the same.
+    """
+    empty, full = 0, until
+    if not await _has_mail_before(client, until):
+        return until
+    while full - empty > _CLOSE_ENOUGH_S and (middle := (empty + full) // 2) >= EARLIEST_CUT:
+        if await _has_mail_before(client, middle):
+            full = middle
+        else:
+            empty = middle
+    return empty
+
+
+async def _has_mail_before(client: GmailClient, instant: int) -> bool:
+    async for page in client.list_messages(f"before:{instant}", include_spam_trash=True, page_size=1):
+        if page.messages:
+            return True
+    return False
+
+
+class TooDeep(Exception):
+    """The slice has more pages than one listing should take."""
+
+    def __init__(self, halves: tuple[Slice, Slice]) -> None:
+        super().__init__("the slice is listed in halves")
+        self.halves = halves
+
+
+def query_of(part: Slice) -> str:
+    """The slice in Gmail's words.
+
+    `before:` is exclusive. Whether `after:` includes its own second is not documented, so it names the second before:
+    what is listed twice is found in the archive the second time, what is never listed is lost. The first slice has no
+    beginning, for mail dated before 1970.
+    """
+    words = [] if part.start == 0 else [f"after:{part.start - 1}"]
+    return " ".join(words if part.end is None else [*words, f"before:{part.end}"])
+
+
+async def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
+    """The ids, in portions that follow each other without an end in memory.
+
+    Raises TooDeep, before any portion, for a slice that has too many pages and can be cut. One that cannot be cut is
+    listed to its end, however long that is.
+    """
+    halves = split(part)
+    listed: list[str] = []
+    pages = 0
+    async for page in client.list_messages(query_of(part), include_spam_trash=True, page_size=settings.page_size):
+        pages += 1
+        listed += [ref.id for ref in page.messages]
+        if pages == settings.max_pages_per_slice and page.next_token is not None and halves:
+            raise TooDeep(halves)
+        if halves is None and listed:
+            yield listed
+            listed = []
+    if listed:
+        yield listed

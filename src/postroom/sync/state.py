@@ -1,4 +1,6 @@
-"""How far an account's sync has come, in the control database. The frontier moves here and nowhere else."""
+"""How far the sync of an account has come, in the control database: walk, slices, frontier, watermark, counters and bad
+messages. The frontier moves here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, func, select, update
 
 from postroom.accounts.troubled import (
-    Lane,
-    Trouble,
+    ArrivalLane,
+    MessageTrouble,
     TroubledMessage,
     TroubleKind,
     forget_trouble,
@@ -19,11 +21,10 @@ from postroom.accounts.troubled import (
     troubled_of,
 )
 from postroom.db import Tx
-from postroom.db.tables.sync import sync_slices, sync_states
+from postroom.db.tables.accounts import sync_slices, sync_states
 from postroom.domain.errors import Fatal, NotFound
-from postroom.sync.bringing import Brought
-from postroom.sync.frontier import advance
-from postroom.sync.slices import Granularity, Slice
+from postroom.sync.fetch import FetchOutcome
+from postroom.sync.slices import Granularity, Slice, advance
 from postroom.telemetry import logs
 
 
@@ -171,7 +172,7 @@ def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int,
     return get_state(tx, account_id)
 
 
-def count(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> None:
+def add_counters(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> None:
     """Add to the account's counters."""
     state = get_state(tx, account_id, to_change=True)
     totals = dict(state.counters)
@@ -182,16 +183,18 @@ def count(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> N
 
 def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_version: int, now: datetime) -> None:
     """A message that could not be fetched or stored: known by name and reason, tried again later."""
-    trouble = Trouble(gmail_id, TroubleKind.FETCH, reason)
-    record_trouble(tx, account_id, Lane.SYNC, [trouble], now, reader_version)
+    trouble = MessageTrouble(gmail_id, TroubleKind.FETCH, reason)
+    record_trouble(tx, account_id, ArrivalLane.SYNC, [trouble], now, reader_version)
 
 
-def record_brought(tx: Tx, account_id: str, brought: Brought, now: datetime) -> None:
+def record_outcome(tx: Tx, account_id: str, brought: FetchOutcome, now: datetime) -> None:
     """The trouble that messages gave, and the end of it for those that gave none this time."""
-    failed = [Trouble(key, TroubleKind.FETCH, logs.clean(error.message)) for key, error in brought.failed.items()]
-    unread = [Trouble(key, TroubleKind.READ, reason) for key, reason in brought.unread.items()]
+    failed = [
+        MessageTrouble(key, TroubleKind.FETCH, logs.clean(error.message)) for key, error in brought.failed.items()
+    ]
+    unread = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in brought.unread.items()]
     forget_trouble(tx, account_id, brought.settled - brought.unread.keys(), [TroubleKind.FETCH, TroubleKind.READ])
-    record_trouble(tx, account_id, Lane.SYNC, [*failed, *unread], now)
+    record_trouble(tx, account_id, ArrivalLane.SYNC, [*failed, *unread], now)
 
 
 def bad_of(tx: Tx, account_id: str) -> list[TroubledMessage]:

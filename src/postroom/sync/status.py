@@ -1,20 +1,222 @@
-"""How an account's sync stands, from the database alone: for people who were not there."""
+"""How a sync is doing: counters of the running engine, metrics, and the status that the database shows to those who did
+not start it. Metrics are by outcome only, never by account, id or text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
+from opentelemetry.metrics import CallbackOptions, Observation
 from sqlalchemy import select
 
-from postroom.accounts.history import Duty, LiveTrouble, live_trouble
-from postroom.accounts.store import Account
+from postroom.accounts.account import Account
+from postroom.accounts.history_cursor import Duty, LiveTrouble, live_trouble
 from postroom.accounts.troubled import troubled_number
 from postroom.db import Tx
-from postroom.db.tables.sync import history_cursors
-from postroom.sync.alert_store import AlertRecord, alerts_of
+from postroom.db.tables.accounts import history_cursors
+from postroom.domain.clock import Clock
+from postroom.mailboxes.gmail.quota import QuotaProfile
+from postroom.mailboxes.limiter import Limiter
+from postroom.sync.alerts import AlertRecord, alerts_of
 from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
+from postroom.telemetry.metrics import meter
+
+_RATE_OVER_S = 60.0
+Note = Callable[[int, int], None]
+"""Is told of messages that were worked on, and how many of them are bad."""
+
+
+class SyncPhase(StrEnum):
+    PLANNING = "planning"
+    WALKING = "walking"
+    """Listing slices and fetching what they hold."""
+    FOLLOWING = "following"
+    """Everything is there; only changes are read."""
+    WAITING = "waiting"
+    """Gmail cannot be reached, or asked for a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProgress:
+    """One moment of a sync."""
+
+    phase: SyncPhase
+    slices_done: int
+    slices_total: int
+    watermark: int
+    """Seconds since 1970: all older mail is stored, listed as bad, or gone at the source."""
+    stored: int
+    known: int
+    """Listed, and in the archive already."""
+    gone: int
+    bad: int
+    messages_total: int
+    """Of the mailbox, as Gmail counted them at the start."""
+    messages_per_second: float
+    units_per_minute: int
+    """Quota units that this process used in the last minute."""
+    allowance: int | None
+    """Units a minute that the account may use; None where nobody knows."""
+    throttles: int
+    """How often the pace was cut."""
+    splits: int
+    retries: int
+    stalls: int
+    workers: int
+    rps: float
+    seconds_left: float | None
+    """None while there is nothing to judge by."""
+
+    @property
+    def settled(self) -> int:
+        """Messages of which it is known what became of them."""
+        return self.stored + self.known + self.gone + self.bad
+
+
+class ProgressCounters:
+    """What the parts of the engine count as they go. Only ever read through `snapshot`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limiter: Limiter,
+        profile: QuotaProfile | None,
+        note: Note = lambda messages, bad: None,
+    ) -> None:
+        self.phase = SyncPhase.PLANNING
+        self.slices_done = self.slices_total = self.watermark = self.messages_total = 0
+        self.stored = self.known = self.gone = self.bad = 0
+        self.splits = self.retries = self.stalls = 0
+        self.earlier = 0
+        """Messages whose fate was settled before this run."""
+        self._note = note
+        self._clock = clock
+        self._limiter = limiter
+        self._allowance = None if profile is None else profile.units_per_minute
+        self._started = clock.monotonic()
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def add(self, outcomes: Mapping[str, int]) -> None:
+        """So many more messages were stored, known, gone or bad."""
+        self.stored += outcomes.get("stored", 0)
+        self.known += outcomes.get("known", 0)
+        self.gone += outcomes.get("gone", 0)
+        self.bad += outcomes.get("bad", 0)
+        self._note(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
+
+    def fetched(self, messages: int) -> None:
+        """So many messages came through just now; what the rate is made of."""
+        now = self._clock.monotonic()
+        self._recent.append((now, messages))
+        self._forget(now)
+
+    def snapshot(self, *, is_waiting: bool = False) -> SyncProgress:
+        now = self._clock.monotonic()
+        gate = self._limiter.gate
+        rate = self._rate(now)
+        return SyncProgress(
+            phase=SyncPhase.WAITING if is_waiting else self.phase,
+            slices_done=self.slices_done,
+            slices_total=self.slices_total,
+            watermark=self.watermark,
+            stored=self.stored,
+            known=self.known,
+            gone=self.gone,
+            bad=self.bad,
+            messages_total=self.messages_total,
+            messages_per_second=rate,
+            units_per_minute=gate.used(now),
+            allowance=self._allowance,
+            throttles=gate.tuner.cuts,
+            splits=self.splits,
+            retries=self.retries,
+            stalls=self.stalls,
+            workers=gate.tuner.workers,
+            rps=gate.tuner.rps,
+            seconds_left=self._seconds_left(rate),
+        )
+
+    def _rate(self, now: float) -> float:
+        self._forget(now)
+        over = min(_RATE_OVER_S, now - self._started)
+        return sum(messages for _, messages in self._recent) / over if over > 0 else 0.0
+
+    def _forget(self, now: float) -> None:
+        while self._recent and self._recent[0][0] < now - _RATE_OVER_S:
+            self._recent.popleft()
+
+    def _seconds_left(self, rate: float) -> float | None:
+        if self.phase is SyncPhase.FOLLOWING:
+            return 0.0
+        left = self.messages_total - self.earlier - self.stored - self.known - self.gone - self.bad
+        return max(left, 0) / rate if rate > 0 else None
+
+
+_processed = meter.create_counter(
+    "postroom.sync.processed", unit="{message}", description="messages whose fate is known, by outcome"
+)
+_retries = meter.create_counter("postroom.sync.retries", unit="{job}", description="jobs that are tried once more")
+_splits = meter.create_counter("postroom.sync.splits", unit="{split}", description="jobs and slices cut in two")
+_stalls = meter.create_counter("postroom.sync.stalls", unit="{job}", description="jobs cancelled for their silence")
+_bad = meter.create_counter("postroom.sync.bad", unit="{message}", description="messages listed as bad")
+_watermarks: dict[str, int] = {}
+_metadata: dict[str, float] = {}
+
+
+def _oldest_watermark(options: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(min(_watermarks.values()))] if _watermarks else []
+
+
+def _fullest_metadata(options: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(max(_metadata.values()))] if _metadata else []
+
+
+meter.create_observable_gauge(
+    "postroom.sync.watermark", [_oldest_watermark], unit="s", description="of the account that is furthest behind"
+)
+meter.create_observable_gauge(
+    "postroom.sync.metadata_usage",
+    [_fullest_metadata],
+    unit="1",
+    description="share of the budget, the fullest account",
+)
+
+
+def record_processed(outcomes: Mapping[str, int]) -> None:
+    for outcome, messages in outcomes.items():
+        if messages:
+            _processed.add(messages, {"outcome": outcome})
+
+
+def record_retry() -> None:
+    _retries.add(1)
+
+
+def record_split(what: str) -> None:
+    """`what` is `job` or `slice`."""
+    _splits.add(1, {"what": what})
+
+
+def record_stall() -> None:
+    _stalls.add(1)
+
+
+def count_bad_message() -> None:
+    _bad.add(1)
+
+
+def record_watermark(account_id: str, watermark: int) -> None:
+    _watermarks[account_id] = watermark
+
+
+def record_metadata(account_id: str, usage: float) -> None:
+    """The share of its budget that an account's metadata document takes."""
+    _metadata[account_id] = usage
+
 
 UP_TO_DATE = "up to date"
 LIVE_FAILING = "new mail fails"

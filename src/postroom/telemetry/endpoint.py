@@ -15,7 +15,7 @@ from postroom.telemetry import metrics
 _CONNECTIONS = 16
 
 
-class SmallServer(ThreadingHTTPServer):
+class LoopbackServer(ThreadingHTTPServer):
     """On loopback, for a few short requests at once: the oldest connection makes room for the next."""
 
     block_on_close = False
@@ -43,7 +43,7 @@ class SmallServer(ThreadingHTTPServer):
         """A peer that went away is not worth a line."""
 
 
-class BriefHandler(BaseHTTPRequestHandler):
+class TimeoutHandler(BaseHTTPRequestHandler):
     """Gives up on a peer that is silent for a few seconds."""
 
     timeout = 5.0
@@ -63,7 +63,7 @@ def _cut(connection: socket.socket) -> None:
 @contextmanager
 def serve(port: int, token: str) -> Iterator[int]:
     """Serve until the block ends; yields the port in use (0 asks the system for a free one)."""
-    server = SmallServer(port, _handler_for(token))
+    server = LoopbackServer(port, _handler_for(token))
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -74,8 +74,8 @@ def serve(port: int, token: str) -> Iterator[int]:
         thread.join()
 
 
-def _handler_for(token: str) -> type[BriefHandler]:
-    class Handler(BriefHandler):
+def _handler_for(token: str) -> type[TimeoutHandler]:
+    class Handler(TimeoutHandler):
         def do_GET(self) -> None:
             offered = self.headers.get("Authorization", "")
             if not hmac.compare_digest(offered.encode(), f"Bearer {token}".encode()):

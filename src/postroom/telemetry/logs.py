@@ -1,12 +1,14 @@
-"""Structured logs: one event a line on standard error, redacted last, whoever logged it.
+"""Structured logs: one event a line on standard error, redacted last, whichever library logged it.
 
 An event is a short constant text in dotted words (`job.failed`) with fields beside it; `job`, `account` and `trace`
-are bound to the context where they are known. Mail content is never passed to a logger.
+are bound to the context where they are known. Mail content is never passed to a logger. Secrets are masked by telling
+field names, by texts that look like credentials, and by the exact values that this process was configured with.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
@@ -15,7 +17,62 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from postroom.telemetry.redaction import Redactor
+MASK = "[redacted]"
+
+_TELLING_NAME = re.compile(
+    r"(?:^|[_.-])(?:token|secret|password|passphrase|passwd|authorization|cookie|api_?key|credentials?|private_?key)s?$",
+    re.IGNORECASE,
+)
+_CREDENTIAL = re.compile(
+    r"""
+    (?P<keep>
+        \b(?:Bearer|Basic)\s+                                             # Authorization headers
+      | \b\w+://[^\s/:@]*:(?=[^\s/@]*@)                                   # the password within a URL
+      | \b(?:access_token|refresh_token|client_secret|password|code)["']?\s*[=:]\s*["']?
+    )
+    [^\s"'&,;@}]+
+    | \bya29\.[\w.-]+                                                     # Google access tokens
+    | \b1//[\w-]{20,}                                                     # Google refresh tokens
+    | \bprt_[\w-]{16,}                                                    # our own tokens
+    | \b(?:sk|pk)-[\w-]{16,}                                              # model providers' keys
+    | \beyJ[\w-]{8,}\.[\w-]+\.[\w-]+                                      # JSON web tokens
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_SHORTEST_SECRET = 6
+
+
+class Redactor:
+    """Masks secrets in texts and in nested values."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._values: tuple[str, ...] = ()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these exact values from now on; very short ones would blank out ordinary words."""
+        known = {*self._values, *(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)}
+        self._values = tuple(sorted(known, key=len, reverse=True))
+
+    def text(self, text: str) -> str:
+        for value in self._values:
+            text = text.replace(value, MASK)
+        return _CREDENTIAL.sub(lambda match: (match["keep"] or "") + MASK, text)
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.field(str(key), item) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.value(item) for item in value]
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return self.text(str(value))
+
+    def field(self, name: str, value: Any) -> Any:
+        return MASK if value is not None and _TELLING_NAME.search(name) else self.value(value)
+
 
 _redactor = Redactor()
 _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default={})  # noqa: B039 (never changed in place)

@@ -33,19 +33,19 @@ def configure() -> None:
     metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()], views=[seconds]))
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     name: str
     labels: Mapping[str, str]
     value: float
 
 
-def samples() -> Iterator[Sample]:
+def samples() -> Iterator[MetricSample]:
     """All metrics as they stand, one by one."""
     from prometheus_client import REGISTRY
 
     for family in REGISTRY.collect():
         for sample in family.samples:
-            yield Sample(sample.name, sample.labels, sample.value)
+            yield MetricSample(sample.name, sample.labels, sample.value)
 
 
 def exposition() -> bytes:

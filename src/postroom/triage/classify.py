@@ -1,11 +1,7 @@
-"""The job `classify`: one message, judged once. Rules come first; what none decides is shown to the model. Decision,
-what it orders, its cost and the job's end are one transaction.
+"""The job `classify`: one message, judged once, by rules first and then by the model.
 
-A model is asked only where the message is here in full, a model is configured and switched on, and the budget of the
-message's backfill job has room. The switch is read in the transaction that begins each call, and again in the one that
-orders what came of it: so it stops queued mail at once, and of a call that was under way nothing is done unasked. Each
-call is in the books before it is made (`records.py`), so a process that dies between the call and its record may pay
-twice, and the books then say so.
+Decision, ordered actions, cost and the job's end are one transaction. The model is asked only if the message is
+here in full, a model is configured and switched on, and the budget has room.
 """
 
 from __future__ import annotations
@@ -15,26 +11,49 @@ from typing import TYPE_CHECKING, Protocol
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.domain.actions import Order, Origin
+from postroom.domain.actions import ActionOrder, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros
 from postroom.queue import JobContext
-from postroom.queue.model import Json
+from postroom.queue.job import Json
 from postroom.settings import ModelSettings, SafetySettings
-from postroom.triage import instruments, records
-from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question
-from postroom.triage.context import briefing_for, contacts_among
-from postroom.triage.decision import Decision, Source, for_review, left_alone
-from postroom.triage.judging import decided_by_model, decided_by_rule
+from postroom.telemetry.metrics import meter
+from postroom.triage import records
+from postroom.triage.briefing import briefing_for, contacts_among
+from postroom.triage.choices import ModelChoice, UnusableAnswer, read_answer
+from postroom.triage.decision import DecidedBy, Decision, for_review, left_alone
 from postroom.triage.prompt import Briefing, question_about
-from postroom.triage.reading import Choice, UnusableAnswer, read_answer
-from postroom.triage.records import Message
+from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused
+from postroom.triage.records import TriageMessage
 from postroom.triage.rules.engine import Match
-from postroom.triage.rules.facts import MailFacts
+from postroom.triage.rules.facts import MessageFacts
+from postroom.triage.safety import decided_by_model, decided_by_rule
 
-if TYPE_CHECKING:  # its library is slow to load, and only needed where a model is configured
+if TYPE_CHECKING:
     from postroom.triage.model_client import ModelClient
+
+
+_decisions = meter.create_counter(
+    "postroom.triage.decisions", unit="{decision}", description="what was decided, by whom, and what became of it"
+)
+_calls = meter.create_counter("postroom.triage.model.calls", unit="{call}", description="questions to the model")
+_cost = meter.create_counter("postroom.triage.model.cost", unit="{microdollar}", description="what answers cost")
+_latency = meter.create_histogram("postroom.triage.model.latency", unit="s", description="from question to answer")
+
+
+def count_decision(decision: Decision) -> None:
+    outcome = "review" if decision.needs_review else "approval" if decision.reasons else "done"
+    _decisions.add(1, {"source": decision.source.value, "outcome": outcome})
+
+
+def count_call(provider: str, outcome: ModelAnswer | CallFailed) -> None:
+    kind = "failed" if isinstance(outcome, CallFailed) else "answered"
+    _calls.add(1, {"provider": provider, "outcome": kind})
+    _latency.record(outcome.latency_ms / 1_000, {"provider": provider})
+    if isinstance(outcome, ModelAnswer) and outcome.cost is not None:
+        _cost.add(outcome.cost, {"provider": provider})
+
 
 _MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""
@@ -48,11 +67,11 @@ _NOT_OURS = "its mailbox is no account of this installation, so nothing is done 
 class Rules(Protocol):
     """The owner's rules, as they stand now."""
 
-    async def match(self, facts: MailFacts) -> Match | None:
+    async def match(self, facts: MessageFacts) -> Match | None:
         """The first that matches; one that fails matches nothing and harms no other."""
 
 
-class Spending(Protocol):
+class BackfillBudget(Protocol):
     """The budget of backfill jobs. A message's money is set aside when it is taken in, and settled here."""
 
     def afford(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> bool:
@@ -62,15 +81,15 @@ class Spending(Protocol):
         """So much in all was spent on the message; what was set aside beyond it is free again."""
 
 
-class ActionDesk(Protocol):
+class ActionSink(Protocol):
     """Takes orders for what is to be done with mail, within the transaction that decides it."""
 
-    def accept(self, tx: Tx, order: Order) -> list[str]:
+    def accept(self, tx: Tx, order: ActionOrder) -> list[str]:
         """Write down an action for each proposal, with the job that does it or asks a person; the actions' ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ClassifierOptions:
     """How this installation wants its mail judged."""
 
     model: ModelSettings
@@ -89,7 +108,12 @@ class _NotAsked(Exception):
 
 class Classifier:
     def __init__(
-        self, rules: Rules, model: ModelClient | None, spending: Spending, desk: ActionDesk, ways: Ways
+        self,
+        rules: Rules,
+        model: ModelClient | None,
+        spending: BackfillBudget,
+        desk: ActionSink,
+        ways: ClassifierOptions,
     ) -> None:
         self._rules = rules
         self._model = model
@@ -108,10 +132,10 @@ class Classifier:
         if decision.actions and message.account_id is None:
             decision = replace(decision, needs_review=True, obstacle=_NOT_OURS)
         await context.complete(lambda tx: self._finish(tx, context, message, decision))
-        instruments.count_decision(decision)
+        count_decision(decision)
         return None
 
-    async def _decide(self, context: JobContext, message: Message) -> Decision:
+    async def _decide(self, context: JobContext, message: TriageMessage) -> Decision:
         if message.is_outbound:
             return left_alone("You sent it yourself.")
         if message.is_gone:
@@ -129,7 +153,7 @@ class Classifier:
         except ModelRefused as error:
             return for_review(error.message)
 
-    async def _ask_twice(self, model: ModelClient, context: JobContext, message: Message) -> Decision:
+    async def _ask_twice(self, model: ModelClient, context: JobContext, message: TriageMessage) -> Decision:
         wanted = self._ways.model.thread_messages
         read = context.queue.database.read
         briefing, known = await read(lambda tx: (briefing_for(tx, message, wanted), contacts_among(tx, message)))
@@ -137,31 +161,42 @@ class Classifier:
         for _ in range(_MOST_CALLS):
             question = question_about(message.mail, briefing, problem)
             choice = await self._ask(model, context, message, question, briefing)
-            if isinstance(choice, Choice):
+            if isinstance(choice, ModelChoice):
                 return decided_by_model(choice, message.mail, briefing, self._ways.safety, known)
             problem = choice
         return for_review(f"The model's answer could not be used, twice: {problem}.")
 
     async def _ask(
-        self, model: ModelClient, context: JobContext, message: Message, question: Question, briefing: Briefing
-    ) -> Choice | str:
+        self,
+        model: ModelClient,
+        context: JobContext,
+        message: TriageMessage,
+        question: ModelQuestion,
+        briefing: Briefing,
+    ) -> ModelChoice | str:
         """What the model chose, or what is wrong with its answer."""
         most = model.meter.most(message.mail.text)
         if most is None:
             raise Fatal("What a call of the model costs is not known, so none is made.")
         call_id = await context.write(lambda tx: self._begin(tx, context, message, model, most, question))
         outcome = await model.ask(question)
-        instruments.count_call(model.provider, outcome)
+        count_call(model.provider, outcome)
         if isinstance(outcome, CallFailed):
             await context.write(lambda tx: self._fail(tx, context, message, call_id, outcome))
             raise outcome.error
         found = _read(outcome, briefing)
-        problem = None if isinstance(found, Choice) else found
+        problem = None if isinstance(found, ModelChoice) else found
         await context.write(lambda tx: records.end_call(tx, call_id, outcome, problem))
         return found
 
     def _begin(
-        self, tx: Tx, context: JobContext, message: Message, model: ModelClient, most: Micros, question: Question
+        self,
+        tx: Tx,
+        context: JobContext,
+        message: TriageMessage,
+        model: ModelClient,
+        most: Micros,
+        question: ModelQuestion,
     ) -> str:
         if not kill_switch.model_switch(tx).on:
             raise _NotAsked(_SWITCHED_OFF)
@@ -172,15 +207,15 @@ class Classifier:
             raise _NotAsked(_NO_ROOM)
         return call_id
 
-    def _fail(self, tx: Tx, context: JobContext, message: Message, call_id: str, failed: CallFailed) -> None:
+    def _fail(self, tx: Tx, context: JobContext, message: TriageMessage, call_id: str, failed: CallFailed) -> None:
         records.fail_call(tx, call_id, failed)
         gives_up = context.job.is_last_attempt or isinstance(failed.error, Fatal)
         if gives_up and not isinstance(failed.error, ModelRefused):
             self._settle(tx, message)
 
-    def _finish(self, tx: Tx, context: JobContext, message: Message, decision: Decision) -> Json:
+    def _finish(self, tx: Tx, context: JobContext, message: TriageMessage, decision: Decision) -> Json:
         switch = kill_switch.model_switch(tx)
-        if decision.source is Source.MODEL and not switch.on:
+        if decision.source is DecidedBy.MODEL and not switch.on:
             decision = decision.asking(f"the model was {switch.reason} while it was asked")
         decision_id = records.record_decision(tx, message, decision, context.queue.clock.now())
         self._settle(tx, message)
@@ -190,9 +225,9 @@ class Classifier:
             self._desk.accept(tx, self._order(message, decision, decision_id))
         return {"outcome": "review" if decision.needs_review else "decided", "action": decision.action}
 
-    def _order(self, message: Message, decision: Decision, decision_id: str) -> Order:
-        by_rule = decision.source is Source.RULE
-        return Order(
+    def _order(self, message: TriageMessage, decision: Decision, decision_id: str) -> ActionOrder:
+        by_rule = decision.source is DecidedBy.RULE
+        return ActionOrder(
             account_id=str(message.account_id),
             message_id=message.id,
             gmail_id=message.gmail_id,
@@ -205,13 +240,13 @@ class Classifier:
             rule_name=decision.rule_name,
         )
 
-    def _settle(self, tx: Tx, message: Message) -> None:
+    def _settle(self, tx: Tx, message: TriageMessage) -> None:
         if message.backfill_job_id is not None:
             spent = records.spent_on(tx, message.id)
             self._spending.settle(tx, message.backfill_job_id, message.id, spent)
 
 
-def _read(answer: Answer, briefing: Briefing) -> Choice | str:
+def _read(answer: ModelAnswer, briefing: Briefing) -> ModelChoice | str:
     try:
         return read_answer(answer, briefing.offer)
     except UnusableAnswer as unusable:

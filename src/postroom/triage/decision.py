@@ -12,7 +12,7 @@ NOTHING = "none"
 """The name of the decision to leave a message as it is."""
 
 
-class Source(StrEnum):
+class DecidedBy(StrEnum):
     """Who decided."""
 
     RULE = "deterministic"
@@ -22,7 +22,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    source: Source
+    source: DecidedBy
     reason: str
     actions: tuple[Proposal, ...] = ()
     confidence: float | None = None
@@ -57,8 +57,8 @@ class Decision:
 
 
 def left_alone(reason: str) -> Decision:
-    return Decision(Source.NOBODY, reason)
+    return Decision(DecidedBy.NOBODY, reason)
 
 
 def for_review(reason: str) -> Decision:
-    return Decision(Source.NOBODY, reason, needs_review=True)
+    return Decision(DecidedBy.NOBODY, reason, needs_review=True)

@@ -1,38 +1,44 @@
-"""The model that is configured: whether it can be asked, what its answers can cost, and a client for it.
+"""The configured model: whether it can be asked, what its answers can cost, a client for it, and a test call.
 
-The client is imported when a model is opened: its library takes longer to load than all the rest, and most commands,
-and installations without a model, never ask.
+The client is imported when a model is opened, because its library is slow to load. The test call is recorded like
+any other and belongs to no message.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import httpx2
 
+from postroom.db import Database
+from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
-from postroom.domain.findings import Check, Finding, Verdict, first_failure
-from postroom.domain.metering import Meter
-from postroom.domain.tariffs import tariff_for
+from postroom.domain.model_costs import CostMeter, TokenCounts, tariff_for
+from postroom.domain.money import Micros, format_dollars
 from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
 from postroom.tls import trusted
+from postroom.triage import records
+from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelTool
 from postroom.vault import Vault
 
 if TYPE_CHECKING:
     from postroom.triage.model_client import ModelClient
 
+
 VAULT_ENTRY = MODEL_KEY_ENTRY
 _ASKING = "Asking a model"
 
 
-def meter_for(settings: ModelSettings) -> Meter:
+def meter_for(settings: ModelSettings) -> CostMeter:
     """What questions to the configured model can cost; one that knows no price lets nothing be spent."""
     tariff = tariff_for(settings.provider, settings.name, settings.input_price, settings.output_price)
-    return Meter(tariff, settings.max_output_tokens)
+    return CostMeter(tariff, settings.max_output_tokens)
 
 
 @asynccontextmanager
@@ -71,33 +77,88 @@ def model_problem(settings: ModelSettings, vault: Vault) -> str | None:
 def examine_model(settings: ModelSettings, vault: Vault) -> list[Finding]:
     """Whether the model is configured, installed, and has a key and a price. No call is made."""
     if settings.provider is None:
-        return [_found(Verdict.OK, "No model is configured; rules decide alone.")]
+        return [_found(CheckVerdict.OK, "No model is configured; rules decide alone.")]
     name = f"{settings.name} ({settings.provider})"
     if not is_installed(Extra.MODELS):
-        return [_found(Verdict.FAILED, f"{name} cannot be asked. {ExtraMissing(Extra.MODELS, _ASKING).message}")]
-    return [_found(Verdict.OK, f"{name} is configured."), _judge_key(settings, vault), _judge_price(settings)]
+        return [_found(CheckVerdict.FAILED, f"{name} cannot be asked. {ExtraMissing(Extra.MODELS, _ASKING).message}")]
+    return [_found(CheckVerdict.OK, f"{name} is configured."), _judge_key(settings, vault), _judge_price(settings)]
 
 
 def _judge_key(settings: ModelSettings, vault: Vault) -> Finding:
     try:
         key = api_key(settings, vault)
     except PostroomError as error:
-        return _found(Verdict.FAILED, f"The key of the model cannot be read. {error.message}")
+        return _found(CheckVerdict.FAILED, f"The key of the model cannot be read. {error.message}")
     if key is not None:
-        return _found(Verdict.OK, "The model has a key.")
+        return _found(CheckVerdict.OK, "The model has a key.")
     if settings.provider == "compatible":
-        return _found(Verdict.OK, f"No key is set; {settings.base_url} may not want one.")
+        return _found(CheckVerdict.OK, f"No key is set; {settings.base_url} may not want one.")
     remedy = "Store it with `postroom account model-key`, or set POSTROOM_MODEL__API_KEY, and start Postroom again."
-    return _found(Verdict.FAILED, f"{settings.provider} needs a key, and none is set.", remedy)
+    return _found(CheckVerdict.FAILED, f"{settings.provider} needs a key, and none is set.", remedy)
 
 
 def _judge_price(settings: ModelSettings) -> Finding:
     tariff = meter_for(settings).tariff
     if tariff is not None:
-        return _found(Verdict.OK, f"Its price is known: {tariff.describe()}.")
+        return _found(CheckVerdict.OK, f"Its price is known: {tariff.describe()}.")
     remedy = "Set model.input_price and model.output_price, and start Postroom again."
-    return _found(Verdict.FAILED, f"The price of {settings.name} is not known, so it is not asked.", remedy)
+    return _found(CheckVerdict.FAILED, f"The price of {settings.name} is not known, so it is not asked.", remedy)
 
 
-def _found(verdict: Verdict, message: str, remedy: str = "") -> Finding:
+def _found(verdict: CheckVerdict, message: str, remedy: str = "") -> Finding:
     return Finding(Check.MODEL, verdict, "model", message, remedy)
+
+
+_MOST_OUTPUT = 50
+_OVERHEAD_BYTES = 2_000
+"""What a provider adds to a prompt of its own."""
+_NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+_QUESTION = ModelQuestion(
+    "This is a test of the connection.",
+    "Call the tool `ready`.",
+    (ModelTool("ready", "Say that you are ready.", _NOTHING),),
+)
+
+
+async def try_model(settings: ModelSettings, vault: Vault, database: Database, clock: Clock) -> AsyncIterator[Finding]:
+    """What can be seen without a call, and then, where nothing stands in its way, how one call went."""
+    seen = examine_model(settings, vault)
+    for finding in seen:
+        yield finding
+    if settings.provider is None or first_failure(seen):
+        return
+    small = settings.model_copy(update={"max_output_tokens": _MOST_OUTPUT})
+    async with open_model(small, vault, clock) as model:
+        if model is not None:
+            yield await _asked(model, database, clock)
+
+
+async def _asked(model: ModelClient, database: Database, clock: Clock) -> Finding:
+    most = model.most_for(TokenCounts(_size(_QUESTION), _MOST_OUTPUT))
+    now = clock.now()
+    call_id = await database.write(lambda tx: records.begin_trial_call(tx, model.provider, model.name, most, now))
+    outcome = await model.ask(_QUESTION)
+    if isinstance(outcome, CallFailed):
+        await database.write(lambda tx: records.fail_call(tx, call_id, outcome))
+        return Finding(Check.MODEL, CheckVerdict.FAILED, "model", f"A call failed: {outcome.error.message}")
+    problem = None if outcome.calls else "the answer calls no tool"
+    await database.write(lambda tx: records.end_call(tx, call_id, outcome, problem))
+    return _judged(outcome, most)
+
+
+def _judged(answer: ModelAnswer, most: Micros) -> Finding:
+    cost = f"at most {format_dollars(most)}" if answer.cost is None else format_dollars(answer.cost)
+    text = f"{answer.model} answered in {answer.latency_ms / 1_000:.1f} s for {cost}."
+    if not answer.calls:
+        remedy = "Choose a model that can call tools."
+        return Finding(
+            Check.MODEL, CheckVerdict.FAILED, "model", f"{text} It did not call the tool it was offered.", remedy
+        )
+    if answer.cost is None:
+        return Finding(Check.MODEL, CheckVerdict.WARNING, "model", f"{text} It does not say how many tokens it used.")
+    return Finding(Check.MODEL, CheckVerdict.OK, "model", text)
+
+
+def _size(question: ModelQuestion) -> int:
+    """The most tokens that the question can have: a token is a byte or more."""
+    return _OVERHEAD_BYTES + len(json.dumps(asdict(question)).encode())

@@ -19,11 +19,10 @@ from pydantic_ai.tools import ToolDefinition
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
-from postroom.domain.metering import Meter
+from postroom.domain.model_costs import CostMeter, Tariff, TokenCounts
 from postroom.domain.money import Micros
-from postroom.domain.tariffs import Tariff, Tokens
 from postroom.settings import ModelSettings
-from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question, ToolCall, one_line
+from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ToolCall, one_line
 
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
@@ -36,7 +35,7 @@ class ModelClient:
         self._settings = settings
         self._tariff = tariff
         self._clock = clock
-        self.meter = Meter(tariff, settings.max_output_tokens)
+        self.meter = CostMeter(tariff, settings.max_output_tokens)
 
     @property
     def provider(self) -> str:
@@ -46,11 +45,11 @@ class ModelClient:
     def name(self) -> str:
         return str(self._settings.name)
 
-    def most_for(self, most: Tokens) -> Micros:
+    def most_for(self, most: TokenCounts) -> Micros:
         """What a call with at most these tokens can cost."""
         return self._tariff.cost(most)
 
-    async def ask(self, question: Question) -> Answer | CallFailed:
+    async def ask(self, question: ModelQuestion) -> ModelAnswer | CallFailed:
         """One call, paid for whatever comes back."""
         started = self._clock.monotonic()
         try:
@@ -59,7 +58,7 @@ class ModelClient:
             return CallFailed(_mapped(error), _may_have_cost(error), self._since(started))
         return self._answer(response, self._since(started))
 
-    async def _request(self, question: Question) -> ModelResponse:
+    async def _request(self, question: ModelQuestion) -> ModelResponse:
         tools = [
             ToolDefinition(name=tool.name, parameters_json_schema=tool.schema, description=tool.description)
             for tool in question.tools
@@ -75,10 +74,10 @@ class ModelClient:
         parameters = ModelRequestParameters(function_tools=tools, allow_text_output=False)
         return await model_request(self._model, [request], model_settings=settings, model_request_parameters=parameters)
 
-    def _answer(self, response: ModelResponse, latency_ms: int) -> Answer:
+    def _answer(self, response: ModelResponse, latency_ms: int) -> ModelAnswer:
         usage = response.usage
-        used = Tokens(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-        return Answer(
+        used = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        return ModelAnswer(
             calls=tuple(
                 ToolCall(part.tool_name, part.args if isinstance(part.args, str) else part.args_as_json_str())
                 for part in response.parts

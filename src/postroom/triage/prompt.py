@@ -1,6 +1,6 @@
 """What the model is told. The owner's words stand among the instructions. Mail stands between fences as JSON in which
 it can neither end its fence nor give orders that look like ours; every part has the bounds that reservations rest on
-(`domain/metering.py`)."""
+(`domain/model_costs.py`)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from postroom.domain.metering import (
+from postroom.domain.model_costs import (
     MOST_GUIDANCE_BYTES,
     MOST_HEADER_BYTES,
     MOST_LABEL_BYTES,
     MOST_TEXT_BYTES,
     MOST_THREAD_BYTES,
     as_data,
-    cut,
+    cut_to_bytes,
 )
-from postroom.triage.asking import Question
-from postroom.triage.offers import Offer
+from postroom.triage.choices import ToolOffer
+from postroom.triage.questions import ModelQuestion
 
 _LONGEST_FIELD = 300
 _MOST_NAMES = 10
@@ -84,27 +84,27 @@ class Briefing:
     """Labels of which the model is told nothing."""
     thread: tuple[EarlierMail, ...] = ()
     """The newest last."""
-    offer: Offer = field(default_factory=Offer)
+    offer: ToolOffer = field(default_factory=ToolOffer)
 
 
-def question_about(mail: MailToJudge, briefing: Briefing, problem: str | None = None) -> Question:
+def question_about(mail: MailToJudge, briefing: Briefing, problem: str | None = None) -> ModelQuestion:
     """`problem` says what was wrong with the answer before, when it is asked again."""
     mail = replace(mail, labels=tuple(label for label in mail.labels if label not in briefing.kept_back))
-    data = as_data(_headers(mail))[:-1] + ',"text":' + as_data(cut(mail.text, MOST_TEXT_BYTES)) + "}"
+    data = as_data(_headers(mail))[:-1] + ',"text":' + as_data(cut_to_bytes(mail.text, MOST_TEXT_BYTES)) + "}"
     content = f"{_thread(briefing.thread)}<mail>\n{data}\n</mail>"
     if problem is not None:
         said = problem[:_LONGEST_PROBLEM]
         content += f"\n\nYour last answer could not be used: {said}. Call one tool, once, with valid arguments."
     instructions = "\n\n".join([INSTRUCTIONS, *_guidance(briefing), *_labels(briefing.labels)])
-    return Question(instructions, content, briefing.offer.tools())
+    return ModelQuestion(instructions, content, briefing.offer.tools())
 
 
 def shown_texts(mail: MailToJudge, thread: Iterable[EarlierMail]) -> Iterator[str]:
     """Everything written by others that a model gets to read, each text as long as it is shown."""
     yield from _flat(_headers(mail).values())
-    yield cut(mail.text, MOST_TEXT_BYTES)
+    yield cut_to_bytes(mail.text, MOST_TEXT_BYTES)
     for each in thread:
-        yield from (each.sender, _field(each.subject), cut(each.text, MOST_THREAD_BYTES))
+        yield from (each.sender, _field(each.subject), cut_to_bytes(each.text, MOST_THREAD_BYTES))
 
 
 def _guidance(briefing: Briefing) -> Iterator[str]:
@@ -153,11 +153,11 @@ def _earlier(mail: EarlierMail, share: int) -> str:
     head = {
         "by_owner": mail.by_owner,
         "received": mail.received_at.isoformat(timespec="minutes"),
-        "from": cut(mail.sender, 60),
-        "subject": cut(mail.subject or "", 60),
+        "from": cut_to_bytes(mail.sender, 60),
+        "subject": cut_to_bytes(mail.subject or "", 60),
     }
     room = share - _size(as_data(head | {"text": ""}))
-    return as_data(head | {"text": cut(mail.text, max(room, 2))})
+    return as_data(head | {"text": cut_to_bytes(mail.text, max(room, 2))})
 
 
 def _headers(mail: MailToJudge) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def _headers(mail: MailToJudge) -> dict[str, Any]:
         "name": _field(mail.sender_name),
         "subject": _field(mail.subject),
         "received": mail.received_at.isoformat(timespec="minutes"),
-        "attachments": [cut(name, _LONGEST_NAME) for name in mail.attachments[:_MOST_NAMES]],
-        "labels": [cut(label, _LONGEST_NAME) for label in mail.labels[:_MOST_NAMES]],
+        "attachments": [cut_to_bytes(name, _LONGEST_NAME) for name in mail.attachments[:_MOST_NAMES]],
+        "labels": [cut_to_bytes(label, _LONGEST_NAME) for label in mail.labels[:_MOST_NAMES]],
     }
     by_name = {name.lower(): value for name, value in mail.headers.items()}
     found |= {name: _field(by_name[name]) for name in _SHOWN_HEADERS if name in by_name}
@@ -184,7 +184,7 @@ def _flat(values: Iterable[Any]) -> Iterator[str]:
 
 def _field(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
-    return cut(text, _LONGEST_FIELD)
+    return cut_to_bytes(text, _LONGEST_FIELD)
 
 
 def _on_one_line(text: str) -> str:

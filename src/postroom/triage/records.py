@@ -1,35 +1,35 @@
-"""The rows of triage: the message to judge, each call of the model, the decision. Plain functions of a transaction.
+"""The rows of triage: the message to judge, each model call, the decision; and the deletion of old prompts.
 
-A call is written down before it is made, at the most it can cost, and again when it is over. A process that dies in
-between leaves a row that says so: what was spent may be less than the books say, and never more.
+A call is recorded before it is made, at its highest possible cost, and again when it ends. A process that dies in
+between leaves a row that says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, func, select, update
 
-from postroom.db import Tx
+from postroom.db import Database, Tx
+from postroom.db.database import insert
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions, model_calls
-from postroom.db.upsert import insert
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
-from postroom.triage.asking import Answer, CallFailed
 from postroom.triage.decision import Decision
 from postroom.triage.prompt import MailToJudge
-from postroom.triage.rules.facts import MailFacts
-from postroom.triage.rules.messages import facts_of_message
+from postroom.triage.questions import CallFailed, ModelAnswer
+from postroom.triage.rules.facts import MessageFacts, facts_of_message
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
 _LONGEST_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TriageMessage:
     id: str
     account_id: str | None
     backfill_job_id: str | None
@@ -40,18 +40,18 @@ class Message:
     is_gone: bool
     """The mailbox no longer has it."""
     is_decided: bool
-    facts: MailFacts
+    facts: MessageFacts
     """What rules look at."""
     mail: MailToJudge
     """What the model is shown."""
 
 
-def load_message(tx: Tx, message_id: str) -> Message | None:
+def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
     row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
     facts = facts_of_message(tx, message_id)
     if row is None or facts is None:
         return None
-    return Message(
+    return TriageMessage(
         id=row.id,
         account_id=row.account_id,
         backfill_job_id=row.backfill_job_id,
@@ -84,7 +84,7 @@ def _is_decided(tx: Tx, message_id: str) -> bool:
 
 
 def begin_call(
-    tx: Tx, message: Message, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
+    tx: Tx, message: TriageMessage, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
 ) -> str:
     """Note a call that is about to be made, and those before it whose end nobody saw. `prompt` where it is kept."""
     open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
@@ -120,7 +120,7 @@ def _begun(tx: Tx, provider: str, model: str, most: Micros, now: datetime, **abo
     return call_id
 
 
-def end_call(tx: Tx, call_id: str, answer: Answer, problem: str | None) -> None:
+def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None) -> None:
     """An answer that does not say what it used stays in the books at its most."""
     values: dict[str, object] = {
         "model": answer.model,
@@ -154,7 +154,7 @@ def spent_on(tx: Tx, message_id: str) -> Micros:
     return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
 
 
-def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime) -> str | None:
+def record_decision(tx: Tx, message: TriageMessage, decision: Decision, now: datetime) -> str | None:
     """Write the decision, and give its id; None if there is one already, which then stands."""
     row = {
         "id": new_id(),
@@ -174,3 +174,24 @@ def record_decision(tx: Tx, message: Message, decision: Decision, now: datetime)
     written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])
     found = tx.execute(written.returning(decisions.c.id)).first()
     return None if found is None else str(found.id)
+
+
+_AT_ONCE = 1_000
+
+
+def forgetting_prompts(database: Database, keep: timedelta) -> Callable[[datetime], Awaitable[int]]:
+    """What forgets prompts that are older than this; with no time at all, every one."""
+
+    async def forget(now: datetime) -> int:
+        total = 0
+        while count := await database.write(lambda tx: _forget(tx, now - keep)):
+            total += count
+        return total
+
+    return forget
+
+
+def _forget(tx: Tx, before: datetime) -> int:
+    kept = model_calls.c.prompt.is_not(None) & (model_calls.c.created_at <= before)
+    some = select(model_calls.c.id).where(kept).order_by(model_calls.c.created_at).limit(_AT_ONCE)
+    return tx.execute(update(model_calls).where(model_calls.c.id.in_(some)).values(prompt=None)).rowcount

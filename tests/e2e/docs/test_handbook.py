@@ -12,8 +12,8 @@ from typer.exceptions import TyperException
 
 from postroom import settings
 from postroom.domain.errors import BadInput
-from postroom.triage.rules.files import FileFormat, parse_text
-from postroom.websources.config import load_sources
+from postroom.triage.rules.files import RulesFileFormat, parse_text
+from postroom.web.sources import load_sources
 from tests.support.databases import SqliteFactory
 from tests.support.handbook import (
     PAGES,
@@ -22,12 +22,12 @@ from tests.support.handbook import (
     NotACommand,
     blocks,
     commands,
+    handbook_machine,
     inline_commands,
     missing_lines,
     read_against_the_commands,
     refuse_unknown,
 )
-from tests.support.handbook_world import handbook_world
 
 WORLD = {
     "cd",
@@ -95,7 +95,7 @@ def _read(command: Command) -> None:
 async def test_the_commands_of_a_page_do_what_it_says(
     page: Path, home: Path, tmp_path: Path, sqlite_factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with handbook_world(home, tmp_path, sqlite_factory, monkeypatch) as world:
+    async with handbook_machine(home, tmp_path, sqlite_factory, monkeypatch) as world:
         for command in (command for command in commands(page) if command.is_run):
             assert command.words[1] not in SERVICES, f"{command.place} goes on for ever"
             done = await world.run(command)
@@ -123,7 +123,7 @@ def _complaint(home: Path, text: str) -> str | None:
             (home / "sources.toml").write_text(text)
             load_sources(home)
         elif {"rules", "directions", "guidance"} & set(content):
-            parse_text(text, FileFormat.TOML)
+            parse_text(text, RulesFileFormat.TOML)
         else:
             (home / "postroom.toml").write_text(text)
             settings.load()

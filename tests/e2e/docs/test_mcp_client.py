@@ -11,7 +11,7 @@ import pytest
 
 from postroom.db import Database
 from postroom.domain.roles import Role
-from tests.support.archives import ME, generated
+from tests.support.archives import ME, generated_mail
 from tests.support.databases import on_sqlite
 from tests.support.handbook import ROOT, blocks
 from tests.support.switchboards import open_bench, served
@@ -33,7 +33,7 @@ async def test_the_client_of_the_handbook_finds_mail(
     [program] = ["\n".join(block.lines) for block in blocks(PAGE) if block.language == "python"]
     async with open_bench(database, tmp_path) as bench, served(bench) as url:
         await bench.account()
-        await bench.archive.of(ME).run(lambda archive: archive.store(ME, generated(5)))
+        await bench.archive.of(ME).run(lambda archive: archive.store(ME, generated_mail(5)))
         monkeypatch.setenv("MY_POSTROOM_URL", url)
         monkeypatch.setenv("MY_POSTROOM_TOKEN", await bench.token(Role.AGENT))
         printed = await asyncio.to_thread(run, program)

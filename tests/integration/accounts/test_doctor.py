@@ -20,31 +20,31 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr
 from sqlalchemy import text
 
+from postroom.accounts.account import AccountStatus, NewAccount, add_account, get_account, list_accounts
 from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home, open_secrets
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.history import claim_reader
-from postroom.accounts.store import AccountStatus, NewAccount, add_account, get_account, list_accounts
-from postroom.accounts.troubled import Lane, Trouble, TroubleKind, record_trouble
-from postroom.archive.ownership import Ownership
+from postroom.accounts.history_cursor import claim_reader
+from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
+from postroom.archive.shards.ownership import Ownership
 from postroom.db import connect
+from postroom.domain.checkups import Check, CheckVerdict, Finding
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal
-from postroom.domain.findings import Check, Finding, Verdict
-from postroom.gmail.grants import GrantStore, StaticGrant
-from postroom.gmail.permissions import LABELS, READ
-from postroom.gmail.quota import PROFILES, ProfileName
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.gmail.sim.meter import Limits
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.gmail.permissions import LABELS, READ
+from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
 from postroom.settings import ArchiveSettings, DatabaseSettings, Settings, TelemetrySettings
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sim.gmail.quota_meter import QuotaLimits
+from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.vault import KEY_FILE, Vault
 from tests.support.logins import logged_in, stored
-from tests.support.sim_mail import OWNER, mailbox
-from tests.support.web import answering, page
+from tests.support.mail import OWNER, mailbox
+from tests.support.web_servers import answering, page
 
 CLOCK = SystemClock()
 PLENTY = 100_000 * MIB
-NO_UNITS = Limits(replace(PROFILES[ProfileName.LEGACY], units_per_minute=0))
+NO_UNITS = QuotaLimits(replace(PROFILES[ProfileName.LEGACY], units_per_minute=0))
 
 pytestmark = pytest.mark.req("PL-8")
 
@@ -73,11 +73,11 @@ class Patient:
         return [finding async for finding in found]
 
     async def complaints(self, free: int = PLENTY) -> list[Finding]:
-        return [finding for finding in await self.findings(free) if finding.verdict is not Verdict.OK]
+        return [finding for finding in await self.findings(free) if finding.verdict is not CheckVerdict.OK]
 
     async def complaint(self) -> Finding:
         (only,) = await self.complaints()
-        assert only.verdict is Verdict.FAILED
+        assert only.verdict is CheckVerdict.FAILED
         return only
 
 
@@ -88,7 +88,7 @@ def patient(tmp_path: Path) -> Patient:
 
 
 @pytest.fixture
-async def sim() -> AsyncIterator[Sim]:
+async def sim() -> AsyncIterator[GmailSim]:
     async with running_sim(mailbox(1)) as running:
         yield running
 
@@ -98,11 +98,11 @@ async def test_a_fresh_installation_is_well_and_looking_leaves_no_trace(patient:
     assert list(patient.home.iterdir()) == []
 
 
-async def test_an_account_that_is_well_is_looked_at_from_its_name_to_its_quota(patient: Patient, sim: Sim) -> None:
+async def test_an_account_that_is_well_is_looked_at_from_its_name_to_its_quota(patient: Patient, sim: GmailSim) -> None:
     await logged_in(sim, patient.home, CLOCK)
     await patient.has_account(sim.url)
     findings = await patient.findings()
-    assert [finding.check for finding in findings if finding.verdict is Verdict.OK] == [
+    assert [finding.check for finding in findings if finding.verdict is CheckVerdict.OK] == [
         *(Check.HOME, Check.DISK, Check.DATABASE, Check.ARCHIVE, Check.VAULT, Check.EXTRAS, Check.READER),
         *(Check.DNS, Check.NETWORK, Check.CLOCK, Check.SERVICE, Check.AUTH, Check.SCOPE, Check.QUOTA),
     ]
@@ -114,29 +114,29 @@ async def test_a_home_open_to_others_is_found(patient: Patient) -> None:
     finding = await patient.complaint()
     assert (finding.check, finding.remedy) == (Check.HOME, f"Run `chmod 700 {patient.home}`.")
     patient.home.chmod(0o700)
-    assert judge_home(patient.home).verdict is Verdict.OK
+    assert judge_home(patient.home).verdict is CheckVerdict.OK
 
 
 async def test_a_nearly_full_disk_is_found_before_it_is_full(patient: Patient) -> None:
     (scarce,) = await patient.complaints(free=1_000 * MIB)
-    assert (scarce.check, scarce.verdict) == (Check.DISK, Verdict.WARNING)
+    assert (scarce.check, scarce.verdict) == (Check.DISK, CheckVerdict.WARNING)
     (full,) = await patient.complaints(free=10 * MIB)
-    assert (full.check, full.verdict) == (Check.DISK, Verdict.FAILED)
+    assert (full.check, full.verdict) == (Check.DISK, CheckVerdict.FAILED)
     assert full.text.startswith("10 MiB are free")
 
 
 def test_an_archive_that_cannot_be_where_the_settings_put_it_is_found(patient: Patient) -> None:
     misplaced = patient.settings.model_copy(update={"archive": ArchiveSettings(store="database")})
     finding = judge_archive(misplaced)
-    assert finding.verdict is Verdict.FAILED
+    assert finding.verdict is CheckVerdict.FAILED
     assert "needs PostgreSQL" in finding.text
 
 
 @pytest.mark.parametrize(
-    ("command", "verdict"), [("postroom up", Verdict.OK), ("postroom switchboard", Verdict.WARNING)]
+    ("command", "verdict"), [("postroom up", CheckVerdict.OK), ("postroom switchboard", CheckVerdict.WARNING)]
 )
 def test_whoever_has_the_archive_is_named_and_one_that_keeps_sync_from_it_is_warned_of(
-    patient: Patient, command: str, verdict: Verdict
+    patient: Patient, command: str, verdict: CheckVerdict
 ) -> None:
     root = patient.home / "archive"
     owner = Ownership(root, command)
@@ -155,7 +155,7 @@ def test_whoever_has_the_archive_is_named_and_one_that_keeps_sync_from_it_is_war
 async def test_a_database_that_cannot_be_used_is_found_and_its_password_is_not_told(patient: Patient, url: str) -> None:
     settings = Settings(home=patient.home, database=DatabaseSettings(url=SecretStr(url)))
     found = [x async for x in examine_installation(settings, Vault(patient.home), CLOCK, free=lambda folder: PLENTY)]
-    (finding,) = [x for x in found if x.verdict is not Verdict.OK]
+    (finding,) = [x for x in found if x.verdict is not CheckVerdict.OK]
     assert finding.check is Check.DATABASE
     assert "POSTROOM_DATABASE__URL" in finding.remedy
     assert "hunter2" not in finding.text
@@ -178,7 +178,7 @@ async def test_a_schema_ahead_is_found_and_one_behind_is_left_as_it_is(
     assert [finding.check for finding in await patient.complaints()] == ([check] if check else [])
 
 
-async def test_a_lost_key_is_found(patient: Patient, sim: Sim) -> None:
+async def test_a_lost_key_is_found(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url, sim.token)
     (patient.home / KEY_FILE).unlink()
     finding = await patient.complaint()
@@ -186,7 +186,7 @@ async def test_a_lost_key_is_found(patient: Patient, sim: Sim) -> None:
     assert "its key is missing" in finding.message
 
 
-async def test_an_account_without_a_login_is_found(patient: Patient, sim: Sim) -> None:
+async def test_an_account_without_a_login_is_found(patient: Patient, sim: GmailSim) -> None:
     await patient.has_account(sim.url)
     finding = await patient.complaint()
     assert (finding.check, f"account add gmail --email {OWNER}" in finding.remedy) == (Check.AUTH, True)
@@ -199,7 +199,9 @@ async def test_a_name_that_does_not_resolve_is_a_dns_finding(patient: Patient) -
     assert "name server" in finding.remedy
 
 
-async def test_a_login_server_that_cannot_be_found_is_not_taken_for_a_bad_login(patient: Patient, sim: Sim) -> None:
+async def test_a_login_server_that_cannot_be_found_is_not_taken_for_a_bad_login(
+    patient: Patient, sim: GmailSim
+) -> None:
     stored(patient.home, api_base=sim.url, token_uri="https://nothing.invalid/token", now=CLOCK.now())  # noqa: S106
     await patient.has_account(sim.url)
     finding = await patient.complaint()
@@ -212,7 +214,7 @@ async def test_a_dead_port_is_a_network_finding(patient: Patient) -> None:
     assert (finding.check, finding.message) == (Check.NETWORK, "127.0.0.1 refused the connection.")
 
 
-async def test_a_server_that_speaks_no_tls_is_a_tls_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_server_that_speaks_no_tls_is_a_tls_finding(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url.replace("http:", "https:"), sim.token)
     finding = await patient.complaint()
     assert finding.check is Check.TLS
@@ -231,7 +233,9 @@ async def test_a_certificate_that_cannot_be_trusted_is_a_tls_finding(
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*files)
     if not valid:
-        monkeypatch.setattr("postroom.gmail.reach.trusted", lambda: ssl.create_default_context(cafile=str(files[0])))
+        monkeypatch.setattr(
+            "postroom.mailboxes.reachability.trusted", lambda: ssl.create_default_context(cafile=str(files[0]))
+        )
     server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_side)
     async with server:
         await patient.has_token(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", "ya29.x")
@@ -240,7 +244,7 @@ async def test_a_certificate_that_cannot_be_trusted_is_a_tls_finding(
     assert problem in finding.message
 
 
-async def test_a_clock_an_hour_off_is_a_clock_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_clock_an_hour_off_is_a_clock_finding(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url, sim.token)
     sim.control.skew = timedelta(hours=1)
     finding = await patient.complaint()
@@ -249,7 +253,7 @@ async def test_a_clock_an_hour_off_is_a_clock_finding(patient: Patient, sim: Sim
     assert "timedatectl" in finding.message
 
 
-async def test_a_revoked_grant_is_an_auth_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_revoked_grant_is_an_auth_finding(patient: Patient, sim: GmailSim) -> None:
     await logged_in(sim, patient.home, CLOCK)
     await patient.has_account(sim.url)
     sim.control.revoke()
@@ -258,14 +262,14 @@ async def test_a_revoked_grant_is_an_auth_finding(patient: Patient, sim: Sim) ->
     assert "seven days" in finding.message
 
 
-async def test_an_expired_token_that_can_be_renewed_is_no_finding_at_all(patient: Patient, sim: Sim) -> None:
+async def test_an_expired_token_that_can_be_renewed_is_no_finding_at_all(patient: Patient, sim: GmailSim) -> None:
     await logged_in(sim, patient.home, CLOCK)
     await patient.has_account(sim.url)
     sim.control.expire_tokens()
     assert await patient.complaints() == []
 
 
-async def test_a_bare_token_that_has_expired_is_an_auth_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_bare_token_that_has_expired_is_an_auth_finding(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url, sim.token)
     sim.control.expire_tokens()
     finding = await patient.complaint()
@@ -273,7 +277,7 @@ async def test_a_bare_token_that_has_expired_is_an_auth_finding(patient: Patient
     assert "cannot be renewed" in finding.message
 
 
-async def test_a_login_for_another_mailbox_is_an_auth_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_login_for_another_mailbox_is_an_auth_finding(patient: Patient, sim: GmailSim) -> None:
     grant = StaticGrant(email="other@example.com", api_base=sim.url, access_token=sim.token)
     enrolment = Enrolment(await connect(patient.settings.database_url), GrantStore(Vault(patient.home)), CLOCK)
     with pytest.raises(Fatal, match=r"opens the mailbox of owner@example\.com instead.*Nothing was stored"):
@@ -283,7 +287,7 @@ async def test_a_login_for_another_mailbox_is_an_auth_finding(patient: Patient, 
 
 
 @pytest.mark.parametrize("granted", [LABELS, READ])
-async def test_an_insufficient_scope_is_a_scope_finding(patient: Patient, sim: Sim, granted: str) -> None:
+async def test_an_insufficient_scope_is_a_scope_finding(patient: Patient, sim: GmailSim, granted: str) -> None:
     token = sim.control.new_token(frozenset({granted}))
     grants, grant = await logged_in(sim, patient.home, CLOCK)
     grants.save(grant.model_copy(update={"access_token": token, "scopes": frozenset({granted})}))
@@ -294,7 +298,7 @@ async def test_an_insufficient_scope_is_a_scope_finding(patient: Patient, sim: S
     assert f"account add gmail --email {OWNER}" in finding.message
 
 
-async def test_a_bare_token_of_insufficient_scope_is_a_scope_finding(patient: Patient, sim: Sim) -> None:
+async def test_a_bare_token_of_insufficient_scope_is_a_scope_finding(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url, sim.control.new_token(frozenset({LABELS})))
     assert (await patient.complaint()).check is Check.SCOPE
 
@@ -312,10 +316,10 @@ async def test_an_exhausted_quota_is_a_quota_finding(patient: Patient) -> None:
     ("code", "reason"), [(500, "backendError"), (403, "domainPolicy"), (403, "accessNotConfigured")]
 )
 async def test_a_service_that_refuses_for_reasons_of_its_own_is_a_service_finding(
-    patient: Patient, sim: Sim, code: int, reason: str
+    patient: Patient, sim: GmailSim, code: int, reason: str
 ) -> None:
     await patient.has_token(sim.url, sim.token)
-    sim.control.add_fault(Rule(fault=Fault(kind="error", code=code, reason=reason)))
+    sim.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=code, reason=reason)))
     finding = await patient.complaint()
     assert finding.check is Check.SERVICE
     assert reason in finding.message
@@ -337,13 +341,13 @@ async def test_an_address_that_is_not_gmail_is_a_service_finding(patient: Patien
     async with answering(answer) as url:
         await patient.has_token(url, "ya29.x")
         complaints = await patient.complaints()
-    failed = [finding for finding in complaints if finding.verdict is Verdict.FAILED]
+    failed = [finding for finding in complaints if finding.verdict is CheckVerdict.FAILED]
     assert [finding.check for finding in failed] == [Check.SERVICE]
     assert "is not the Gmail API" in failed[0].message
     assert "Check the account's API address" in failed[0].message
 
 
-async def test_the_wrong_path_at_gmail_itself_is_a_service_finding(patient: Patient, sim: Sim) -> None:
+async def test_the_wrong_path_at_gmail_itself_is_a_service_finding(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(f"{sim.url}/elsewhere", sim.token)
     finding = await patient.complaint()
     assert (finding.check, "is not the Gmail API" in finding.message) == (Check.SERVICE, True)
@@ -355,11 +359,11 @@ async def test_a_server_that_hangs_up_is_a_network_finding(patient: Patient) -> 
         assert (await patient.complaint()).check is Check.NETWORK
 
 
-async def test_a_check_is_noted_with_the_account_and_cleared_when_all_is_well(patient: Patient, sim: Sim) -> None:
+async def test_a_check_is_noted_with_the_account_and_cleared_when_all_is_well(patient: Patient, sim: GmailSim) -> None:
     await patient.has_token(sim.url, sim.token)
     database = await connect(patient.settings.database_url)
     enrolment = Enrolment(database, GrantStore(Vault(patient.home)), CLOCK)
-    fault = sim.control.add_fault(Rule(fault=Fault(kind="error", code=500)))
+    fault = sim.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=500)))
     for status in (AccountStatus.FAILING, AccountStatus.ACTIVE):
         account = await database.read(lambda tx: get_account(tx, OWNER))
         await enrolment.check(account)
@@ -402,7 +406,7 @@ async def test_a_settings_file_with_secrets_that_others_may_read_is_a_failure(tm
     file.chmod(0o644)
     settings = Settings(home=tmp_path, telemetry=TelemetrySettings(metrics_token=SecretStr("a secret of scrapers")))
     found = examine_installation(settings, Vault(tmp_path), CLOCK, free=lambda folder: PLENTY)
-    [failed] = [finding async for finding in found if finding.verdict is Verdict.FAILED]
+    [failed] = [finding async for finding in found if finding.verdict is CheckVerdict.FAILED]
     assert (failed.check, failed.about) == (Check.HOME, str(file))
     assert "mode 0644" in failed.message
     assert failed.remedy == f"Run `chmod 600 {file}`."
@@ -422,20 +426,22 @@ def test_a_settings_file_without_secrets_may_be_read_and_the_vault_may_not(tmp_p
 
 
 @pytest.mark.req("HW-1")
-async def test_troubled_messages_and_live_mail_that_fails_again_and_again_are_told(patient: Patient, sim: Sim) -> None:
+async def test_troubled_messages_and_live_mail_that_fails_again_and_again_are_told(
+    patient: Patient, sim: GmailSim
+) -> None:
     await logged_in(sim, patient.home, CLOCK)
     await patient.has_account(sim.url)
     database = await connect(patient.settings.database_url, patient.settings.database)
     [account] = await database.read(list_accounts)
-    trouble = Trouble("18f0", TroubleKind.READ, "ValueError")
-    await database.write(lambda tx: record_trouble(tx, account.id, Lane.LIVE, [trouble], CLOCK.now()))
+    trouble = MessageTrouble("18f0", TroubleKind.READ, "ValueError")
+    await database.write(lambda tx: record_trouble(tx, account.id, ArrivalLane.LIVE, [trouble], CLOCK.now()))
     [told] = await patient.complaints()
-    assert (told.check, told.verdict) == (Check.MAIL, Verdict.WARNING)
+    assert (told.check, told.verdict) == (Check.MAIL, CheckVerdict.WARNING)
     assert "1 message gave trouble" in told.message
     assert "postroom sync bad list" in told.text
     for _ in range(3):
         await database.write(lambda tx: claim_reader(tx, account.id, "a connector", CLOCK.now()))
     await database.close()
     failing, _ = await patient.complaints()
-    assert (failing.check, failing.verdict) == (Check.MAIL, Verdict.FAILED)
+    assert (failing.check, failing.verdict) == (Check.MAIL, CheckVerdict.FAILED)
     assert "New mail was not taken in completely" in failing.message

@@ -9,28 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from postroom.accounts.account import Account, AccountStatus, account_with_id, end_login
+from postroom.accounts.account_jobs import job_of
 from postroom.accounts.doctor import examine_installation
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.jobs import job_of
-from postroom.accounts.store import Account, AccountStatus, account_with_id, end_login
-from postroom.actions.jobs import LABELS_SYNC
 from postroom.app import App, open_app
-from postroom.app.jobs import HISTORY_SYNC
-from postroom.app.working import open_worker
+from postroom.app.job_types import HISTORY_SYNC, LABELS_SYNC
+from postroom.app.worker import open_worker
 from postroom.audit import SYSTEM
-from postroom.dashboard.reading.needs import needs
+from postroom.dashboard.overview import needs
+from postroom.domain.checkups import Check, CheckVerdict
 from postroom.domain.clock import SystemClock
-from postroom.domain.findings import Check, Verdict
-from postroom.gmail.errors import LoginNeeded
-from postroom.gmail.grants import StaticGrant
-from postroom.gmail.ports import Lane
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.errors import LoginNeeded
+from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import DatabaseSettings, RecurringSettings, Settings
-from tests.support.command_line import postroom
+from postroom.sim.gmail.server import GmailSim, running_sim
+from tests.support.commands import postroom
 from tests.support.logins import logged_in
-from tests.support.sim_mail import mailbox
+from tests.support.mail import mailbox
 
 pytestmark = pytest.mark.req("HW-7")
 
@@ -49,7 +48,7 @@ class LaterClock(SystemClock):
 
 @asynccontextmanager
 async def installation(
-    home: Path, database_url: str, sim: Sim, clock: LaterClock
+    home: Path, database_url: str, sim: GmailSim, clock: LaterClock
 ) -> AsyncIterator[tuple[App, Account]]:
     home.mkdir(mode=0o700)
     settings = Settings(home=home, database=DatabaseSettings(url=database_url), recurring=NOTHING_RECURS)
@@ -88,7 +87,7 @@ async def test_a_revoked_login_is_said_and_its_jobs_wait_for_a_new_one(tmp_path:
         assert need.text == f"{sim.email}: the login has ended and its jobs wait. Log in again"
         assert need.href == "/settings/accounts/new?email=owner%40example.com"
         found = [each async for each in examine_installation(app.settings, app.vault, clock)]
-        [failed] = [each for each in found if each.verdict is Verdict.FAILED]
+        [failed] = [each for each in found if each.verdict is CheckVerdict.FAILED]
         assert failed.check is Check.AUTH
         assert f"postroom account add gmail --email {sim.email}" in failed.text
 
@@ -159,7 +158,7 @@ async def test_a_client_that_is_open_takes_up_a_new_login_of_any_kind(tmp_path: 
     async with (
         running_sim(mailbox(1)) as sim,
         installation(tmp_path / "home", database_url, sim, clock) as (app, account),
-        app.gmail.client(account, Lane.LIVE) as client,
+        app.gmail.client(account, PriorityLane.LIVE) as client,
     ):
         assert (await client.get_profile()).email == sim.email
         sim.control.revoke()

@@ -6,10 +6,10 @@ import pytest
 
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
-from tests.support.action_scene import Scene, scene_of
+from tests.support.actions import ActionScene, action_scene
 
 
 @pytest.fixture
-async def scene(database: Database, clock: ManualClock) -> AsyncIterator[Scene]:
-    async with scene_of(database, clock, Label_7="Receipts", Label_8="Travel") as opened:
+async def scene(database: Database, clock: ManualClock) -> AsyncIterator[ActionScene]:
+    async with action_scene(database, clock, Label_7="Receipts", Label_8="Travel") as opened:
         yield opened

@@ -8,28 +8,28 @@ from datetime import timedelta
 import pytest
 
 from postroom.actions import approvals
-from postroom.actions.approvals import EXPIRE, Verdict
-from postroom.actions.discord.messages import asking
-from postroom.actions.jobs import ACTION
+from postroom.actions.approvals import EXPIRE, ApprovalVerdict
+from postroom.actions.discord.notify import asking
+from postroom.app.job_types import ACTION
 from postroom.db import Database
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.queue import NewJob
-from tests.support.questions import ANA, BEN, Questions
+from tests.support.actions import ANA, BEN, PendingApprovals
 
 pytestmark = pytest.mark.req("JB-16")
 
 
 @pytest.fixture
-def office(database: Database, clock: ManualClock) -> Questions:
-    return Questions(database, clock)
+def office(database: Database, clock: ManualClock) -> PendingApprovals:
+    return PendingApprovals(database, clock)
 
 
-async def test_an_approved_action_is_put_to_work_and_in_the_books(office: Questions) -> None:
+async def test_an_approved_action_is_put_to_work_and_in_the_books(office: PendingApprovals) -> None:
     action_id = await office.ask()
-    answer = await office.answer(action_id, Verdict.APPROVE, note="fine by me")
+    answer = await office.answer(action_id, ApprovalVerdict.APPROVE, note="fine by me")
     action = await office.action(action_id)
     assert answer.counted
     assert (action.status, action.answered_by, action.answered_at) == (
@@ -47,18 +47,18 @@ async def test_an_approved_action_is_put_to_work_and_in_the_books(office: Questi
     )
 
 
-async def test_a_rejected_action_is_never_done(office: Questions) -> None:
+async def test_a_rejected_action_is_never_done(office: PendingApprovals) -> None:
     action_id = await office.ask()
-    await office.answer(action_id, Verdict.REJECT)
+    await office.answer(action_id, ApprovalVerdict.REJECT)
     assert (await office.action(action_id)).status is ActionStatus.REJECTED
     assert await office.jobs_of(ACTION.name) == []
     assert [entry.action for entry in await office.audited(action_id)] == ["action.reject"]
 
 
-async def test_of_two_persons_at_once_one_wins_and_the_other_is_told_who(office: Questions) -> None:
+async def test_of_two_persons_at_once_one_wins_and_the_other_is_told_who(office: PendingApprovals) -> None:
     action_id = await office.ask()
     first, second = await asyncio.gather(
-        office.answer(action_id, Verdict.APPROVE, ANA), office.answer(action_id, Verdict.REJECT, BEN)
+        office.answer(action_id, ApprovalVerdict.APPROVE, ANA), office.answer(action_id, ApprovalVerdict.REJECT, BEN)
     )
     winner, loser = (first, second) if first.counted else (second, first)
     assert (winner.counted, loser.counted) == (True, False)
@@ -67,7 +67,7 @@ async def test_of_two_persons_at_once_one_wins_and_the_other_is_told_who(office:
     assert len(await office.audited(action_id)) == 1
 
 
-async def test_a_question_that_nobody_answers_expires(office: Questions, clock: ManualClock) -> None:
+async def test_a_question_that_nobody_answers_expires(office: PendingApprovals, clock: ManualClock) -> None:
     old = await office.ask()
     clock.advance(timedelta(days=6).total_seconds())
     young = await office.ask()
@@ -80,18 +80,18 @@ async def test_a_question_that_nobody_answers_expires(office: Questions, clock: 
     assert (entry.action, entry.actor.role) == ("action.expire", "system")
 
 
-async def test_an_answer_that_comes_too_late_does_not_count(office: Questions, clock: ManualClock) -> None:
+async def test_an_answer_that_comes_too_late_does_not_count(office: PendingApprovals, clock: ManualClock) -> None:
     action_id = await office.ask()
     clock.advance(timedelta(days=7).total_seconds())
-    answer = await office.answer(action_id, Verdict.APPROVE)
+    answer = await office.answer(action_id, ApprovalVerdict.APPROVE)
     assert not answer.counted
     assert answer.said == "expired: nobody answered in time"
     assert await office.jobs_of(ACTION.name) == []
 
 
-async def test_open_questions_are_listed_with_what_is_needed_to_decide(office: Questions) -> None:
+async def test_open_questions_are_listed_with_what_is_needed_to_decide(office: PendingApprovals) -> None:
     first, second = await office.ask(), await office.ask("forward", {"to": ["a@b.example"]})
-    await office.answer(first, Verdict.REJECT)
+    await office.answer(first, ApprovalVerdict.REJECT)
     (question,) = await office.database.read(approvals.list_questions)
     assert question.action.id == second
     assert (question.account, question.sender, question.subject) == (
@@ -102,7 +102,7 @@ async def test_open_questions_are_listed_with_what_is_needed_to_decide(office: Q
     assert len(question.action.reasons) == 2
 
 
-async def test_who_approves_an_answer_is_told_where_it_would_go(office: Questions) -> None:
+async def test_who_approves_an_answer_is_told_where_it_would_go(office: PendingApprovals) -> None:
     asked = {"headers": {"reply-to": "eve@elsewhere.example"}}
     action_id = await office.ask("auto_reply", {"body": "The key is under the mat."}, **asked)
     question = await office.database.read(lambda tx: approvals.get_question(tx, action_id))
@@ -112,15 +112,15 @@ async def test_who_approves_an_answer_is_told_where_it_would_go(office: Question
     assert (await office.database.read(lambda tx: approvals.get_question(tx, other))).answers_go_to is None
 
 
-async def test_what_does_not_exist_cannot_be_answered(office: Questions) -> None:
+async def test_what_does_not_exist_cannot_be_answered(office: PendingApprovals) -> None:
     with pytest.raises(NotFound):
-        await office.answer(new_id(), Verdict.APPROVE)
+        await office.answer(new_id(), ApprovalVerdict.APPROVE)
     with pytest.raises(BadInput):
-        await office.answer("nonsense", Verdict.APPROVE)
+        await office.answer("nonsense", ApprovalVerdict.APPROVE)
 
 
 @pytest.mark.req("JB-7")
-async def test_without_discord_a_question_waits_in_the_queue(office: Questions) -> None:
+async def test_without_discord_a_question_waits_in_the_queue(office: PendingApprovals) -> None:
     action_id = await office.ask()
     await office.notify(None)
     assert await office.jobs_of("approval.notify") == ["completed"]

@@ -10,34 +10,33 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import update
 
-from postroom.actions import desk
-from postroom.actions.approvals import EXPIRE, Verdict
+from postroom.actions import requests
+from postroom.actions.approvals import EXPIRE, ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.interactions import LARGEST_BODY, PATH, DiscordInteractions
 from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
-from postroom.actions.discord.sim.board import Fault
-from postroom.actions.discord.sim.server import DiscordSim, running_discord
-from postroom.actions.jobs import ACTION
+from postroom.app.job_types import ACTION
 from postroom.db import Database
-from postroom.db.tables.actions import actions
+from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.queue import NewJob
 from postroom.queue.context import JobContext
 from postroom.settings import DiscordSettings
+from postroom.sim.discord import DiscordFault, DiscordSim, running_discord
 from postroom.webserver import listening, serving
+from tests.support.actions import ANA, PendingApprovals
+from tests.support.crashes import CrashingDatabase, CrashPoint, Killed
 from tests.support.databases import on_sqlite
-from tests.support.jobs import claim
-from tests.support.questions import ANA, Questions
-from tests.support.reaper import Killed, MortalDatabase, Reaper
+from tests.support.queues import claim
 
 pytestmark = pytest.mark.req("JB-16")
 USER, STRANGER = "42", "43"
 
 
 class Scene:
-    def __init__(self, office: Questions, sim: DiscordSim, channel: DiscordChannel, url: str) -> None:
+    def __init__(self, office: PendingApprovals, sim: DiscordSim, channel: DiscordChannel, url: str) -> None:
         self.office, self.sim, self.channel, self.url = office, sim, channel, url
 
     async def notify(self) -> None:
@@ -57,7 +56,7 @@ class Scene:
 async def scene(database: Database) -> AsyncIterator[Scene]:
     """Signatures hold for some minutes of real time, so the clock stands at the present."""
     clock = ManualClock(datetime.now(UTC))
-    office = Questions(database, clock)
+    office = PendingApprovals(database, clock)
     async with running_discord() as sim:
         settings = DiscordSettings(**sim.settings(f"{USER}, 99"))
         listener = listening("127.0.0.1", 0)
@@ -99,7 +98,7 @@ async def test_a_second_press_changes_nothing_and_is_told_how_things_stand(scene
 
 async def test_an_answer_on_the_command_line_takes_the_buttons_away(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
-    await scene.office.answer(action_id, Verdict.REJECT)
+    await scene.office.answer(action_id, ApprovalVerdict.REJECT)
     await scene.notify()
     assert scene.sim.board.messages[message_id]["components"] == []
     assert "rejected by dashboard cli ana" in scene.sim.board.messages[message_id]["content"]
@@ -122,7 +121,9 @@ async def test_a_question_that_ended_otherwise_loses_its_buttons_within_the_hour
 
 async def test_a_question_that_is_called_off_loses_its_buttons_at_once(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
-    await scene.office.database.write(lambda tx: desk.cancel(tx, scene.office.queue, action_id, ANA, "no need"))
+    await scene.office.database.write(
+        lambda tx: requests.cancel_action(tx, scene.office.queue, action_id, ANA, "no need")
+    )
     await scene.notify()
     assert scene.sim.board.messages[message_id]["components"] == []
     assert "called off: no need" in scene.sim.board.messages[message_id]["content"]
@@ -136,7 +137,7 @@ async def test_a_question_that_is_called_off_loses_its_buttons_at_once(scene: Sc
 
 @on_sqlite
 async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scene) -> None:
-    scene.sim.board.add_fault(Fault(status=401))
+    scene.sim.board.add_fault(DiscordFault(status=401))
     action_id = await scene.office.ask()
     await scene.notify()
     assert await scene.office.jobs_of(NOTIFY.name) == ["failed"]
@@ -151,7 +152,7 @@ async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scen
 
 async def test_a_question_answered_before_it_was_asked_is_not_asked(scene: Scene) -> None:
     action_id = await scene.office.ask()
-    await scene.office.answer(action_id, Verdict.APPROVE)
+    await scene.office.answer(action_id, ApprovalVerdict.APPROVE)
     await scene.notify()
     assert scene.sim.board.messages == {}
 
@@ -213,15 +214,15 @@ async def test_a_press_for_an_action_that_is_unknown_says_so(scene: Scene) -> No
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        (Fault(status=401), Fatal, "bot_token"),
-        (Fault(status=403), Fatal, "may not write"),
-        (Fault(status=404), Fatal, "channel_id"),
-        (Fault(status=400), Fatal, "refused by the stand-in"),
-        (Fault(status=429, retry_after=2.5), Retryable, "fewer calls"),
-        (Fault(status=503), Retryable, "503"),
+        (DiscordFault(status=401), Fatal, "bot_token"),
+        (DiscordFault(status=403), Fatal, "may not write"),
+        (DiscordFault(status=404), Fatal, "channel_id"),
+        (DiscordFault(status=400), Fatal, "refused by the stand-in"),
+        (DiscordFault(status=429, retry_after=2.5), Retryable, "fewer calls"),
+        (DiscordFault(status=503), Retryable, "503"),
     ],
 )
-async def test_refusals_become_our_errors(scene: Scene, fault: Fault, error: type[Exception], said: str) -> None:
+async def test_refusals_become_our_errors(scene: Scene, fault: DiscordFault, error: type[Exception], said: str) -> None:
     scene.sim.board.add_fault(fault)
     with pytest.raises(error, match=said) as raised:
         await scene.channel.post({"content": "x"}, "n")
@@ -249,7 +250,7 @@ async def test_no_error_tells_the_token() -> None:
 
 
 async def test_a_lost_answer_does_not_ask_twice(scene: Scene) -> None:
-    scene.sim.board.add_fault(Fault(status=503, after_effect=True))
+    scene.sim.board.add_fault(DiscordFault(status=503, after_effect=True))
     action_id = await scene.office.ask()
     await scene.notify()
     assert isinstance(scene.office.clock, ManualClock)
@@ -263,7 +264,7 @@ async def test_a_lost_answer_does_not_ask_twice(scene: Scene) -> None:
 async def test_a_message_that_somebody_deleted_is_no_trouble(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
     del scene.sim.board.messages[message_id]
-    await scene.office.answer(action_id, Verdict.APPROVE)
+    await scene.office.answer(action_id, ApprovalVerdict.APPROVE)
     await scene.notify()
     assert await scene.office.notice(action_id) == (message_id, "closed")
 
@@ -276,7 +277,7 @@ async def test_a_process_that_dies_anywhere_loses_no_question(scene: Scene) -> N
         point, died = point + 1, False
         action_id = await office.ask()
         (job,) = await claim(office.queue, worker=f"w{point}")
-        queue = Questions(MortalDatabase(office.database, Reaper(point)), office.clock).queue
+        queue = PendingApprovals(CrashingDatabase(office.database, CrashPoint(point)), office.clock).queue
         try:
             await ApprovalNotifier(scene.channel)(JobContext(queue, job))
         except Killed:

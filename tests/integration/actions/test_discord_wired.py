@@ -8,14 +8,14 @@ import httpx2
 import pytest
 
 from postroom.actions.discord.interactions import PATH
-from postroom.actions.discord.sim.server import running_discord
 from postroom.app import open_app
 from postroom.app.serving import open_switchboard
-from postroom.app.working import open_worker
+from postroom.app.worker import open_worker
 from postroom.domain.actions import ActionStatus
 from postroom.settings import Settings, SwitchboardSettings
 from postroom.settings.groups import DiscordSettings
-from tests.support.questions import Questions
+from postroom.sim.discord import running_discord
+from tests.support.actions import PendingApprovals
 
 pytestmark = pytest.mark.req("JB-16")
 
@@ -34,7 +34,7 @@ async def test_a_question_goes_out_and_its_answer_comes_in(made: Path) -> None:
             discord=DiscordSettings(**discord.settings("42")),
         )
         async with open_app(settings) as app, open_switchboard(app) as switchboard:
-            office = Questions(app.database, app.clock)
+            office = PendingApprovals(app.database, app.clock)
             action_id = await office.ask()
             async with open_worker(app, until_idle=True) as worker:
                 await worker.run()

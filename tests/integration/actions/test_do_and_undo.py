@@ -11,20 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from postroom.accounts.labels import labels_of
+from postroom.accounts.mailbox_state import labels_of
 from postroom.db import Tx
-from postroom.db.tables.actions import action_links, actions
 from postroom.db.tables.queue import job_steps
+from postroom.db.tables.triage import action_links, actions
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import Origin
 from postroom.domain.errors import BadInput
-from postroom.gmail.limiter import Limiter
-from postroom.gmail.ports import Lane
-from postroom.gmail.sim import scopes
-from tests.support.action_scene import Scene, rows_of
+from postroom.mailboxes.limiter import Limiter
+from postroom.mailboxes.ports import PriorityLane
+from postroom.sim.gmail import scopes
+from tests.support.actions import ActionScene, rows_of
 from tests.support.databases import on_sqlite
-from tests.support.gmail_client import FixedToken, client_of
-from tests.support.jobs import record_of
+from tests.support.gmail_sim import FixedToken, client_of
+from tests.support.queues import record_of
 
 REVERSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("archive", {}),
@@ -60,7 +60,7 @@ DONE: list[tuple[str, dict[str, str], set[str], set[str] | None]] = [
 
 
 @pytest.mark.req("JB-12")
-async def test_each_action_does_what_it_says(scene: Scene) -> None:
+async def test_each_action_does_what_it_says(scene: ActionScene) -> None:
     for name, parameters, before, after in DONE:
         gmail_id, action = await scene.do(name, *before, **parameters)
         assert (action.status, action.error) == (S.COMPLETED, None), name
@@ -74,7 +74,7 @@ async def test_each_action_does_what_it_says(scene: Scene) -> None:
 @pytest.mark.req("JB-12", "JB-15")
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases=CASES)
-async def test_after_the_undo_the_labels_are_those_of_before(scene: Scene, cases: list[Any]) -> None:
+async def test_after_the_undo_the_labels_are_those_of_before(scene: ActionScene, cases: list[Any]) -> None:
     told: list[tuple[str, str, frozenset[str], str]] = []
     for (name, parameters), labels in cases:
         gmail_id, _ = await scene.message(*labels)
@@ -91,7 +91,7 @@ async def test_after_the_undo_the_labels_are_those_of_before(scene: Scene, cases
 
 
 @on_sqlite
-async def test_what_changed_nothing_has_nothing_to_undo(scene: Scene) -> None:
+async def test_what_changed_nothing_has_nothing_to_undo(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("archive", "UNREAD")
     assert action.undo_hint == {
         "action": "archive",
@@ -106,7 +106,7 @@ async def test_what_changed_nothing_has_nothing_to_undo(scene: Scene) -> None:
 
 
 @pytest.mark.req("JB-15")
-async def test_an_undo_takes_back_only_what_its_action_changed(scene: Scene) -> None:
+async def test_an_undo_takes_back_only_what_its_action_changed(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("archive", "INBOX", "UNREAD")
     assert action.undo_hint is not None
     assert (action.undo_hint["inverse_action"], action.undo_hint["inverse_parameters"]) == (
@@ -120,7 +120,9 @@ async def test_an_undo_takes_back_only_what_its_action_changed(scene: Scene) -> 
 
 
 @on_sqlite
-async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of_something_else(scene: Scene) -> None:
+async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of_something_else(
+    scene: ActionScene,
+) -> None:
     gmail_id, action = await scene.do("archive", "INBOX")
     await scene.client.trash_message(gmail_id)
     assert (await scene.undo(action.id)).status is S.COMPLETED
@@ -128,7 +130,7 @@ async def test_mail_that_was_thrown_away_since_does_not_come_back_by_the_undo_of
 
 
 @on_sqlite
-async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Scene) -> None:
+async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("trash", "INBOX")
     await scene.client.untrash_message(gmail_id)
     assert (await scene.undo(action.id)).status is S.COMPLETED
@@ -136,7 +138,7 @@ async def test_what_the_owner_took_back_himself_is_left_as_he_left_it(scene: Sce
 
 
 @pytest.mark.req("JB-15")
-async def test_an_action_is_undone_once(scene: Scene) -> None:
+async def test_an_action_is_undone_once(scene: ActionScene) -> None:
     _, action = await scene.do("star", "INBOX")
     undone = await scene.undo(action.id)
     job = await record_of(scene.queue, undone.job_id or "")
@@ -152,7 +154,7 @@ async def test_an_action_is_undone_once(scene: Scene) -> None:
 
 @pytest.mark.req("JB-15")
 @on_sqlite
-async def test_what_is_gone_for_good_cannot_be_undone(scene: Scene) -> None:
+async def test_what_is_gone_for_good_cannot_be_undone(scene: ActionScene) -> None:
     _, action = await scene.do("delete", "INBOX")
     assert action.undo_hint is not None
     assert action.undo_hint["irreversible"] is True
@@ -160,7 +162,7 @@ async def test_what_is_gone_for_good_cannot_be_undone(scene: Scene) -> None:
         await scene.undo(action.id)
 
 
-async def test_several_actions_on_one_message_are_undone_from_the_last_to_the_first(scene: Scene) -> None:
+async def test_several_actions_on_one_message_are_undone_from_the_last_to_the_first(scene: ActionScene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     ids = [await scene.want(gmail_id, name) for name in ("star", "unstar", "star", "archive", "trash", "restore")]
     await scene.work()
@@ -173,7 +175,7 @@ async def test_several_actions_on_one_message_are_undone_from_the_last_to_the_fi
 
 
 @pytest.mark.req("JB-12")
-async def test_delete_without_the_permission_says_which_one_is_missing(scene: Scene) -> None:
+async def test_delete_without_the_permission_says_which_one_is_missing(scene: ActionScene) -> None:
     token = scene.sim.control.new_token(frozenset({scopes.MODIFY}))
     async with client_of(scene.sim, credentials=FixedToken(token)) as client:
         scene.client = client
@@ -184,7 +186,7 @@ async def test_delete_without_the_permission_says_which_one_is_missing(scene: Sc
 
 
 @on_sqlite
-async def test_a_label_that_nobody_knows_is_made(scene: Scene) -> None:
+async def test_a_label_that_nobody_knows_is_made(scene: ActionScene) -> None:
     gmail_id, _ = await scene.do("apply_label", "INBOX", label="Brand/New")
     made = {label.name: label.id for label in await scene.client.list_labels()}["Brand/New"]
     assert scene.labels(gmail_id) == {"INBOX", made}
@@ -192,7 +194,7 @@ async def test_a_label_that_nobody_knows_is_made(scene: Scene) -> None:
     assert scene.labels(again) == {"INBOX", made}
 
 
-async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_labels(scene: Scene) -> None:
+async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_labels(scene: ActionScene) -> None:
     await scene.do("apply_label", "INBOX", label="Receipts")
     await scene.client.delete_label("Label_7")
     gmail_id, _ = await scene.message("INBOX")
@@ -209,28 +211,32 @@ async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_
 
 
 @on_sqlite
-async def test_a_label_is_no_way_into_the_trash(scene: Scene) -> None:
+async def test_a_label_is_no_way_into_the_trash(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("apply_label", "INBOX", label="TRASH")
     assert (action.status, scene.labels(gmail_id)) == (S.FAILED, {"INBOX"})
 
 
-async def known_labels(scene: Scene) -> set[str]:
+async def known_labels(scene: ActionScene) -> set[str]:
     return {label.label_id for label in await scene.database.read(lambda tx: labels_of(tx, scene.account.id))}
 
 
 async def test_what_rules_and_the_model_want_takes_turns_with_new_mail_and_a_person_goes_before(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: ActionScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lanes: set[Lane] = set()
+    lanes: set[PriorityLane] = set()
     admit = Limiter.admit
 
-    def noted(limiter: Limiter, lane: Lane, units: int) -> AbstractAsyncContextManager[None]:
+    def noted(limiter: Limiter, lane: PriorityLane, units: int) -> AbstractAsyncContextManager[None]:
         lanes.add(lane)
         return admit(limiter, lane, units)
 
     monkeypatch.setattr(Limiter, "admit", noted)
     gmail_id, _ = await scene.message("INBOX")
-    for origin, lane in ((Origin.RULE, Lane.LIVE), (Origin.MODEL, Lane.LIVE), (Origin.PERSON, Lane.USER_ACTION)):
+    for origin, lane in (
+        (Origin.RULE, PriorityLane.LIVE),
+        (Origin.MODEL, PriorityLane.LIVE),
+        (Origin.PERSON, PriorityLane.USER_ACTION),
+    ):
         lanes.clear()
         action_id = await scene.want(gmail_id, "star")
         wanted = update(actions).where(actions.c.id == action_id).values(origin=origin)

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.labels import describe_label, for_classifier, labels_of
-from postroom.actions.jobs import LABELS_SYNC, SNOOZE_CHECK
+from postroom.accounts.mailbox_state import describe_label, for_classifier, labels_of
+from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.actions.snoozes import SnoozeState
-from postroom.actions.source import SourceWatch
+from postroom.app.job_types import LABELS_SYNC, SNOOZE_CHECK
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus as S
-from postroom.gmail.sim.faults import Fault
 from postroom.queue import NewJob
-from postroom.triage import guidance_store
-from postroom.triage.rules.model import Scope
-from tests.support.action_scene import ME, Scene
+from postroom.sim.gmail.faults import GmailFault
+from postroom.triage import guidance
+from postroom.triage.rules.rule import RuleScope
+from tests.support.actions import A_TEST, ActionScene
 from tests.support.databases import on_sqlite
-from tests.support.jobs import claim, count_jobs, record_of
-from tests.support.sim_client import api_client
+from tests.support.gmail_sim import api_client
+from tests.support.queues import claim, count_jobs, record_of
 
 
-async def sync_labels(scene: Scene) -> Any:
+async def sync_labels(scene: ActionScene) -> Any:
     """As the schedule does it; the job's record."""
     key = f"{LABELS_SYNC.name}:{scene.account.id}"
     [job] = await scene.queue.enqueue(NewJob(LABELS_SYNC.name, {"account_id": scene.account.id}, key=key))
@@ -32,13 +32,13 @@ async def sync_labels(scene: Scene) -> Any:
     return await record_of(scene.queue, job.job_id)
 
 
-async def known(scene: Scene) -> dict[str, str]:
+async def known(scene: ActionScene) -> dict[str, str]:
     found = await scene.database.read(lambda tx: labels_of(tx, scene.account.id))
     return {label.label_id: label.name for label in found}
 
 
 @pytest.mark.req("JB-17")
-async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(scene: Scene) -> None:
+async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(scene: ActionScene) -> None:
     disabled: list[str] = []
 
     def disable(tx: Tx, account_id: str, label_id: str, label_name: str, now: object) -> list[str]:
@@ -55,7 +55,7 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
 
     def tell(tx: Tx) -> object:
         text = "Tickets get the label Travel."
-        return guidance_store.add_model_rule(tx, "Tickets", Scope(), text, ME, scene.clock.now())
+        return guidance.add_model_rule(tx, "Tickets", RuleScope(), text, A_TEST, scene.clock.now())
 
     assert await scene.database.write(describe)
     await scene.database.write(tell)
@@ -79,14 +79,14 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
     assert await scene.database.read(lambda tx: for_classifier(labels_of(tx, scene.account.id))) == []
 
 
-async def rename(scene: Scene, label_id: str, name: str) -> None:
+async def rename(scene: ActionScene, label_id: str, name: str) -> None:
     async with api_client(scene.sim.url, scene.sim.token) as http:
         (await http.patch(f"labels/{label_id}", json={"name": name})).raise_for_status()
 
 
 @pytest.mark.req("JB-17", "JB-7")
 @on_sqlite
-async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene) -> None:
+async def test_a_list_that_did_not_come_deletes_nothing(scene: ActionScene) -> None:
     await sync_labels(scene)
     before = await known(scene)
     for code, reason, state in [
@@ -96,7 +96,7 @@ async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene) -> None:
         (403, "forbidden", "failed"),
         (401, "authError", "queued"),
     ]:
-        rule = scene.fail("labels.list", Fault(kind="error", code=code, reason=reason))
+        rule = scene.fail("labels.list", GmailFault(kind="error", code=code, reason=reason))
         assert (await sync_labels(scene)).state == state, (code, reason)
         assert await known(scene) == before
         scene.sim.control.clear_faults(rule)
@@ -106,7 +106,7 @@ async def test_a_list_that_did_not_come_deletes_nothing(scene: Scene) -> None:
 
 @pytest.mark.req("JB-17")
 @on_sqlite
-async def test_a_list_that_cannot_be_whole_is_not_believed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_cannot_be_whole_is_not_believed(scene: ActionScene, monkeypatch: pytest.MonkeyPatch) -> None:
     await sync_labels(scene)
     before = await known(scene)
 
@@ -121,7 +121,7 @@ async def test_a_list_that_cannot_be_whole_is_not_believed(scene: Scene, monkeyp
 
 @on_sqlite
 async def test_a_label_that_is_made_while_the_list_is_on_its_way_stays(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: ActionScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = scene.client.list_labels
 
@@ -138,13 +138,13 @@ async def test_a_label_that_is_made_while_the_list_is_on_its_way_stays(
     assert "Just made" in (await known(scene)).values()
 
 
-async def tell(scene: Scene, labels: dict[str, set[str]], deleted: list[str]) -> None:
-    watch = SourceWatch(scene.queue)
+async def tell(scene: ActionScene, labels: dict[str, set[str]], deleted: list[str]) -> None:
+    watch = ActionsMailboxObserver(scene.queue)
     await scene.database.write(lambda tx: watch.changed(tx, scene.account.id, labels, deleted))
 
 
 @pytest.mark.req("JB-18")
-async def test_what_waits_for_mail_that_was_deleted_is_called_off(scene: Scene) -> None:
+async def test_what_waits_for_mail_that_was_deleted_is_called_off(scene: ActionScene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     other, _ = await scene.message("INBOX")
     queued, kept = await scene.want(gmail_id, "archive"), await scene.want(other, "archive")
@@ -165,7 +165,7 @@ async def test_what_waits_for_mail_that_was_deleted_is_called_off(scene: Scene) 
 
 
 @pytest.mark.req("JB-18", "JB-13")
-async def test_a_snoozed_message_that_its_owner_brought_back_no_longer_waits(scene: Scene) -> None:
+async def test_a_snoozed_message_that_its_owner_brought_back_no_longer_waits(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="days")
     await scene.client.modify_message(gmail_id, add=["INBOX"])
     await tell(scene, {gmail_id: {"INBOX", "Postroom/Snoozed"}}, [])
@@ -179,7 +179,7 @@ async def test_a_snoozed_message_that_its_owner_brought_back_no_longer_waits(sce
 
 
 @pytest.mark.req("JB-18", "JB-13")
-async def test_old_news_of_a_snoozed_message_wake_nobody(scene: Scene) -> None:
+async def test_old_news_of_a_snoozed_message_wake_nobody(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="days")
     await tell(scene, {gmail_id: {"INBOX", "UNREAD"}}, [])
     await scene.work()
@@ -188,7 +188,7 @@ async def test_old_news_of_a_snoozed_message_wake_nobody(scene: Scene) -> None:
 
 
 @pytest.mark.req("JB-18", "JB-13")
-async def test_somebody_looks_again_where_news_come_while_somebody_looks(scene: Scene) -> None:
+async def test_somebody_looks_again_where_news_come_while_somebody_looks(scene: ActionScene) -> None:
     gmail_id, _ = await scene.do("snooze", "INBOX", amount=1, units="days")
     await tell(scene, {gmail_id: {"INBOX"}}, [])
     [looking] = await claim(scene.queue, 1)

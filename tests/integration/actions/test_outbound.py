@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from postroom.actions.outbound.record import Stage
-from postroom.archive.files import FilesPlace
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.sharing import SharedArchive
+from postroom.actions.outbound.record import SendStage
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.service import SharedArchive
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Database, connect
-from postroom.db.tables.actions import actions
+from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.clock import ManualClock
-from postroom.gmail.sim.faults import Fault, Rule
 from postroom.queue import JobState
+from postroom.sim.gmail.faults import FaultRule, GmailFault
 from tests.support.databases import SqliteFactory, on_sqlite
+from tests.support.mail import OWNER, letter
 from tests.support.outbox import FORWARD, REPLY, Outbox, outbox
-from tests.support.sim_mail import OWNER, letter
 
 pytestmark = pytest.mark.req("JB-14")
 
@@ -115,10 +115,12 @@ async def test_the_original_is_read_from_the_archive_where_the_mailbox_has_lost_
     message_id = await box.receive(raw)
     action_id = await box.want(ActionType.FORWARD, FORWARD, message_id)
     action = await box.action(action_id)
-    box.archive = FilesPlace(tmp_path)
+    box.archive = FileArchive(tmp_path)
     async with SharedArchive(box.archive).store(OWNER, "test") as kept:
         await kept.store([IncomingMail(raw, Provenance.API, gmail_id=action.gmail_id)])
-    box.sim.control.add_fault(Rule(method="messages.get", fault=Fault(kind="error", code=404, reason="notFound")))
+    box.sim.control.add_fault(
+        FaultRule(method="messages.get", fault=GmailFault(kind="error", code=404, reason="notFound"))
+    )
     await box.work(hours=1)
     box.sim.control.clear_faults()
     assert len(box.sent(action_id)) == 1
@@ -127,7 +129,9 @@ async def test_the_original_is_read_from_the_archive_where_the_mailbox_has_lost_
 @on_sqlite
 async def test_an_original_that_is_nowhere_ends_the_action(box: Outbox) -> None:
     action_id = await box.forward()
-    box.sim.control.add_fault(Rule(method="messages.get", fault=Fault(kind="error", code=404, reason="notFound")))
+    box.sim.control.add_fault(
+        FaultRule(method="messages.get", fault=GmailFault(kind="error", code=404, reason="notFound"))
+    )
     await box.work(hours=1)
     action = await box.action(action_id)
     assert action.status is ActionStatus.FAILED
@@ -177,13 +181,13 @@ async def test_an_address_is_answered_once_a_day(box: Outbox) -> None:
 
 async def test_who_could_not_be_answered_may_be_answered_by_the_next(box: Outbox) -> None:
     raws = [letter(f"Letter {n}") for n in range(2)]
-    fault = Fault(kind="error", code=400, reason="invalidArgument", message="no")
-    box.sim.control.add_fault(Rule(method="drafts.create", fault=fault, times=1))
+    fault = GmailFault(kind="error", code=400, reason="invalidArgument", message="no")
+    box.sim.control.add_fault(FaultRule(method="drafts.create", fault=fault, times=1))
     first = await box.reply_to(raws[0])
     await box.work(hours=1)
     sending = await box.record(first)
     assert sending is not None
-    assert sending.stage is Stage.GIVEN_UP
+    assert sending.stage is SendStage.GIVEN_UP
     second = await box.reply_to(raws[1])
     await box.work(hours=1)
     assert len(box.sent(second)) == 1

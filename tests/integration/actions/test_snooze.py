@@ -6,23 +6,23 @@ from datetime import timedelta
 
 import pytest
 
-from postroom.actions import waking
+from postroom.actions import snoozes as waking
 from postroom.actions.snoozes import SnoozeState
-from postroom.db.tables.actions import snoozes
+from postroom.db.tables.access import audit_log
 from postroom.db.tables.queue import job_steps, jobs
-from postroom.db.tables.switchboard import audit_log
+from postroom.db.tables.triage import snoozes
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
-from postroom.gmail.sim.faults import Fault
 from postroom.queue import CancelOutcome
 from postroom.settings import GmailSettings
-from tests.support.action_scene import ME, Scene, rows_of
+from postroom.sim.gmail.faults import GmailFault
+from tests.support.actions import A_TEST, ActionScene, rows_of
 from tests.support.databases import on_sqlite
-from tests.support.jobs import record_of
+from tests.support.queues import record_of
 
 TWO_HOURS = {"amount": 2, "units": "hours"}
-BROKEN = Fault(kind="error", code=503)
+BROKEN = GmailFault(kind="error", code=503)
 MEANWHILE = {
     "deleted": None,
     "label taken off": {"INBOX"},
@@ -33,12 +33,12 @@ MEANWHILE = {
 """What can happen to a sleeping message, and its labels after it was woken."""
 
 
-async def label_id(scene: Scene) -> str:
+async def label_id(scene: ActionScene) -> str:
     return {label.name: label.id for label in await scene.client.list_labels()}["Postroom/Snoozed"]
 
 
 @pytest.mark.req("JB-13", "JB-7")
-async def test_a_snoozed_message_is_hidden_until_its_time(scene: Scene) -> None:
+async def test_a_snoozed_message_is_hidden_until_its_time(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
     label, until = await label_id(scene), scene.clock.now() + timedelta(hours=2)
     assert scene.labels(gmail_id) == {"UNREAD", label}
@@ -76,7 +76,7 @@ async def test_a_snoozed_message_is_hidden_until_its_time(scene: Scene) -> None:
 
 
 @pytest.mark.req("JB-13")
-async def test_the_wake_up_stands_before_the_mail_is_hidden(scene: Scene) -> None:
+async def test_the_wake_up_stands_before_the_mail_is_hidden(scene: ActionScene) -> None:
     fault = scene.fail("messages.modify", BROKEN)
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     assert (action.status, scene.labels(gmail_id)) == (S.EXECUTING, {"INBOX"})
@@ -90,8 +90,8 @@ async def test_the_wake_up_stands_before_the_mail_is_hidden(scene: Scene) -> Non
 
 
 @on_sqlite
-async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene: Scene) -> None:
-    scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
+async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene: ActionScene) -> None:
+    scene.fail("messages.modify", GmailFault(kind="error", code=503, after_effect=True))
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "snooze", amount=9, units="days")
     for _ in range(20):
@@ -106,8 +106,8 @@ async def test_a_snooze_whose_answer_was_lost_wakes_even_though_it_failed(scene:
 
 
 @on_sqlite
-async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: Scene) -> None:
-    scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: ActionScene) -> None:
+    scene.fail("messages.modify", GmailFault(kind="error", code=403, reason="domainPolicy"))
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     assert action.status is S.FAILED
     scene.sim.control.clear_faults()
@@ -118,7 +118,7 @@ async def test_a_snooze_that_never_took_hold_brings_nothing_back(scene: Scene) -
 
 
 @on_sqlite
-async def test_a_time_in_the_past_wakes_at_once(scene: Scene) -> None:
+async def test_a_time_in_the_past_wakes_at_once(scene: ActionScene) -> None:
     gmail_id, _ = await scene.message("INBOX")
     past = scene.clock.now() - timedelta(days=3)
     action_id = await scene.want(gmail_id, "snooze", until=past.isoformat())
@@ -131,7 +131,7 @@ async def test_a_time_in_the_past_wakes_at_once(scene: Scene) -> None:
 
 
 @on_sqlite
-async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: Scene) -> None:
+async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: ActionScene) -> None:
     fault = scene.fail("messages.modify", BROKEN)
     gmail_id, action = await scene.do("snooze", "INBOX", amount=1, units="minutes")
     scene.clock.advance(60)
@@ -144,7 +144,7 @@ async def test_a_wake_up_that_comes_before_the_hiding_waits_for_it(scene: Scene)
 
 
 @pytest.mark.req("JB-13")
-async def test_waking_takes_things_as_they_are(scene: Scene) -> None:
+async def test_waking_takes_things_as_they_are(scene: ActionScene) -> None:
     asleep = {case: await scene.do("snooze", "INBOX", **TWO_HOURS) for case in MEANWHILE}
     label, client = await label_id(scene), scene.client
     ids = {case: gmail_id for case, (gmail_id, _) in asleep.items()}
@@ -163,7 +163,7 @@ async def test_waking_takes_things_as_they_are(scene: Scene) -> None:
 
 
 @on_sqlite
-async def test_the_label_of_the_settings_serves_where_the_job_names_none(scene: Scene) -> None:
+async def test_the_label_of_the_settings_serves_where_the_job_names_none(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     job_id = (await scene.snooze(action.id)).job_id
     payload = f'{{"account_id":"{scene.account.id}","action_id":"{action.id}"}}'
@@ -176,27 +176,27 @@ async def test_the_label_of_the_settings_serves_where_the_job_names_none(scene: 
 
 
 @pytest.mark.req("JB-13")
-async def test_a_snooze_can_be_moved_and_ended(scene: Scene) -> None:
+async def test_a_snooze_can_be_moved_and_ended(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     tomorrow = scene.clock.now() + timedelta(days=1)
-    await scene.database.write(lambda tx: waking.reschedule(tx, scene.queue, action.id, tomorrow, ME))
+    await scene.database.write(lambda tx: waking.reschedule(tx, scene.queue, action.id, tomorrow, A_TEST))
     scene.clock.advance(3 * 3_600)
     await scene.work()
     assert "INBOX" not in (scene.labels(gmail_id) or ())
     assert ((await scene.action(action.id)).undo_hint or {})["snooze_until"] == tomorrow.isoformat()
-    await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, ME))
+    await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, A_TEST))
     await scene.work()
     assert scene.labels(gmail_id) == {"INBOX"}
     audited = [row.action for row in await rows_of(scene.database, audit_log)]
     assert audited[1:] == ["snooze.reschedule", "snooze.wake"]
     with pytest.raises(BadInput, match="is over: woken"):
-        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, ME))
+        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, action.id, A_TEST))
     with pytest.raises(NotFound, match="not a snooze"):
-        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, new_id(), ME))
+        await scene.database.write(lambda tx: waking.wake_now(tx, scene.queue, new_id(), A_TEST))
 
 
 @pytest.mark.req("JB-15")
-async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: Scene) -> None:
+async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: ActionScene) -> None:
     for outcome in CancelOutcome:
         gmail_id, action = await scene.do("snooze", "INBOX", "UNREAD", **TWO_HOURS)
         if outcome is CancelOutcome.NOT_RUNNING:
@@ -214,12 +214,12 @@ async def test_a_snooze_is_undone_whatever_became_of_its_wake_up(scene: Scene) -
         assert scene.labels(gmail_id) == {"UNREAD"}, "nothing wakes it any more"
 
 
-async def forget_job(scene: Scene, job_id: str) -> None:
+async def forget_job(scene: ActionScene, job_id: str) -> None:
     await scene.database.write(lambda tx: tx.execute(jobs.delete().where(jobs.c.id == job_id)))
 
 
 @on_sqlite
-async def test_two_snoozes_at_once_make_one_label(scene: Scene) -> None:
+async def test_two_snoozes_at_once_make_one_label(scene: ActionScene) -> None:
     ids = [(await scene.message("INBOX"))[0] for _ in range(6)]
     for gmail_id in ids:
         await scene.want(gmail_id, "snooze", **TWO_HOURS)
@@ -230,8 +230,8 @@ async def test_two_snoozes_at_once_make_one_label(scene: Scene) -> None:
 
 
 @on_sqlite
-async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(scene: Scene) -> None:
-    scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(scene: ActionScene) -> None:
+    scene.fail("messages.modify", GmailFault(kind="error", code=403, reason="domainPolicy"))
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     scene.clock.advance(3 * 3_600)
     await scene.work()
@@ -244,7 +244,7 @@ async def test_a_failed_snooze_that_is_tried_again_gets_a_wake_up_of_its_own(sce
     assert scene.labels(gmail_id) == {"INBOX"}
 
 
-async def test_a_message_follows_its_newest_snooze(scene: Scene) -> None:
+async def test_a_message_follows_its_newest_snooze(scene: ActionScene) -> None:
     gmail_id, first = await scene.do("snooze", "INBOX", **TWO_HOURS)
     second = await scene.want(gmail_id, "snooze", amount=2, units="days")
     await scene.work()
@@ -258,9 +258,9 @@ async def test_a_message_follows_its_newest_snooze(scene: Scene) -> None:
 
 @pytest.mark.req("JB-13", "JB-15")
 @on_sqlite
-async def test_an_undo_that_fails_leaves_the_wake_up_standing(scene: Scene) -> None:
+async def test_an_undo_that_fails_leaves_the_wake_up_standing(scene: ActionScene) -> None:
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
-    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    fault = scene.fail("messages.modify", GmailFault(kind="error", code=403, reason="domainPolicy"))
     assert (await scene.undo(action.id)).status is S.FAILED
     assert (await scene.snooze(action.id)).state is SnoozeState.WAITING
     scene.sim.control.clear_faults(fault)
@@ -271,8 +271,8 @@ async def test_an_undo_that_fails_leaves_the_wake_up_standing(scene: Scene) -> N
 
 @pytest.mark.req("JB-13")
 @on_sqlite
-async def test_a_snooze_that_is_tried_again_does_not_wake_at_its_first_time(scene: Scene) -> None:
-    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+async def test_a_snooze_that_is_tried_again_does_not_wake_at_its_first_time(scene: ActionScene) -> None:
+    fault = scene.fail("messages.modify", GmailFault(kind="error", code=403, reason="domainPolicy"))
     gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
     scene.sim.control.clear_faults(fault)
     scene.clock.advance(3_600)
@@ -288,8 +288,8 @@ async def test_a_snooze_that_is_tried_again_does_not_wake_at_its_first_time(scen
 
 @pytest.mark.req("JB-13", "JB-15")
 @on_sqlite
-async def test_the_undo_of_a_snooze_whose_first_try_had_hidden_the_mail_brings_it_back(scene: Scene) -> None:
-    fault = scene.fail("messages.modify", Fault(kind="error", code=503, after_effect=True))
+async def test_the_undo_of_a_snooze_whose_first_try_had_hidden_the_mail_brings_it_back(scene: ActionScene) -> None:
+    fault = scene.fail("messages.modify", GmailFault(kind="error", code=503, after_effect=True))
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "snooze", amount=9, units="days")
     await scene.work_through(8)
@@ -304,10 +304,10 @@ async def test_the_undo_of_a_snooze_whose_first_try_had_hidden_the_mail_brings_i
 
 @pytest.mark.req("JB-13")
 @on_sqlite
-async def test_a_snooze_that_fails_brings_back_what_the_one_before_it_had_hidden(scene: Scene) -> None:
+async def test_a_snooze_that_fails_brings_back_what_the_one_before_it_had_hidden(scene: ActionScene) -> None:
     gmail_id, _ = await scene.do("snooze", "INBOX", **TWO_HOURS)
     scene.settings = GmailSettings(snooze_label="Asleep")
-    fault = scene.fail("messages.modify", Fault(kind="error", code=403, reason="domainPolicy"))
+    fault = scene.fail("messages.modify", GmailFault(kind="error", code=403, reason="domainPolicy"))
     second = await scene.want(gmail_id, "snooze", amount=1, units="days")
     await scene.work()
     assert (await scene.action(second)).status is S.FAILED

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.support.archives import ME, generated, opened_store
+from tests.support.archives import ME, generated_mail, opened_store
 
 
 async def test_mail_that_comes_while_the_last_commit_ends_is_stored(tmp_path: Path) -> None:
     """Whoever was told "stored" brings the next at once, before the tasks of the last commit are over."""
     async with opened_store(tmp_path / "archive", ME) as store, asyncio.timeout(20):
-        for mail in generated(30):
+        for mail in generated_mail(30):
             assert len(await store.store([mail])) == 1
 
 
 async def test_settled_waits_for_mail_whose_bringer_has_given_up(tmp_path: Path) -> None:
-    mails = generated(40)
+    mails = generated_mail(40)
     async with opened_store(tmp_path / "archive", ME) as store:
         bringing = [asyncio.create_task(store.store([mail])) for mail in mails]
         await asyncio.sleep(0)

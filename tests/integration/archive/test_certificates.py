@@ -11,49 +11,51 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.certificates import (
-    Action,
+    ArchiveProof,
     Certificates,
-    Proof,
     Removal,
-    Result,
+    RemovalAction,
+    RemovalResult,
+    certificates_path,
     count_certificates,
     has_certificate,
     list_certificates,
-    path_of,
     removed_among,
 )
-from postroom.archive.model import Provenance
-from postroom.archive.reading import shards_on_disk
-from postroom.archive.verify import verify
+from postroom.archive.messages import Provenance
+from postroom.archive.shards.reader import shards_on_disk
+from postroom.archive.shards.verification import verify
 from postroom.domain.errors import Fatal, NewerSchema
 from tests.support.archives import ME
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-INBOX = Removal(Action.LABEL, "INBOX")
-TRASH = Removal(Action.TRASH)
+INBOX = Removal(RemovalAction.LABEL, "INBOX")
+TRASH = Removal(RemovalAction.TRASH)
 
 
-def proof(number: int, sha256: str = "aa" * 32) -> Proof:
-    return Proof(f"18c{number:x}", f"18c{number:x}", sha256, 100 + number, f"{ME}/2024.db", number, Provenance.API)
+def proof(number: int, sha256: str = "aa" * 32) -> ArchiveProof:
+    return ArchiveProof(
+        f"18c{number:x}", f"18c{number:x}", sha256, 100 + number, f"{ME}/2024.db", number, Provenance.API
+    )
 
 
 def test_a_certificate_stands_as_intended_until_its_outcome_is_known(tmp_path: Path) -> None:
     with Certificates(tmp_path, ME) as book:
         [first, second] = book.certify("b1", INBOX, [proof(1), proof(2)], 1_000, NOW)
-        assert [each.result for each in book.open()] == [Result.INTENDED] * 2
-        assert count_certificates(tmp_path, ME) == {Result.INTENDED: 2}
-        book.settle([first], Result.REMOVED, "", NOW)
-        book.settle([second], Result.LEFT, "starred meanwhile", NOW)
+        assert [each.result for each in book.open()] == [RemovalResult.INTENDED] * 2
+        assert count_certificates(tmp_path, ME) == {RemovalResult.INTENDED: 2}
+        book.settle([first], RemovalResult.REMOVED, "", NOW)
+        book.settle([second], RemovalResult.LEFT, "starred meanwhile", NOW)
         assert book.open() == []
     [newest, oldest] = list_certificates(tmp_path, ME)
     assert (oldest.proof, oldest.result, oldest.watermark, oldest.certified_at) == (
         proof(1),
-        Result.REMOVED,
+        RemovalResult.REMOVED,
         1_000,
         NOW,
     )
-    assert (newest.result, newest.detail) == (Result.LEFT, "starred meanwhile")
-    assert count_certificates(tmp_path, ME) == {Result.REMOVED: 1, Result.LEFT: 1}
+    assert (newest.result, newest.detail) == (RemovalResult.LEFT, "starred meanwhile")
+    assert count_certificates(tmp_path, ME) == {RemovalResult.REMOVED: 1, RemovalResult.LEFT: 1}
 
 
 @pytest.mark.req("SY-10")
@@ -85,7 +87,7 @@ def test_equal_bytes_are_certified_once_for_an_action_and_other_bytes_again(tmp_
 def test_no_statement_changes_or_takes_away_what_was_written(tmp_path: Path, statement: str) -> None:
     with Certificates(tmp_path, ME) as book:
         book.certify("b1", INBOX, [proof(1)], 1_000, NOW)
-    connection = sqlite3.connect(path_of(tmp_path, ME))
+    connection = sqlite3.connect(certificates_path(tmp_path, ME))
     before = connection.execute("SELECT * FROM ledger").fetchall()
     with pytest.raises(sqlite3.DatabaseError, match="never changed"):
         connection.execute(statement)
@@ -95,8 +97,8 @@ def test_no_statement_changes_or_takes_away_what_was_written(tmp_path: Path, sta
 
 def test_plain_sqlite_reads_the_ledger(tmp_path: Path) -> None:
     with Certificates(tmp_path, ME) as book:
-        book.settle(book.certify("b1", INBOX, [proof(1)], 1_000, NOW), Result.REMOVED, "", NOW)
-    connection = sqlite3.connect(path_of(tmp_path, ME))
+        book.settle(book.certify("b1", INBOX, [proof(1)], 1_000, NOW), RemovalResult.REMOVED, "", NOW)
+    connection = sqlite3.connect(certificates_path(tmp_path, ME))
     rows = connection.execute("SELECT gmail_id, action, label, sha256, result FROM ledger").fetchall()
     assert rows == [("18c1", "label", "INBOX", "aa" * 32, "removed")]
     connection.close()
@@ -106,7 +108,7 @@ def test_looking_up_certificates_makes_no_file_and_takes_no_shard_for_one(tmp_pa
     assert has_certificate(tmp_path, ME, ["18c1"]) == set()
     assert list_certificates(tmp_path, ME) == []
     assert removed_among(tmp_path, ME, INBOX, ["18c1"]) == set()
-    assert not path_of(tmp_path, ME).exists()
+    assert not certificates_path(tmp_path, ME).exists()
     with Certificates(tmp_path, ME) as book:
         book.certify("b1", INBOX, [proof(1)], 1_000, NOW)
     assert has_certificate(tmp_path, ME, ["18c1", "18c2"]) == {"18c1"}
@@ -131,7 +133,7 @@ def test_what_was_certified_survives_the_death_of_the_process(tmp_path: Path) ->
 def test_a_file_of_another_kind_or_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with Certificates(tmp_path, ME):
         pass
-    connection = sqlite3.connect(path_of(tmp_path, ME))
+    connection = sqlite3.connect(certificates_path(tmp_path, ME))
     connection.execute("PRAGMA user_version = 99")
     connection.commit()
     with pytest.raises(NewerSchema):
@@ -144,8 +146,8 @@ def test_a_file_of_another_kind_or_of_a_newer_version_is_refused(tmp_path: Path)
 
 
 def test_a_file_whose_maker_was_killed_first_counts_as_empty(tmp_path: Path) -> None:
-    path_of(tmp_path, ME).parent.mkdir(parents=True)
-    path_of(tmp_path, ME).touch()
+    certificates_path(tmp_path, ME).parent.mkdir(parents=True)
+    certificates_path(tmp_path, ME).touch()
     assert has_certificate(tmp_path, ME, ["18c1"]) == set()
     with Certificates(tmp_path, ME) as book:
         assert book.open() == []

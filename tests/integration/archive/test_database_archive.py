@@ -15,22 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.archive import rowids
-from postroom.archive.certificates import Action, Proof, Removal, Result
-from postroom.archive.model import IncomingMail, Provenance, StoreOutcome
-from postroom.archive.opening import open_place
-from postroom.archive.ownership import OwnedElsewhere
-from postroom.archive.postgres.place import DatabasePlace
+from postroom.archive import layout
+from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
+from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.postgres.schema import Partition
-from postroom.archive.postgres.verifying import Verification
+from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.words import words_of
-from postroom.archive.search.model import Sort
-from postroom.archive.search.paging import encoded
-from postroom.archive.sync_mark import SyncMark
-from postroom.archive.verify import Flaw
+from postroom.archive.search.answers import Sort, encode_page_token
+from postroom.archive.service import open_archive
+from postroom.archive.shards.ownership import OwnedElsewhere, SyncMark
+from postroom.archive.shards.verification import ArchiveFlaw
 from postroom.domain.errors import BadInput, NewerSchema, NotFound, Retryable
 from postroom.settings import ArchiveSettings, Settings
-from tests.support.archives import ME, generated, letter
+from tests.support.archives import ME, generated_mail, plain_letter
 from tests.support.databases import PostgresFactory
 
 pytestmark = pytest.mark.req("SY-18")
@@ -52,8 +50,8 @@ def url(postgres_factory: PostgresFactory) -> str:
 
 
 @pytest.fixture
-def place(url: str) -> Iterator[DatabasePlace]:
-    with DatabasePlace(url) as opened:
+def place(url: str) -> Iterator[PostgresArchive]:
+    with PostgresArchive(url) as opened:
         yield opened
 
 
@@ -64,7 +62,7 @@ def execute(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 def writer_process(url: str, count: int, seed: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.archive_writer", url, str(count), seed]
+    command = [sys.executable, "-m", "tests.support.archives", url, str(count), seed]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -78,13 +76,13 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
             yield line.strip()
 
 
-def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(url: str, place: DatabasePlace) -> None:
+def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(url: str, place: PostgresArchive) -> None:
     process = writer_process(url, COUNT, "one")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     told = []
     with place.writer("the other") as archive:
-        mails = generated(COUNT)
+        mails = generated_mail(COUNT)
         for start in range(0, COUNT, 20):
             told += [(stored.key, stored.outcome) for stored in archive.store(ME, mails[start : start + 20])]
     told += [(key, StoreOutcome(outcome)) for key, outcome in map(str.split, lines_of(process))]
@@ -99,7 +97,7 @@ def test_two_processes_that_store_the_same_mail_at_once_keep_one_copy_of_each(ur
     assert place.verify().is_sound
 
 
-def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: str, place: DatabasePlace) -> None:
+def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: str, place: PostgresArchive) -> None:
     process = writer_process(url, 400, "")
     told = []
     for line in lines_of(process):
@@ -113,15 +111,15 @@ def test_a_killed_writer_loses_nothing_that_it_reported_and_leaves_no_lock(url: 
         stored = reader.count(ME)
         assert 60 <= stored < 400
     with place.writer("the next") as archive:
-        again = archive.store(ME, generated(400)[: stored + 40])
+        again = archive.store(ME, generated_mail(400)[: stored + 40])
     assert Counter(answer.outcome for answer in again)[StoreOutcome.DUPLICATE] == stored
     assert place.verify().is_sound
 
 
-def test_each_month_has_its_partition_and_a_date_of_any_absurdity_too(url: str, place: DatabasePlace) -> None:
+def test_each_month_has_its_partition_and_a_date_of_any_absurdity_too(url: str, place: PostgresArchive) -> None:
     dates = ["Thu, 01 Jan 1960", "Thu, 31 Dec 2025", "Thu, 01 Jan 2026", "Thu, 01 Jan 9998"]
     with place.writer("a test") as archive:
-        archive.store(ME, [IncomingMail(letter(each, date=each), Provenance.IMPORT) for each in dates])
+        archive.store(ME, [IncomingMail(plain_letter(each, date=each), Provenance.IMPORT) for each in dates])
     shards = place.shards(ME)
     assert [shard.messages for shard in shards] == [1, 1, 1, 1]
     assert {"1970-01", "2025-12", "2026-01"} < {shard.name for shard in shards}
@@ -134,19 +132,21 @@ def test_each_month_has_its_partition_and_a_date_of_any_absurdity_too(url: str, 
     assert ("archive.messages_1",) in parents
 
 
-def test_more_mail_of_one_instant_than_it_has_row_ids_flows_over_into_the_next(url: str, place: DatabasePlace) -> None:
+def test_more_mail_of_one_instant_than_it_has_row_ids_flows_over_into_the_next(
+    url: str, place: PostgresArchive
+) -> None:
     mails = [IncomingMail(f"Subject: undated {n}\r\n\r\n".encode(), Provenance.IMPORT) for n in range(4)]
     with place.writer("a test") as archive:
         archive.store(ME, mails[:1])
         for table in ("register", "messages"):
-            execute(url, f"UPDATE archive.{table} SET id = {rowids.SLOTS - 1}")  # noqa: S608
+            execute(url, f"UPDATE archive.{table} SET id = {layout.SLOTS - 1}")  # noqa: S608
         for mail in mails[1:]:
             archive.store(ME, [mail])
     with place.reader() as reader:
-        assert [each.row_id - rowids.SLOTS for each in reader.oldest_first(ME)] == [-1, 0, 1, 2]
+        assert [each.row_id - layout.SLOTS for each in reader.oldest_first(ME)] == [-1, 0, 1, 2]
 
 
-def test_mail_of_the_last_instant_that_there_is_can_be_read(place: DatabasePlace) -> None:
+def test_mail_of_the_last_instant_that_there_is_can_be_read(place: PostgresArchive) -> None:
     mail = IncomingMail(b"Subject: late\r\n\r\n", Provenance.API, "1", received=datetime.max.replace(tzinfo=UTC))
     with place.writer("a test") as archive:
         archive.store(ME, [mail])
@@ -155,9 +155,9 @@ def test_mail_of_the_last_instant_that_there_is_can_be_read(place: DatabasePlace
         reader.walk(ME, date.min, date.max, None, 10)
 
 
-def test_names_that_no_database_can_hold_are_found_nowhere(place: DatabasePlace) -> None:
+def test_names_that_no_database_can_hold_are_found_nowhere(place: PostgresArchive) -> None:
     with place.writer("a test") as archive:
-        archive.store(ME, generated(1))
+        archive.store(ME, generated_mail(1))
     with place.search() as search, place.reader() as reader:
         for name in ("a\0", "a\ud800"):
             assert search.message(ME, name) is None
@@ -166,10 +166,10 @@ def test_names_that_no_database_can_hold_are_found_nowhere(place: DatabasePlace)
             with pytest.raises(NotFound):
                 reader.find(f"<{name}>")
         with pytest.raises(BadInput, match="begin again"):
-            search.search("x", after=encoded([Sort.DATE, ME, True]))
+            search.search("x", after=encode_page_token([Sort.DATE, ME, True]))
 
 
-def test_a_text_of_nothing_but_rare_words_is_found_by_each_and_no_false_alarm(place: DatabasePlace) -> None:
+def test_a_text_of_nothing_but_rare_words_is_found_by_each_and_no_false_alarm(place: PostgresArchive) -> None:
     words = [f"{n:05x}"[::-1] for n in range(33_000)]
     crowd = "".join(chr(0x20000 + n) + (" " if n % 3 == 0 else "") for n in range(20_000))  # four bytes each
     heads = [f"{name}: {crowd} <a@b.example>" for name in ("Subject", "From", "To", "Cc", "Bcc")]
@@ -182,43 +182,43 @@ def test_a_text_of_nothing_but_rare_words_is_found_by_each_and_no_false_alarm(pl
     assert place.verify().findings == []
 
 
-def test_a_database_that_goes_away_is_no_proof_of_damage(url: str, place: DatabasePlace) -> None:
+def test_a_database_that_goes_away_is_no_proof_of_damage(url: str, place: PostgresArchive) -> None:
     with place.writer("a test") as archive:
-        archive.store(ME, generated(3))
-    rows = Verification._rows
+        archive.store(ME, generated_mail(3))
+    rows = PostgresVerification._rows
 
-    def interrupted(self: Verification, month: Partition) -> Iterator[tuple[object, ...]]:
+    def interrupted(self: PostgresVerification, month: Partition) -> Iterator[tuple[object, ...]]:
         for row in rows(self, month):
             execute(url, CUT_OFF)
             yield row
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Verification, "_rows", interrupted)
+        patch.setattr(PostgresVerification, "_rows", interrupted)
         with pytest.raises(Retryable):
             place.verify()
     assert place.verify().is_sound
 
 
-def test_what_was_fetched_again_since_it_was_found_wrong_is_not_set_aside(url: str, place: DatabasePlace) -> None:
+def test_what_was_fetched_again_since_it_was_found_wrong_is_not_set_aside(url: str, place: PostgresArchive) -> None:
     with place.writer("a test") as archive:
-        [stored] = archive.store(ME, generated(1))
+        [stored] = archive.store(ME, generated_mail(1))
     [(data,)] = execute(url, "SELECT data FROM archive.messages")
     execute(url, "UPDATE archive.messages SET data = 'x'")
     report = place.verify()
-    assert {finding.flaw for finding in report.findings} == {Flaw.BYTES_WRONG}
+    assert {finding.flaw for finding in report.findings} == {ArchiveFlaw.BYTES_WRONG}
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE archive.messages SET data = %s", (data,))
     assert [each.lost for each in place.repair(report).rebuilt] == [0]
     with place.reader() as reader:
-        assert reader.raw(ME, stored.key) == generated(1)[0].raw
+        assert reader.raw(ME, stored.key) == generated_mail(1)[0].raw
 
 
 def test_a_changed_row_a_lost_row_and_a_lost_month_are_found_and_what_can_be_is_repaired(
-    url: str, place: DatabasePlace
+    url: str, place: PostgresArchive
 ) -> None:
     days = ["Thu, 01 Jan 2026", "Fri, 02 Jan 2026", "Sun, 01 Feb 2026", "Sun, 01 Mar 2026", "Mon, 02 Mar 2026"]
     mails = [
-        IncomingMail(letter(day, message_id=f"<{n}@x>", date=day), Provenance.API, f"18c200000000000{n}")
+        IncomingMail(plain_letter(day, message_id=f"<{n}@x>", date=day), Provenance.API, f"18c200000000000{n}")
         for n, day in enumerate(days)
     ]
     with place.writer("a test") as archive:
@@ -232,10 +232,10 @@ def test_a_changed_row_a_lost_row_and_a_lost_month_are_found_and_what_can_be_is_
     execute(url, "DELETE FROM archive.messages WHERE key LIKE '%3'")
     found = {(finding.flaw, finding.shard, finding.key) for finding in place.verify().findings}
     assert found == {
-        (Flaw.BYTES_WRONG, f"{ME}/2026-01", "18c2000000000000"),
-        (Flaw.INDEX_WRONG, f"{ME}/2026-01", "18c2000000000001"),
-        (Flaw.SHARD_MISSING, f"{ME}/2026-02", None),
-        (Flaw.SHARD_SHORT, f"{ME}/2026-03", None),
+        (ArchiveFlaw.BYTES_WRONG, f"{ME}/2026-01", "18c2000000000000"),
+        (ArchiveFlaw.INDEX_WRONG, f"{ME}/2026-01", "18c2000000000001"),
+        (ArchiveFlaw.SHARD_MISSING, f"{ME}/2026-02", None),
+        (ArchiveFlaw.SHARD_SHORT, f"{ME}/2026-03", None),
     }
     repair = place.repair(place.verify())
     assert [(each.shard, each.recovered, each.lost) for each in repair.rebuilt] == [(f"{ME}/2026-01", 1, 1)]
@@ -250,20 +250,20 @@ def test_a_changed_row_a_lost_row_and_a_lost_month_are_found_and_what_can_be_is_
         archive.store(ME, mails)
     with place.reader() as reader:
         assert [reader.raw(ME, mail.gmail_id or "") for mail in mails] == [mail.raw for mail in mails]
-    assert {finding.flaw for finding in place.verify().findings} == {Flaw.LOST_BEFORE}
+    assert {finding.flaw for finding in place.verify().findings} == {ArchiveFlaw.LOST_BEFORE}
 
 
-def test_certificates_are_kept_once_and_never_changed(url: str, place: DatabasePlace) -> None:
-    removal = Removal(Action.LABEL, "INBOX")
-    proofs = [Proof(f"18c{n}", f"18c{n}", "aa" * 32, 100, f"{ME}/2026-01", n, Provenance.API) for n in range(3)]
+def test_certificates_are_kept_once_and_never_changed(url: str, place: PostgresArchive) -> None:
+    removal = Removal(RemovalAction.LABEL, "INBOX")
+    proofs = [ArchiveProof(f"18c{n}", f"18c{n}", "aa" * 32, 100, f"{ME}/2026-01", n, Provenance.API) for n in range(3)]
     with place.certificates(ME) as book:
         first = book.certify("b1", removal, proofs, 1_000, NOW)
         again = book.certify("b2", removal, proofs[:1], 2_000, NOW)
         assert again[0].number == first[0].number
-        book.settle(first[:2], Result.REMOVED, "", NOW)
+        book.settle(first[:2], RemovalResult.REMOVED, "", NOW)
         assert [each.proof for each in book.open()] == proofs[2:]
     ledger = place.ledger(ME)
-    assert ledger.counts() == {Result.REMOVED: 2, Result.INTENDED: 1}
+    assert ledger.counts() == {RemovalResult.REMOVED: 2, RemovalResult.INTENDED: 1}
     assert ledger.certified(["18c0", "18c9"]) == {"18c0"}
     assert ledger.removed_among(removal, ["18c0", "18c2"]) == {"18c0"}
     assert ledger.intended_among(removal, ["18c2"]) == {first[2].number}
@@ -274,8 +274,8 @@ def test_certificates_are_kept_once_and_never_changed(url: str, place: DatabaseP
             execute(url, change)
 
 
-def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, place: DatabasePlace) -> None:
-    with DatabasePlace(url) as elsewhere, place.one_archiver(ME):
+def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, place: PostgresArchive) -> None:
+    with PostgresArchive(url) as elsewhere, place.one_archiver(ME):
         with pytest.raises(OwnedElsewhere, match="Another `postroom archive run`"), elsewhere.one_archiver(ME):
             pass
         with elsewhere.one_archiver("other@example.org"):
@@ -284,7 +284,7 @@ def test_one_archiver_at_a_time_serves_an_account_and_others_are_free(url: str, 
 
 
 def test_an_archiver_whose_connection_broke_hears_of_it_before_it_removes_anything(
-    url: str, place: DatabasePlace
+    url: str, place: PostgresArchive
 ) -> None:
     with place.one_archiver(ME) as still_alone:
         still_alone()
@@ -295,7 +295,7 @@ def test_an_archiver_whose_connection_broke_hears_of_it_before_it_removes_anythi
         still_alone()
 
 
-def test_phrases_are_exact_also_in_mail_with_more_words_than_the_index_has_places(place: DatabasePlace) -> None:
+def test_phrases_are_exact_also_in_mail_with_more_words_than_the_index_has_places(place: PostgresArchive) -> None:
     crowd = ", ".join(f"p{n}@crowd.example" for n in range(400))
     head = f"From: a@example.org\r\nTo: {crowd}, ann@late.example\r\nSubject: crowd\r\n"
     body = " ".join(f"w{n}" for n in range(20_000)) + " the very end"
@@ -306,7 +306,7 @@ def test_phrases_are_exact_also_in_mail_with_more_words_than_the_index_has_place
         assert {query: search.count(query).messages for query in queries} == queries
 
 
-def test_a_word_of_any_length_and_script_is_stored_and_found(place: DatabasePlace) -> None:
+def test_a_word_of_any_length_and_script_is_stored_and_found(place: PostgresArchive) -> None:
     words = ["日本" * 5_000, "x" * 9_000, "it's", "back\\slash", "naïve", "\U0001f600smile"]
     with place.writer("a test") as archive:
         archive.store(ME, [IncomingMail(f"Subject: odd\r\n\r\n{' '.join(words)}\r\n".encode(), Provenance.IMPORT)])
@@ -326,25 +326,25 @@ def test_words_are_cut_as_the_file_archives_index_cuts_them(text: str) -> None:
     assert words_of(text) == cut
 
 
-def test_a_server_that_went_away_is_told_and_found_again(url: str, place: DatabasePlace) -> None:
+def test_a_server_that_went_away_is_told_and_found_again(url: str, place: PostgresArchive) -> None:
     with place.writer("a test") as archive:
-        archive.store(ME, generated(5))
+        archive.store(ME, generated_mail(5))
         with ExitStack() as several:
             for _ in range(3):
                 several.enter_context(place._connections.session())
         execute(url, CUT_OFF)
         with pytest.raises(Retryable, match="cannot be used now"):
-            archive.store(ME, generated(5))
-        assert {each.outcome for each in archive.store(ME, generated(5))} == {StoreOutcome.DUPLICATE}
+            archive.store(ME, generated_mail(5))
+        assert {each.outcome for each in archive.store(ME, generated_mail(5))} == {StoreOutcome.DUPLICATE}
 
 
-def test_an_archive_of_a_newer_postroom_is_refused(url: str, place: DatabasePlace) -> None:
+def test_an_archive_of_a_newer_postroom_is_refused(url: str, place: PostgresArchive) -> None:
     execute(url, "UPDATE archive.facts SET value = '99' WHERE key = 'version'")
     with pytest.raises(NewerSchema, match="Upgrade Postroom"):
-        DatabasePlace(url)
+        PostgresArchive(url)
 
 
 def test_a_database_archive_on_sqlite_is_refused_with_the_remedy(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
     with pytest.raises(BadInput, match=r"archive.store.*needs PostgreSQL: set database.url"):
-        open_place(Settings(home=home, archive=ArchiveSettings(store="database")))
+        open_archive(Settings(home=home, archive=ArchiveSettings(store="database")))

@@ -11,27 +11,26 @@ import pytest
 from mcp import Client
 from pydantic import SecretStr
 
-from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.app import App, open_app
 from postroom.app.serving import toolbox_of
-from postroom.app.working import open_worker
-from postroom.archive.place import ArchivePlace
-from postroom.archive.postgres.place import DatabasePlace
-from postroom.dashboard.reading.archive import files_of
+from postroom.app.worker import open_worker
+from postroom.archive.backend import ArchiveBackend
+from postroom.archive.postgres.postgres_archive import PostgresArchive
+from postroom.dashboard.archive.queries import files_of
 from postroom.domain.roles import Caller, Role
-from postroom.gmail.grants import GrantStore, StaticGrant
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import ArchiverSettings, ArchiveSettings, DatabaseSettings, Settings, SyncSettings
-from postroom.switchboard.protocol import server_for
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.switchboard.mcp_server import server_for
 from postroom.vault import Vault
-from tests.support.archiver_scene import CLOCK
-from tests.support.archives import ME, generated, letter
-from tests.support.command_line import in_this_process
+from tests.support.archiver import CLOCK
+from tests.support.archives import ME, generated_mail, plain_letter
+from tests.support.commands import in_this_process
 from tests.support.databases import PostgresFactory
-from tests.support.envelopes import envelope, inline
-from tests.support.sim_mail import OWNER, mailbox
+from tests.support.mail import OWNER, envelope, inline, mailbox
 from tests.support.switchboards import Calls
 
 pytestmark = pytest.mark.req("SY-18")
@@ -46,7 +45,7 @@ def url(postgres_factory: PostgresFactory) -> str:
 
 
 @pytest.fixture
-async def sim() -> AsyncIterator[Sim]:
+async def sim() -> AsyncIterator[GmailSim]:
     async with running_sim(mailbox(COUNT)) as running:
         yield running
 
@@ -61,8 +60,8 @@ def settings_of(home: Path, url: str) -> Settings:
     )
 
 
-def opened(url: str) -> ArchivePlace:
-    return DatabasePlace(url)
+def opened(url: str) -> ArchiveBackend:
+    return PostgresArchive(url)
 
 
 def test_the_commands_of_the_archive_work_and_leave_no_file(
@@ -70,7 +69,7 @@ def test_the_commands_of_the_archive_work_and_leave_no_file(
 ) -> None:
     monkeypatch.setenv("POSTROOM_DATABASE__URL", url)
     monkeypatch.setenv("POSTROOM_ARCHIVE__STORE", "database")
-    for number, mail in enumerate(generated(30)):
+    for number, mail in enumerate(generated_mail(30)):
         (tmp_path / f"{number}.eml").write_bytes(mail.raw)
     imported = in_this_process("import", "eml", str(tmp_path), "--account", ME, "--json").json
     assert (imported["report"]["stored"], imported["report"]["duplicates"]) == (30, 0)
@@ -85,14 +84,14 @@ def test_the_commands_of_the_archive_work_and_leave_no_file(
     out = tmp_path / "out"
     exported = in_this_process("export", "eml", "--out", str(out), "--json").json
     assert exported["report"]["exported"] == 30
-    assert sorted(file.read_bytes() for file in out.iterdir()) == sorted(mail.raw for mail in generated(30))
+    assert sorted(file.read_bytes() for file in out.iterdir()) == sorted(mail.raw for mail in generated_mail(30))
     tried = in_this_process("rules", "try", "--subject", "e", "--json")
     assert tried.code == 0
     assert not (home / "archive").exists()
 
 
 async def test_a_worker_syncs_into_the_database_and_the_archiver_certifies_there(
-    home: Path, url: str, sim: Sim
+    home: Path, url: str, sim: GmailSim
 ) -> None:
     async with open_app(settings_of(home, url)) as app:
         account = await added(app, sim)
@@ -108,7 +107,7 @@ async def test_a_worker_syncs_into_the_database_and_the_archiver_certifies_there
     assert not (home / "archive").exists()
 
 
-async def test_two_workers_without_a_shared_disk_fill_one_archive(tmp_path: Path, url: str, sim: Sim) -> None:
+async def test_two_workers_without_a_shared_disk_fill_one_archive(tmp_path: Path, url: str, sim: GmailSim) -> None:
     homes = [tmp_path / name for name in ("here", "there")]
     async with open_app(settings_of(homes[0], url)) as here, open_app(settings_of(homes[1], url)) as there:
         account = await added(here, sim)
@@ -125,7 +124,7 @@ async def test_two_workers_without_a_shared_disk_fill_one_archive(tmp_path: Path
 
 
 async def test_two_switchboards_on_two_hosts_serve_the_same_mail(tmp_path: Path, url: str) -> None:
-    raw = letter("told to one, read from the other")
+    raw = plain_letter("told to one, read from the other")
     async with (
         switchboard(tmp_path / "a", url, Caller(Role.CONNECTOR, "one", endpoint_identity=ME)) as first,
         switchboard(tmp_path / "b", url, Caller(Role.AGENT, "the other")) as second,
@@ -146,7 +145,7 @@ async def switchboard(home: Path, url: str, caller: Caller) -> AsyncIterator[Cal
         yield Calls(client)
 
 
-async def added(app: App, sim: Sim) -> Account:
+async def added(app: App, sim: GmailSim) -> Account:
     app.grants.save(StaticGrant(email=OWNER, api_base=sim.url, access_token=sim.token))
     return await app.database.write(lambda tx: add_account(tx, NewAccount(OWNER, sim.url), CLOCK.now()))
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from postroom.archive.exporting import count_messages, eml_name, export_eml, export_mbox
-from postroom.archive.files import FilesReader
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.sources import open_eml, open_mbox
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.store import Archive
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.file_archive import FileArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput, Fatal, NotFound
-from tests.support.archives import ME, generated, letter
+from tests.support.archives import ME, generated_mail, plain_letter
 
 pieces = st.sampled_from(
     [b"From ", b"\nFrom ", b"\n\nFrom x 10:00", b">From ", b"\n>From ", b"\n", b"\r\n", b"\r", b"\0"]
@@ -27,12 +27,12 @@ raws = st.lists(st.lists(st.one_of(pieces, st.binary(max_size=20)), max_size=10)
 
 
 def archived(root: Path, mails: list[bytes]) -> None:
-    with Archive(root) as archive:
+    with FileArchiveWriter(root) as archive:
         archive.store(ME, [IncomingMail(raw, Provenance.IMPORT) for raw in mails])
 
 
 def all_raw(root: Path) -> list[bytes]:
-    with FilesReader(root) as archive:
+    with FileArchiveReader(root) as archive:
         return sorted(archive.raw_of(message) for message in archive.oldest_first())
 
 
@@ -44,21 +44,21 @@ def test_what_is_exported_and_imported_again_is_the_same(
 ) -> None:
     folder = tmp_path_factory.mktemp("round")
     archived(folder / "one", mails)
-    with FilesReader(folder / "one") as archive:
+    with FileArchiveReader(folder / "one") as archive:
         export_mbox(archive, archive.oldest_first(), folder / "out.mbox")
         export_eml(archive, archive.oldest_first(), folder / "eml")
     for name, source in (("two", open_mbox(folder / "out.mbox")), ("three", open_eml(folder / "eml"))):
-        with Archive(folder / name) as again:
+        with FileArchiveWriter(folder / name) as again:
             import_mail(again, ME, source)
         assert all_raw(folder / name) == all_raw(folder / "one") == sorted(set(mails))
 
 
 @pytest.mark.req("SY-16")
 def test_an_exported_mbox_is_read_by_other_programs(tmp_path: Path) -> None:
-    mails = generated(40)
-    with Archive(tmp_path / "archive") as archive:
+    mails = generated_mail(40)
+    with FileArchiveWriter(tmp_path / "archive") as archive:
         archive.store(ME, mails)
-    with FilesReader(tmp_path / "archive") as reader:
+    with FileArchiveReader(tmp_path / "archive") as reader:
         report = export_mbox(reader, reader.oldest_first(ME), tmp_path / "out.mbox")
     assert (report.exported, report.bytes) == (40, sum(len(mail.raw) for mail in mails))
     box = stdlib_mailbox.mbox(tmp_path / "out.mbox", create=False)
@@ -67,9 +67,9 @@ def test_an_exported_mbox_is_read_by_other_programs(tmp_path: Path) -> None:
 
 
 def test_exporting_to_eml_twice_writes_once_and_names_are_unique(tmp_path: Path) -> None:
-    mails = [letter(str(number), message_id=f"<{number}@example.org>") for number in range(5)]
+    mails = [plain_letter(str(number), message_id=f"<{number}@example.org>") for number in range(5)]
     archived(tmp_path / "archive", mails)
-    with FilesReader(tmp_path / "archive") as archive:
+    with FileArchiveReader(tmp_path / "archive") as archive:
         first = export_eml(archive, archive.oldest_first(), tmp_path / "out")
         again = export_eml(archive, archive.oldest_first(), tmp_path / "out")
     assert (first.exported, first.already_there) == (5, 0)
@@ -78,8 +78,8 @@ def test_exporting_to_eml_twice_writes_once_and_names_are_unique(tmp_path: Path)
 
 
 def test_a_file_of_the_same_name_is_never_overwritten(tmp_path: Path) -> None:
-    archived(tmp_path / "archive", [letter()])
-    with FilesReader(tmp_path / "archive") as archive:
+    archived(tmp_path / "archive", [plain_letter()])
+    with FileArchiveReader(tmp_path / "archive") as archive:
         export_eml(archive, archive.oldest_first(), tmp_path / "out")
         [file] = (tmp_path / "out").iterdir()
         file.write_bytes(b"mine")
@@ -87,13 +87,15 @@ def test_a_file_of_the_same_name_is_never_overwritten(tmp_path: Path) -> None:
         (tmp_path / "out.mbox").write_bytes(b"mine")
         with pytest.raises(BadInput, match="exists"):
             export_mbox(archive, archive.oldest_first(), tmp_path / "out.mbox")
-    assert sorted(path.read_bytes() for path in (tmp_path / "out").iterdir()) == sorted([b"mine", letter()])
+    assert sorted(path.read_bytes() for path in (tmp_path / "out").iterdir()) == sorted([b"mine", plain_letter()])
     assert (tmp_path / "out.mbox").read_bytes() == b"mine"
 
 
 def test_an_export_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
-    archived(tmp_path / "archive", [letter("a", message_id="<a@x.org>"), letter("b", message_id="<b@x.org>")])
-    with FilesReader(tmp_path / "archive") as archive:
+    archived(
+        tmp_path / "archive", [plain_letter("a", message_id="<a@x.org>"), plain_letter("b", message_id="<b@x.org>")]
+    )
+    with FileArchiveReader(tmp_path / "archive") as archive:
         first, second = archive.oldest_first()
         with pytest.raises(Fatal):
             export_mbox(archive, [first, replace(second, row_id=second.row_id + 1)], tmp_path / "out" / "x.mbox")
@@ -101,8 +103,8 @@ def test_an_export_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
 
 
 def test_a_count_writes_nothing(tmp_path: Path) -> None:
-    archived(tmp_path / "archive", [letter()])
-    with FilesReader(tmp_path / "archive") as archive:
+    archived(tmp_path / "archive", [plain_letter()])
+    with FileArchiveReader(tmp_path / "archive") as archive:
         assert count_messages(archive.oldest_first()).exported == 1
         assert count_messages(archive.oldest_first("other@example.org")).exported == 0
 
@@ -119,8 +121,10 @@ def test_no_subject_makes_a_path_or_a_name_that_is_too_long(subject: str) -> Non
 
 
 def test_a_message_is_found_by_key_beginning_or_message_id(tmp_path: Path) -> None:
-    archived(tmp_path / "archive", [letter("a", message_id="<a@x.org>"), letter("b", message_id="<b@x.org>")])
-    with FilesReader(tmp_path / "archive") as archive:
+    archived(
+        tmp_path / "archive", [plain_letter("a", message_id="<a@x.org>"), plain_letter("b", message_id="<b@x.org>")]
+    )
+    with FileArchiveReader(tmp_path / "archive") as archive:
         message = archive.find("<a@x.org>")
         for wanted in (message.key, message.key[:8]):
             assert archive.find(wanted) == message
@@ -132,9 +136,9 @@ def test_a_message_is_found_by_key_beginning_or_message_id(tmp_path: Path) -> No
 
 
 def test_a_beginning_of_several_keys_names_them(tmp_path: Path) -> None:
-    with Archive(tmp_path / "archive") as archive:
-        archive.store(ME, [IncomingMail(letter(k), Provenance.API, gmail_id=f"18c0ffee0000000{k}") for k in "12"])
-    with FilesReader(tmp_path / "archive") as reader:
+    with FileArchiveWriter(tmp_path / "archive") as archive:
+        archive.store(ME, [IncomingMail(plain_letter(k), Provenance.API, gmail_id=f"18c0ffee0000000{k}") for k in "12"])
+    with FileArchiveReader(tmp_path / "archive") as reader:
         with pytest.raises(BadInput, match=r"is several messages: .*18c0ffee00000001.*18c0ffee00000002"):
             reader.find("18c0ffee")
         assert reader.find("18c0ffee00000002").key == "18c0ffee00000002"

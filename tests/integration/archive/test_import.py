@@ -18,16 +18,23 @@ import pytest
 
 from postroom.archive.importing import run as import_run
 from postroom.archive.importing.interpreting import plain
-from postroom.archive.importing.model import Finding, FoundMail, ImportProgress, ImportReport, MailFile, MailSource
 from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
-from postroom.archive.model import Provenance
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.store import Archive
+from postroom.archive.importing.state import (
+    FoundMessage,
+    ImportFinding,
+    ImportProgress,
+    ImportReport,
+    ImportSource,
+    MailFile,
+)
+from postroom.archive.messages import Provenance
+from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput, Fatal, Retryable
-from tests.support.archives import ME, letter
-from tests.support.mail_files import generated, takeout_form, write_maildir, write_mbox, write_takeout
+from tests.support.archives import ME, plain_letter
+from tests.support.mail import generated_mailbox, takeout_form, write_maildir, write_mbox, write_takeout
 
 COUNT = 120
 
@@ -42,8 +49,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def run(root: Path, source: MailSource, show: Callable[[ImportProgress], None] | None = None) -> ImportReport:
-    with Archive(root) as archive:
+def run(root: Path, source: ImportSource, show: Callable[[ImportProgress], None] | None = None) -> ImportReport:
+    with FileArchiveWriter(root) as archive:
         return import_mail(archive, ME, source, progress=show)
 
 
@@ -62,7 +69,7 @@ def hashes(mails: list[bytes]) -> list[str]:
 
 
 def mails(count: int = COUNT) -> list[bytes]:
-    box = generated(count)
+    box = generated_mailbox(count)
     return [box.raw(index) for index in range(count)]
 
 
@@ -99,7 +106,7 @@ def test_an_mbox_is_imported_byte_for_byte_and_only_once(
 @pytest.mark.req("SY-16")
 @pytest.mark.parametrize("package", ["mbox", "folder", "zip", "tgz"])
 def test_a_takeout_is_imported_with_ids_labels_and_provenance(root: Path, tmp_path: Path, package: str) -> None:
-    box = generated(COUNT)
+    box = generated_mailbox(COUNT)
     write_takeout(tmp_path / "All mail.mbox", box)
     report = run(root, open_takeout(packed(tmp_path, package)))
     assert report.stored == COUNT
@@ -154,7 +161,7 @@ def test_a_maildir_and_a_folder_of_eml_files_are_imported_byte_for_byte(root: Pa
     assert (again.stored, again.duplicates) == (0, len(raws))
 
 
-def stop_after(root: Path, source: MailSource, batches: int) -> ImportReport:
+def stop_after(root: Path, source: ImportSource, batches: int) -> ImportReport:
     stop = threading.Event()
     seen = []
 
@@ -163,7 +170,7 @@ def stop_after(root: Path, source: MailSource, batches: int) -> ImportReport:
         if len(seen) == batches:
             stop.set()
 
-    with Archive(root) as archive:
+    with FileArchiveWriter(root) as archive:
         return import_mail(archive, ME, source, progress=show, stop=stop)
 
 
@@ -200,7 +207,7 @@ def test_a_file_that_changed_after_a_stop_is_read_from_its_start(root: Path, tmp
     path, raws = tmp_path / "m.mbox", [raw if raw.endswith(b"\n") else raw + b"\n" for raw in mails(300)]
     write_mbox(path, raws)
     assert stop_after(root, open_mbox(path), batches=2).stopped
-    new = [letter("new mail", message_id="<new@example.org>")]
+    new = [plain_letter("new mail", message_id="<new@example.org>")]
     expected = [*raws, *new] if change == "grows" else [*new, *raws[::-1]]
     write_mbox(path, expected)
     report = run(root, open_mbox(path))
@@ -221,7 +228,7 @@ def test_what_stands_before_the_damage_in_a_package_is_stored(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setattr("postroom.archive.importing.mbox.CHUNK", 4_096)
-    write_takeout(tmp_path / "All mail.mbox", generated(COUNT))
+    write_takeout(tmp_path / "All mail.mbox", generated_mailbox(COUNT))
     path = packed(tmp_path, package)
     data = bytearray(path.read_bytes())
     middle = len(data) // 2
@@ -236,8 +243,8 @@ def test_what_stands_before_the_damage_in_a_package_is_stored(
 def test_a_huge_message_and_an_unreadable_file_are_reported_and_the_rest_is_stored(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom.archive.importing.files.LARGEST_MESSAGE", 10_000)
-    write_maildir(tmp_path / "Maildir", [letter("a"), letter("b" * 10_000), letter("c")])
+    monkeypatch.setattr("postroom.archive.importing.sources.LARGEST_MESSAGE", 10_000)
+    write_maildir(tmp_path / "Maildir", [plain_letter("a"), plain_letter("b" * 10_000), plain_letter("c")])
     cur = tmp_path / "Maildir" / "cur"
     (cur / "2.loop:2,S").symlink_to(cur / "2.loop:2,S")
     report = run(root, open_maildir(tmp_path / "Maildir"))
@@ -247,17 +254,17 @@ def test_a_huge_message_and_an_unreadable_file_are_reported_and_the_rest_is_stor
 
 
 def test_a_huge_message_of_an_mbox_is_reported_and_the_rest_is_stored(root: Path, tmp_path: Path) -> None:
-    write_mbox(tmp_path / "m.mbox", [letter("d"), letter("e" * 10_000), letter("f")])
+    write_mbox(tmp_path / "m.mbox", [plain_letter("d"), plain_letter("e" * 10_000), plain_letter("f")])
     report = run(root, open_mbox(tmp_path / "m.mbox", largest_message=10_000))
     assert (report.stored, report.unreadable_count, report.unreadable[0].kept) == (2, 1, False)
 
 
 def test_file_names_that_are_no_text_do_no_harm(root: Path, tmp_path: Path) -> None:
-    write_maildir(tmp_path / "Maildir", [letter("a")])
+    write_maildir(tmp_path / "Maildir", [plain_letter("a")])
     strange = os.fsencode(tmp_path / "Maildir" / "cur") + b"/\xff.\n:2,S"
     os.symlink(b"/nowhere", strange + b"2")
     with open(strange, "wb") as file:
-        file.write(letter("b"))
+        file.write(plain_letter("b"))
     report = run(root, open_maildir(tmp_path / "Maildir"))
     assert (report.stored, report.unreadable_count) == (2, 1)
     assert json.dumps(report.unreadable[0].where).isascii()
@@ -267,13 +274,13 @@ def test_file_names_that_are_no_text_do_no_harm(root: Path, tmp_path: Path) -> N
 def test_large_messages_do_not_pile_up_in_memory(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_run, "BATCH_BYTES", 1_000)
     monkeypatch.setattr(import_run, "MOST_BYTES_ON_THE_WAY", 5_000)
-    raws = [letter("x" * 2_000, message_id=f"<{number}@x.org>") for number in range(12)]
+    raws = [plain_letter("x" * 2_000, message_id=f"<{number}@x.org>") for number in range(12)]
     write_mbox(tmp_path / "m.mbox", raws)
     read: list[int] = []
     unstored: list[int] = []
     source = open_mbox(tmp_path / "m.mbox")
 
-    def counted(offset: int) -> Iterator[Finding]:
+    def counted(offset: int) -> Iterator[ImportFinding]:
         for file in source.files():
             for found in file.read(offset):
                 read.append(found.end)
@@ -312,7 +319,7 @@ def test_a_dry_run_counts_and_needs_no_archive(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_imported_is_refused_at_once(
-    tmp_path: Path, opener: Callable[[Path], MailSource], name: str, message: str
+    tmp_path: Path, opener: Callable[[Path], ImportSource], name: str, message: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("Dear reader,\n")
@@ -333,17 +340,17 @@ def test_a_disk_error_does_not_let_the_position_pass_what_is_not_stored(
 ) -> None:
     raws = mails(200)
     write_mbox(tmp_path / "m.mbox", raws)
-    submit = Archive.submit
+    submit = FileArchiveWriter.submit
     calls = []
 
-    def failing(self: Archive, email: str, mails: list[object]) -> object:
+    def failing(self: FileArchiveWriter, email: str, mails: list[object]) -> object:
         calls.append(email)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
         return submit(self, email, mails)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(Archive, "submit", failing)
+        patched.setattr(FileArchiveWriter, "submit", failing)
         with pytest.raises(OSError, match="No space left"):
             run(root, open_mbox(tmp_path / "m.mbox"))
     run(root, open_mbox(tmp_path / "m.mbox"))
@@ -374,11 +381,11 @@ def test_a_damaged_note_of_positions_says_what_to_do(root: Path, tmp_path: Path)
 
 def test_a_preparing_process_that_dies_is_told_as_something_to_try_again() -> None:
     process = PreparingProcess()
-    [(_, prepared, failure)] = process.prepare(plain, [FoundMail(letter("a"), 1)])
+    [(_, prepared, failure)] = process.prepare(plain, [FoundMessage(plain_letter("a"), 1)])
     assert failure is None
     assert prepared
     process._process.kill()
     process._process.wait()
     with pytest.raises(Retryable, match="run the same command again"):
-        process.prepare(plain, [FoundMail(letter("a"), 1)])
+        process.prepare(plain, [FoundMessage(plain_letter("a"), 1)])
     process.close()

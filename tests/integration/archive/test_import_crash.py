@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.shards.reader import ArchiveReader
 from tests.support.archives import ME
-from tests.support.mail_files import generated, takeout_form, write_maildir, write_takeout
+from tests.support.mail import generated_mailbox, takeout_form, write_maildir, write_takeout
 
 
 def start(root: Path, format: str, path: Path, batch: int) -> subprocess.Popen[str]:
@@ -80,7 +80,7 @@ def stored(root: Path) -> dict[str, str]:
 
 
 def check_takeout(tmp_path: Path, count: int, batch: int, kills: int) -> None:
-    box = generated(count)
+    box = generated_mailbox(count)
     write_takeout(tmp_path / "mail.mbox", box)
     final = import_through_kills(
         tmp_path / "archive", "takeout", tmp_path / "mail.mbox", batch, kills, random.Random(count)
@@ -110,7 +110,7 @@ def test_an_import_of_50_000_messages_killed_again_and_again_ends_complete(tmp_p
 
 @pytest.mark.req("SY-16")
 def test_a_maildir_import_killed_at_random_points_ends_complete_and_without_doubles(tmp_path: Path) -> None:
-    box = generated(200)
+    box = generated_mailbox(200)
     raws = [box.raw(index) for index in range(box.count())]
     write_maildir(tmp_path / "Maildir", raws)
     import_through_kills(tmp_path / "archive", "maildir", tmp_path / "Maildir", 10, 2, random.Random(3))
@@ -118,7 +118,7 @@ def test_a_maildir_import_killed_at_random_points_ends_complete_and_without_doub
 
 
 def test_a_killed_import_leaves_no_process_behind(tmp_path: Path) -> None:
-    write_takeout(tmp_path / "mail.mbox", generated(1_200))
+    write_takeout(tmp_path / "mail.mbox", generated_mailbox(1_200))
     process = start(tmp_path / "archive", "takeout", tmp_path / "mail.mbox", 100)
     assert process.stdout is not None
     while len(children_of(process.pid)) < 2:  # it, and one that prepares

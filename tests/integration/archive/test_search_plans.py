@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.layout import ShardName
-from postroom.archive.search.folding import fold, without_spam_and_trash
-from postroom.archive.search.labels import LabelIndex
+from postroom.archive.search.folding import LabelIndex, fold, without_spam_and_trash
+from postroom.archive.search.readers import SearchReader
 from postroom.archive.search.selecting import selects
-from postroom.archive.search.shards import SearchReader
-from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.mail.query import parse
-from tests.support.searched_shards import ACCOUNT, fill, from_source
+from postroom.sim.gmail.generated import GeneratedMailbox
+from tests.support.archives import ACCOUNT, fill_shards, from_source
 
 DAY_MS = 86_400_000
 
@@ -21,7 +20,7 @@ DAY_MS = 86_400_000
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("archive")
-    fill(root, from_source(GeneratedMailbox(400, seed=2, email=ACCOUNT), range(320, 400)))
+    fill_shards(root, from_source(GeneratedMailbox(400, seed=2, email=ACCOUNT), range(320, 400)))
     return root
 
 

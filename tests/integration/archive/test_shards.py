@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.reading import ArchiveReader
-from postroom.archive.store import Archive
-from tests.support.archives import ME, letter
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
+from tests.support.archives import ME, plain_letter
 
 pytestmark = pytest.mark.req("SY-7")
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Iterator[Archive]:
-    with Archive(tmp_path / "archive") as opened:
+def archive(tmp_path: Path) -> Iterator[FileArchiveWriter]:
+    with FileArchiveWriter(tmp_path / "archive") as opened:
         yield opened
 
 
-def test_a_borrowed_message_id_does_not_file_new_mail_among_the_old(archive: Archive) -> None:
-    old = IncomingMail(letter("old", date="Tue, 01 Jan 2019"), Provenance.IMPORT)
-    new = IncomingMail(letter("new", date="Thu, 01 Jan 2026"), Provenance.IMPORT)
+def test_a_borrowed_message_id_does_not_file_new_mail_among_the_old(archive: FileArchiveWriter) -> None:
+    old = IncomingMail(plain_letter("old", date="Tue, 01 Jan 2019"), Provenance.IMPORT)
+    new = IncomingMail(plain_letter("new", date="Thu, 01 Jan 2026"), Provenance.IMPORT)
     shards = [archive.store(ME, [mail])[0].shard for mail in (old, new)]
     assert shards == [f"{ME}/2019.db", f"{ME}/2026.db"]
 
 
-def test_the_same_attachment_in_many_messages_is_stored_once(archive: Archive) -> None:
+def test_the_same_attachment_in_many_messages_is_stored_once(archive: FileArchiveWriter) -> None:
     content = base64.encodebytes(bytes(range(256)) * 2_000)
     head = (
         "Content-Type: application/pdf\r\nContent-Transfer-Encoding: base64\r\n"

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import archive, libnotmuch
-from benchmarks.archive import ALL_KINDS, Latency
-from benchmarks.archive_imports import Import
+from benchmarks import archive
+from benchmarks.archive import ALL_KINDS, Import, Latency
 from benchmarks.archive_mail import Kind, write
-from benchmarks.archive_queries import queries, words_of
+from benchmarks.archive_search import queries, words_of
+from benchmarks.peers import notmuch
 
-from postroom.archive.importing.model import FoundMail
 from postroom.archive.importing.sources import open_mbox
+from postroom.archive.importing.state import FoundMessage
 from postroom.mail.query import parse
 
-has_notmuch = shutil.which("notmuch") is not None and libnotmuch.is_installed()
+has_notmuch = shutil.which("notmuch") is not None and notmuch.is_installed()
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -26,7 +26,7 @@ def test_the_same_mail_is_written_for_both(tmp_path: Path, kind: Kind) -> None:
     files = write(tmp_path, kind, 150, with_maildir=True)
     in_maildir = [path.read_bytes() for path in sorted((files.maildir / "cur").iterdir())]
     in_mbox = [
-        found.raw for file in open_mbox(files.mbox).files() for found in file.read(0) if isinstance(found, FoundMail)
+        found.raw for file in open_mbox(files.mbox).files() for found in file.read(0) if isinstance(found, FoundMessage)
     ]
     assert [raw.rstrip(b"\n") for raw in in_mbox] == [raw.rstrip(b"\n") for raw in in_maildir]
     assert files.sample() == in_maildir

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks import dashboard
+from benchmarks.dashboard import Plan, links_of
 from benchmarks.dashboard_data import DataSet, Size
-from benchmarks.dashboard_walk import Plan, links_of
 from rich.console import Console
 
 from postroom.db import Dialect

@@ -9,14 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from benchmarks import child, queue, table
-from benchmarks.claim_cost import CLAIM_SIZES, Level, measure
-from benchmarks.contenders import ENTRIES
-from benchmarks.contract import Load, Measure
-from benchmarks.postroom_queue import latency, throughput
-from benchmarks.raw_loops import sqlite_loop
-from benchmarks.results import Figures, Verdict, judge_claims, judge_throughput
-from benchmarks.stores import Kind, Stores, stores
+from benchmarks import queue, queue_contenders, report
+from benchmarks.databases import Kind, Stores, stores
+from benchmarks.queue_contenders import ENTRIES
+from benchmarks.queue_contract import Load, Measure
+from benchmarks.queue_postroom import CLAIM_SIZES, Level, latency, measure_claim_cost, throughput
+from benchmarks.queue_raw_loops import sqlite_loop
+from benchmarks.report import Figures, Verdict, judge_claims, judge_throughput
 from rich.console import Console
 
 TINY = Load(single=3, batched=30)
@@ -46,14 +45,17 @@ def test_raw_loop_works_on_the_schema_of_the_product(places: Stores) -> None:
 
 def test_contender_runs_in_a_process_of_its_own(places: Stores) -> None:
     with places.fresh(Kind.SQLITE_NORMAL) as store:
-        rates = child.run("benchmarks.raw_loops:sqlite_loop", store, TINY, {}, time_limit_s=60)
+        rates = queue_contenders.run("benchmarks.queue_raw_loops:sqlite_loop", store, TINY, {}, time_limit_s=60)
 
     assert rates[Measure.DRAIN] > 0
 
 
 def test_contender_that_breaks_is_reported_with_its_reason(places: Stores) -> None:
-    with places.fresh(Kind.SQLITE_NORMAL) as store, pytest.raises(child.ContenderFailed, match="no_such_loop"):
-        child.run("benchmarks.raw_loops:no_such_loop", store, TINY, {}, time_limit_s=60)
+    with (
+        places.fresh(Kind.SQLITE_NORMAL) as store,
+        pytest.raises(queue_contenders.ContenderFailed, match="no_such_loop"),
+    ):
+        queue_contenders.run("benchmarks.queue_raw_loops:no_such_loop", store, TINY, {}, time_limit_s=60)
 
 
 @pytest.mark.parametrize("kind", [Kind.SQLITE_FULL, Kind.POSTGRESQL])
@@ -61,7 +63,7 @@ def test_claims_are_timed_at_every_level(places: Stores, kind: Kind) -> None:
     levels = (Level(), Level(scheduled=20), Level(finished=10), Level(finished=20))
     with ExitStack() as stack:
         filled = [(level, stack.enter_context(places.fresh(kind))) for level in levels]
-        costs = asyncio.run(measure(filled, samples=2))
+        costs = asyncio.run(measure_claim_cost(filled, samples=2))
 
     assert {(cost.level, cost.claim_size) for cost in costs} == {
         (level, size) for level in levels for size in CLAIM_SIZES
@@ -88,8 +90,8 @@ def test_missed_goal_is_said_plainly_and_kept(tmp_path: Path) -> None:
     verdicts = judge_throughput(Kind.SQLITE_FULL, [ours, peer])
     console = Console(record=True, width=140, file=(tmp_path / "console.txt").open("w"))
 
-    console.print(table.verdict_table(verdicts))
-    table.write_json(tmp_path / "out" / "queue.json", {"cores": 2}, [ours, peer], {}, [], verdicts)
+    console.print(report.verdict_table(verdicts))
+    report.write_json(tmp_path / "out" / "queue.json", {"cores": 2}, [ours, peer], {}, [], verdicts)
     console.file.close()
 
     assert "MISSED" in console.export_text()

@@ -17,20 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.store import Account, list_accounts
+from postroom.accounts.account import Account, list_accounts
 from postroom.cli.main import run
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
-from postroom.gmail.grants import GrantStore, OAuthGrant
-from postroom.gmail.oauth import credentials_for
-from postroom.gmail.permissions import CHANGE, EVERYTHING
-from postroom.gmail.sim.list_source import ListSource
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, credentials_for
+from postroom.mailboxes.gmail.permissions import CHANGE, EVERYTHING
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.sim.gmail.sources import ListSource
 from postroom.vault import Vault
 from tests.support.databases import SqliteFactory
 from tests.support.logins import SECRET, consent, secrets_file
-from tests.support.sim_mail import OWNER, mailbox
-from tests.support.web import answering, page
+from tests.support.mail import OWNER, mailbox
+from tests.support.web_servers import answering, page
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,7 +90,7 @@ async def listed(home: Path) -> list[Account]:
 
 
 @pytest.fixture
-async def sim() -> AsyncIterator[Sim]:
+async def sim() -> AsyncIterator[GmailSim]:
     async with running_sim(mailbox(3)) as running:
         yield running
 
@@ -100,16 +99,18 @@ def grants(home: Path) -> GrantStore:
     return GrantStore(Vault(home))
 
 
-def with_app(sim: Sim, folder: Path, *more: str) -> list[str]:
+def with_app(sim: GmailSim, folder: Path, *more: str) -> list[str]:
     path = secrets_file(folder, sim.url)
     return ["account", "add", "gmail", "--email", OWNER, "--client-secrets", str(path), "--api-base", sim.url, *more]
 
 
-def with_token(sim: Sim, *more: str, email: str = OWNER) -> list[str]:
+def with_token(sim: GmailSim, *more: str, email: str = OWNER) -> list[str]:
     return ["account", "add", "gmail", "--email", email, "--api-base", sim.url, *more]
 
 
-async def test_an_account_is_added_by_browser_from_the_printed_address(sim: Sim, home: Path, tmp_path: Path) -> None:
+async def test_an_account_is_added_by_browser_from_the_printed_address(
+    sim: GmailSim, home: Path, tmp_path: Path
+) -> None:
     process = await start(*with_app(sim, tmp_path, "--no-browser", "--quota", "2026"))
     assert process.stderr is not None
     assert b"Open this address in a browser" in await process.stderr.readline()
@@ -128,16 +129,16 @@ async def test_an_account_is_added_by_browser_from_the_printed_address(sim: Sim,
 
 
 async def test_the_browser_is_opened_and_full_access_is_asked_for_only_when_wanted(
-    sim: Sim, home: Path, tmp_path: Path
+    sim: GmailSim, home: Path, tmp_path: Path
 ) -> None:
-    browser = f"{sys.executable} -m tests.support.browser %s"
+    browser = f"{sys.executable} -m tests.support.logins %s"
     done = await in_a_process(*with_app(sim, tmp_path, "--full-access"), BROWSER=browser)
     assert (done.code, done.stdout) == (0, f"Added {OWNER}.\n")
     assert (await listed(home))[0].scopes == {EVERYTHING}
 
 
 async def test_a_login_that_nobody_finishes_ends_in_time_and_stores_nothing(
-    sim: Sim, home: Path, tmp_path: Path
+    sim: GmailSim, home: Path, tmp_path: Path
 ) -> None:
     done = await postroom(*with_app(sim, tmp_path, "--no-browser", "--timeout", "1"))
     assert done.code == 1
@@ -145,7 +146,7 @@ async def test_a_login_that_nobody_finishes_ends_in_time_and_stores_nothing(
     assert await listed(home) == []
 
 
-async def test_ctrl_c_ends_the_wait_at_once(sim: Sim, home: Path, tmp_path: Path) -> None:
+async def test_ctrl_c_ends_the_wait_at_once(sim: GmailSim, home: Path, tmp_path: Path) -> None:
     process = await start(*with_app(sim, tmp_path, "--no-browser"))
     assert process.stderr is not None
     for _ in range(3):
@@ -157,7 +158,7 @@ async def test_ctrl_c_ends_the_wait_at_once(sim: Sim, home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("way", ["option", "environment", "pipe"])
 async def test_an_account_is_added_with_a_bare_token_three_ways(
-    sim: Sim, home: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    sim: GmailSim, home: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     option = ["--access-token", sim.token] if way == "option" else []
     if way == "environment":
@@ -168,8 +169,8 @@ async def test_an_account_is_added_with_a_bare_token_three_ways(
 
 
 @pytest.mark.req("PL-6")
-async def test_no_token_is_printed_or_readable_in_the_home_folder(sim: Sim, home: Path, tmp_path: Path) -> None:
-    browser = f"{sys.executable} -m tests.support.browser %s"
+async def test_no_token_is_printed_or_readable_in_the_home_folder(sim: GmailSim, home: Path, tmp_path: Path) -> None:
+    browser = f"{sys.executable} -m tests.support.logins %s"
     said = [await in_a_process(*with_app(sim, tmp_path), BROWSER=browser)]
     grant = grants(home).load(OWNER)
     assert isinstance(grant, OAuthGrant)
@@ -183,7 +184,7 @@ async def test_no_token_is_printed_or_readable_in_the_home_folder(sim: Sim, home
         assert secret.encode() not in on_disk
 
 
-async def test_a_login_for_another_mailbox_is_refused_and_nothing_is_stored(sim: Sim, home: Path) -> None:
+async def test_a_login_for_another_mailbox_is_refused_and_nothing_is_stored(sim: GmailSim, home: Path) -> None:
     done = await postroom(*with_token(sim, "--access-token", sim.token, email="other@example.com"))
     assert done.code == 1
     assert f"opens the mailbox of {OWNER} instead" in done.stderr
@@ -191,7 +192,7 @@ async def test_a_login_for_another_mailbox_is_refused_and_nothing_is_stored(sim:
     assert not (home / "vault").exists()
 
 
-async def test_adding_again_renews_the_login_and_keeps_the_account(sim: Sim, home: Path) -> None:
+async def test_adding_again_renews_the_login_and_keeps_the_account(sim: GmailSim, home: Path) -> None:
     await postroom(*with_token(sim, "--access-token", sim.token, "--quota", "legacy"))
     (before,) = await listed(home)
     fresh = sim.control.new_token()
@@ -201,7 +202,7 @@ async def test_adding_again_renews_the_login_and_keeps_the_account(sim: Sim, hom
     assert grants(home).load(OWNER).access_token == fresh
 
 
-async def test_several_accounts_are_kept_apart_and_one_is_removed(sim: Sim, home: Path) -> None:
+async def test_several_accounts_are_kept_apart_and_one_is_removed(sim: GmailSim, home: Path) -> None:
     async with running_sim(ListSource([], email="second@example.com")) as other:
         await postroom(*with_token(sim, "--access-token", sim.token))
         await postroom(*with_token(other, "--access-token", other.token, email=other.email))
@@ -218,7 +219,7 @@ async def test_several_accounts_are_kept_apart_and_one_is_removed(sim: Sim, home
     assert (gone.code, f"error: account: there is no account {OWNER}" in gone.stderr) == (2, True)
 
 
-async def test_a_check_says_what_is_wrong_with_which_account_and_notes_it(sim: Sim, home: Path) -> None:
+async def test_a_check_says_what_is_wrong_with_which_account_and_notes_it(sim: GmailSim, home: Path) -> None:
     await postroom(*with_token(sim, "--access-token", sim.token))
     well = await postroom("account", "check")
     assert well.code == 0, well.stdout
@@ -233,7 +234,7 @@ async def test_a_check_says_what_is_wrong_with_which_account_and_notes_it(sim: S
 
 
 @pytest.mark.req("PL-8")
-async def test_the_doctor_ends_with_1_when_something_failed_and_says_what_to_do(sim: Sim, home: Path) -> None:
+async def test_the_doctor_ends_with_1_when_something_failed_and_says_what_to_do(sim: GmailSim, home: Path) -> None:
     await postroom(*with_token(sim, "--access-token", sim.token))
     well = await postroom("doctor")
     assert well.code == 0, well.stdout
@@ -245,7 +246,7 @@ async def test_the_doctor_ends_with_1_when_something_failed_and_says_what_to_do(
     assert "ahead of that of 127.0.0.1" in finding["message"]
 
 
-async def test_a_clock_an_hour_off_does_not_stop_a_login_but_is_said(sim: Sim, home: Path) -> None:
+async def test_a_clock_an_hour_off_does_not_stop_a_login_but_is_said(sim: GmailSim, home: Path) -> None:
     sim.control.skew = timedelta(hours=1)
     done = await postroom(*with_token(sim, "--access-token", sim.token))
     assert done.code == 0
@@ -282,7 +283,7 @@ def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[
     assert done.stderr.startswith(message), done.stderr
 
 
-async def test_the_same_address_at_another_server_is_refused_before_anybody_logs_in(sim: Sim, home: Path) -> None:
+async def test_the_same_address_at_another_server_is_refused_before_anybody_logs_in(sim: GmailSim, home: Path) -> None:
     await postroom(*with_token(sim, "--access-token", sim.token))
     done = await postroom("account", "add", "gmail", "--email", OWNER, "--access-token", "x")
     assert (done.code, f"known with {sim.url}" in done.stderr) == (2, True)

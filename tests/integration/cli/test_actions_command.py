@@ -9,26 +9,26 @@ from typing import Any, TypeVar
 
 import pytest
 
-from postroom.accounts.labels import labels_of
-from postroom.accounts.store import NewAccount, add_account, get_account
-from postroom.actions import snoozes, store
-from postroom.actions.store import NewAction
+from postroom.accounts.account import NewAccount, add_account, get_account
+from postroom.accounts.mailbox_state import labels_of
+from postroom.actions import lifecycle, snoozes
+from postroom.actions.lifecycle import NewAction
 from postroom.app import open_app
-from postroom.app.jobs import CATALOGUE
-from postroom.app.working import open_worker
+from postroom.app.job_types import CATALOGUE
+from postroom.app.worker import open_worker
 from postroom.db import Database, Tx, connect
-from postroom.db.tables.actions import actions
-from postroom.db.tables.switchboard import audit_log
+from postroom.db.tables.access import audit_log
+from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import Origin, parse_action
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.ids import new_id
-from postroom.gmail.sim.server import running_sim
 from postroom.queue import JobQueue
 from postroom.settings import load
-from tests.support.action_scene import make_message, rows_of
-from tests.support.command_line import Done, postroom
-from tests.support.sim_mail import letter, mailbox
+from postroom.sim.gmail.server import running_sim
+from tests.support.actions import make_message, rows_of
+from tests.support.commands import CommandResult, postroom
+from tests.support.mail import letter, mailbox
 
 T = TypeVar("T")
 CLOCK = SystemClock()
@@ -78,20 +78,20 @@ async def history(home: Path) -> list[str]:
 
     def _past(tx: Tx, new: NewAction) -> str:
         now = CLOCK.now()
-        action_id = store.insert(tx, new, now)
-        store.move(tx, action_id, S.QUEUED, S.EXECUTING, now)
+        action_id = lifecycle.insert_action(tx, new, now)
+        lifecycle.move_action(tx, action_id, S.QUEUED, S.EXECUTING, now)
         if new.wanted.type == "star":
-            store.move(tx, action_id, S.EXECUTING, S.FAILED, now, error="Gmail was away.")
+            lifecycle.move_action(tx, action_id, S.EXECUTING, S.FAILED, now, error="Gmail was away.")
         else:
             irreversible = {"action": "delete", "inverse_action": "none", "irreversible": True}
             hint = UNDO_ARCHIVE if new.wanted.type == "archive" else irreversible
-            store.move(tx, action_id, S.EXECUTING, S.COMPLETED, now, undo_hint=hint)
+            lifecycle.move_action(tx, action_id, S.EXECUTING, S.COMPLETED, now, undo_hint=hint)
         return action_id
 
     return await within(home, make)
 
 
-async def succeeded(*arguments: str) -> Done:
+async def succeeded(*arguments: str) -> CommandResult:
     done = await postroom("actions", *arguments)
     assert done.code == 0, done.stderr
     return done
@@ -189,9 +189,11 @@ async def test_snoozed_mail_is_listed_moved_and_woken(history: list[str], home: 
         queue = JobQueue(database, CATALOGUE, CLOCK)
 
         def write(tx: Tx) -> None:
-            action = store.get(tx, action_id)
+            action = lifecycle.get_action(tx, action_id)
             job = snoozes.wake_job(action.account_id, action.message_id, action.id, "Label_1", until)
-            snoozes.write(tx, action, until, ("Label_1", "Postroom/Snoozed"), queue.add(tx, job)[0].job_id, CLOCK.now())
+            snoozes.write_snooze(
+                tx, action, until, ("Label_1", "Postroom/Snoozed"), queue.add(tx, job)[0].job_id, CLOCK.now()
+            )
 
         await database.write(write)
 

@@ -9,21 +9,20 @@ import pytest
 from postroom import settings
 from postroom.app import open_app
 from postroom.domain.actions import ActionStatus
-from tests.support.command_line import postroom
-from tests.support.processes import PostroomProcess
-from tests.support.questions import Questions
+from tests.support.actions import PendingApprovals
+from tests.support.commands import PostroomProcess, postroom
 
 pytestmark = pytest.mark.req("JB-16")
 
 
 async def ask(kind: str = "trash", parameters: dict[str, object] | None = None, **columns: object) -> str:
     async with open_app(settings.load()) as app:
-        return await Questions(app.database, app.clock).ask(kind, parameters, **columns)
+        return await PendingApprovals(app.database, app.clock).ask(kind, parameters, **columns)
 
 
 async def status(action_id: str) -> ActionStatus:
     async with open_app(settings.load()) as app:
-        return (await Questions(app.database, app.clock).action(action_id)).status
+        return (await PendingApprovals(app.database, app.clock).action(action_id)).status
 
 
 async def test_a_person_sees_what_is_needed_to_decide(home: Path) -> None:

@@ -14,7 +14,7 @@ from postroom import settings
 from postroom.app import open_app
 from postroom.app.auditing import sealing
 from postroom.domain.clock import SystemClock
-from tests.support.command_line import Done, postroom
+from tests.support.commands import CommandResult, postroom
 from tests.support.databases import SqliteFactory
 
 pytestmark = pytest.mark.req("HW-5")
@@ -73,7 +73,7 @@ async def test_a_tampered_log_is_named_by_the_command_and_by_the_doctor(installe
     await seal()
     tamper(installed, "UPDATE audit_log SET actor_name = 'mallory' WHERE rowid = 2")
     victim = (await postroom("audit", "--json")).json["entries"][1]["id"]
-    done: Done = await postroom("audit", "verify", "--json")
+    done: CommandResult = await postroom("audit", "verify", "--json")
     assert done.code == 1
     assert [(each["flaw"], each["entry_id"]) for each in done.json["problems"]] == [("changed", victim)]
     assert done.json["sound"] is False

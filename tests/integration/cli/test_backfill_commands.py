@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from postroom import audit
-from postroom.accounts.store import NewAccount, add_account
+from postroom.accounts.account import NewAccount, add_account
 from postroom.audit import AuditFilter
 from postroom.cli.main import run
 from postroom.db import Database, connect
@@ -29,8 +29,8 @@ from postroom.domain.money import Micros
 from postroom.mail.categories import shipped
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.admission import open_gate
-from postroom.switchboard.backfill.progress import Report
-from postroom.switchboard.backfill.service import Backfill
+from postroom.switchboard.backfill.leases import ProgressReport
+from postroom.switchboard.backfill.operations import Backfill
 from tests.support.backfills import CONNECTOR, EMAIL
 
 WANTED = ("--account", EMAIL, "--category", "finance", "--from", "2024-01-01", "--to", "2024-12-31")
@@ -164,7 +164,7 @@ def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
         assert reply.job is not None
         now, cost = service.clock.now(), Micros(1_500)
         await service.database.write(lambda tx: open_gate(tx, service.settings, job_id, EMAIL, now).admit("m1", cost))
-        await service.progress(CONNECTOR, Report(job_id, reply.job.fence, rows_processed=1))
+        await service.progress(CONNECTOR, ProgressReport(job_id, reply.job.fence, rows_processed=1))
         return reply.job.fence
 
     fence = within(mailbox, begin)
@@ -174,7 +174,7 @@ def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
         assert follower.stdout is not None
         first = follower.stdout.readline()
         assert first == "active: 1 taken in, 0 skipped, $0.00 of $5.00 spent today, $0.0015 reserved\n"
-        last = Report(job_id, fence, rows_processed=4, rows_skipped=2, status="completed")
+        last = ProgressReport(job_id, fence, rows_processed=4, rows_skipped=2, status="completed")
         within(mailbox, lambda service: service.progress(CONNECTOR, last))
         rest = follower.stdout.read()
         assert rest.startswith("completed: 5 taken in, 2 skipped")

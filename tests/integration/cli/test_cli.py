@@ -19,13 +19,13 @@ from typing import Any, cast
 import pytest
 import typer.main
 
-from postroom.app.jobs import CATALOGUE
+from postroom.app.job_types import CATALOGUE
 from postroom.cli.main import tree
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.queue import JobQueue, JobState, NewJob
-from tests.support.command_line import in_this_process as postroom
-from tests.support.jobs import claim, fail
+from tests.support.commands import in_this_process as postroom
+from tests.support.queues import claim, fail
 
 MISSING = "01990000-0000-7000-8000-000000000000"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.labels import KnownLabel, labels_of, remember_labels
-from postroom.accounts.store import NewAccount, add_account, get_account
+from postroom.accounts.account import NewAccount, add_account, get_account
+from postroom.accounts.mailbox_state import KnownLabel, labels_of, remember_labels
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Tx, connect
 from postroom.domain.clock import SystemClock
-from postroom.gmail.resources import Label
-from tests.support.command_line import postroom
+from postroom.mailboxes.gmail.resources import GmailLabel
+from tests.support.commands import postroom
 
 ME = "me@example.org"
 
@@ -27,8 +27,8 @@ async def mailbox(home: Path) -> Path:
     def run(tx: Tx) -> None:
         account = add_account(tx, NewAccount(ME, "http://127.0.0.1:1", None, frozenset()), now)
         seen = [
-            Label(id="Label_1", name="Receipts", is_system=False),
-            Label(id="Label_2", name="Diary", is_system=False),
+            GmailLabel(id="Label_1", name="Receipts", is_system=False),
+            GmailLabel(id="Label_2", name="Diary", is_system=False),
         ]
         remember_labels(tx, account.id, seen, now)
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from postroom.cli.main import run
-from tests.support.broken_reading import break_reading
-from tests.support.mail_files import generated, write_maildir, write_mbox, write_takeout
-from tests.support.sim_mail import letter
+from tests.support.mail import generated_mailbox, letter, write_maildir, write_mbox, write_takeout
+from tests.support.reading_faults import break_reading
 
 ME = "owner@example.com"
 
@@ -90,7 +89,7 @@ def test_mail_goes_in_is_shown_and_comes_out_again(postroom: Postroom, mbox: Pat
 @pytest.mark.req("SY-15", "SY-16")
 def test_what_a_search_finds_is_exported_whole(postroom: Postroom, home: Path, tmp_path: Path) -> None:
     path = tmp_path / "generated.mbox"
-    box = generated(600)
+    box = generated_mailbox(600)
     write_mbox(path, map(box.raw, range(600)))
     postroom("import", "mbox", path, "--account", ME)
     found = postroom.printed("search", "has:attachment", "--count")
@@ -134,7 +133,7 @@ def test_a_dry_run_changes_nothing(postroom: Postroom, mbox: Path, home: Path) -
 
 @pytest.mark.parametrize("format", ["takeout", "maildir"])
 def test_every_format_has_its_command(postroom: Postroom, home: Path, tmp_path: Path, format: str) -> None:
-    box = generated(5)
+    box = generated_mailbox(5)
     if format == "takeout":
         write_takeout(tmp_path / "mail", box)
         hint = postroom("import", "mbox", tmp_path / "mail", "--account", ME, "--dry-run").stderr
@@ -147,7 +146,7 @@ def test_every_format_has_its_command(postroom: Postroom, home: Path, tmp_path: 
 def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
     postroom: Postroom, home: Path, tmp_path: Path
 ) -> None:
-    box = generated(3_000)
+    box = generated_mailbox(3_000)
     write_takeout(tmp_path / "mail", box)
     command = [sys.executable, "-m", "postroom", "import", "takeout", str(tmp_path / "mail"), "--account", ME, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 import pytest
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.actions import store
-from postroom.actions.store import NewAction
+from postroom.accounts.account import NewAccount, add_account
+from postroom.actions import lifecycle
+from postroom.actions.lifecycle import NewAction
 from postroom.db import Database, Tx, connect
+from postroom.db.tables.access import audit_log
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.switchboard import audit_log
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import Origin, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.ids import new_id
-from tests.support.action_scene import rows_of
-from tests.support.command_line import postroom
+from tests.support.actions import rows_of
+from tests.support.commands import postroom
 
 pytestmark = pytest.mark.req("HW-6")
 
@@ -63,10 +63,10 @@ async def test_all_that_the_model_did_is_listed_and_then_undone_by_a_job(home: P
             found = []
             for origin in (Origin.MODEL, Origin.RULE):
                 new = NewAction(account.id, "18c0", parse_action("archive"), origin, str(origin))
-                found.append(store.insert(tx, new, now - timedelta(minutes=5)))
+                found.append(lifecycle.insert_action(tx, new, now - timedelta(minutes=5)))
                 at = now - timedelta(minutes=5)
-                store.move(tx, found[-1], S.QUEUED, S.EXECUTING, at, job_id=new_id())
-                store.move(tx, found[-1], S.EXECUTING, S.COMPLETED, at, undo_hint=HINT)
+                lifecycle.move_action(tx, found[-1], S.QUEUED, S.EXECUTING, at, job_id=new_id())
+                lifecycle.move_action(tx, found[-1], S.EXECUTING, S.COMPLETED, at, undo_hint=HINT)
             return found[0]
 
         return await database.write(act)

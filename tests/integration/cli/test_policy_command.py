@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from postroom.cli import account, policy
+from postroom.cli.mail import account, policy
 from postroom.domain.errors import BadInput
 from postroom.mail.policy_seed import RULES
 from postroom.triage.model import VAULT_ENTRY

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.files import FilesReader
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.store import Archive
-from postroom.triage.rules.files import FileFormat, parse_text
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.file_archive import FileArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.triage.rules.files import RulesFileFormat, parse_text
 from tests.support.archives import ME
-from tests.support.command_line import Done, in_this_process
+from tests.support.commands import CommandResult, in_this_process
 
 DOCS = Path(__file__).parents[3] / "docs" / "rules.md"
 
 
-def rules(*arguments: str) -> Done:
+def rules(*arguments: str) -> CommandResult:
     return in_this_process("rules", *arguments)
 
 
@@ -46,7 +46,7 @@ def archive(home: Path) -> Path:
         _letter(number, f"From: shop{number % 2}@shop.example", f"Subject: Receipt {number}", f"X-Number: no {number}")
         for number in range(10)
     ]
-    with Archive(home / "archive") as store:
+    with FileArchiveWriter(home / "archive") as store:
         store.store(ME, mails)
     return home
 
@@ -129,8 +129,11 @@ def test_a_file_goes_in_and_comes_out_the_same(home: Path, tmp_path: Path) -> No
     ok("import", str(source))
     ok("export", str(copy))
     ok("export", str(yaml))
-    read = [parse_text(path.read_text(), format) for path, format in ((copy, FileFormat.TOML), (yaml, FileFormat.YAML))]
-    document = parse_text(in_docs, FileFormat.TOML)
+    read = [
+        parse_text(path.read_text(), format)
+        for path, format in ((copy, RulesFileFormat.TOML), (yaml, RulesFileFormat.YAML))
+    ]
+    document = parse_text(in_docs, RulesFileFormat.TOML)
     drafts = sorted(document.rules or (), key=lambda draft: draft.priority)
     assert read == [replace(document, rules=drafts)] * 2
     assert document.directions
@@ -199,7 +202,7 @@ def test_trying_touches_nothing(archive: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.req("JB-19")
 def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = FilesReader.newest_first
+    walk = FileArchiveReader.newest_first
 
     def interrupted(*given: object) -> Iterator[object]:
         for number, step in enumerate(walk(*given)):  # type: ignore[arg-type]
@@ -207,7 +210,7 @@ def test_ctrl_c_shows_what_was_found_so_far(archive: Path, monkeypatch: pytest.M
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(FilesReader, "newest_first", interrupted)
+    monkeypatch.setattr(FileArchiveReader, "newest_first", interrupted)
     done = rules("try", "--domain", "shop.example")
     assert done.code == 130
     assert "Stopped. So far: 3 of 3 messages match" in done.stdout
@@ -303,7 +306,7 @@ def test_the_error_of_the_documentation_is_what_a_person_gets(home: Path, tmp_pa
 
 
 def test_every_condition_and_key_is_in_the_documentation() -> None:
-    from postroom.triage.rules.reading import LEAF_NAMES
+    from postroom.triage.rules.conditions import LEAF_NAMES
 
     text = DOCS.read_text()
     assert [name for name in (*LEAF_NAMES, "all", "any", "not", "unattended") if f"`{name}`" not in text] == []

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from postroom.archive.layout import ShardName, path_of
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.cli.main import tree
 from postroom.domain.errors import BadInput
-from tests.support.command_line import in_this_process as postroom
-from tests.support.searched_shards import ACCOUNT, fill
-from tests.support.sim_mail import letter
+from tests.support.archives import ACCOUNT, fill_shards
+from tests.support.commands import in_this_process as postroom
+from tests.support.mail import letter
 
 pytestmark = pytest.mark.req("SY-15")
 
@@ -38,7 +38,9 @@ def printed(*arguments: str) -> str:
 @pytest.fixture
 def archive(home: Path) -> Path:
     root = home / "archive"
-    fill(root, [mail(2024, "An old plan"), mail(2025, "A new \x1b[31mplan"), mail(2023, "Win!", "lunch\n", "SPAM")])
+    fill_shards(
+        root, [mail(2024, "An old plan"), mail(2025, "A new \x1b[31mplan"), mail(2023, "Win!", "lunch\n", "SPAM")]
+    )
     return root
 
 
@@ -81,7 +83,7 @@ def test_a_mistake_is_pointed_at(archive: Path) -> None:
 
 def test_nothing_found_and_nothing_there_are_told_apart(home: Path) -> None:
     assert "archive is empty" in printed("search", "lunch")
-    fill(home / "archive", [mail(2024, "A plan")])
+    fill_shards(home / "archive", [mail(2024, "A plan")])
     assert "No mail matches" in printed("search", "dinner")
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.store import Archive
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.gmail.sim.server import Sim, running_sim
-from tests.support.command_line import Done, postroom
+from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sim.gmail.server import GmailSim, running_sim
+from tests.support.commands import CommandResult, postroom
 from tests.support.databases import SqliteFactory
-from tests.support.sim_mail import OWNER, mailbox
+from tests.support.mail import OWNER, mailbox
 
 ROOT = Path(__file__).parents[3]
 COUNT = 9
@@ -26,13 +26,13 @@ IDS = [SOURCE.summary(index).id for index in range(COUNT)]
 
 
 @pytest.fixture
-async def sim() -> AsyncIterator[Sim]:
+async def sim() -> AsyncIterator[GmailSim]:
     async with running_sim(SOURCE) as running:
         yield running
 
 
 @pytest.fixture
-async def account(home: Path, sqlite_factory: SqliteFactory, sim: Sim, monkeypatch: pytest.MonkeyPatch) -> str:
+async def account(home: Path, sqlite_factory: SqliteFactory, sim: GmailSim, monkeypatch: pytest.MonkeyPatch) -> str:
     """A home with one account, whose calls are not held back."""
     home.mkdir(mode=0o700)
     shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
@@ -43,7 +43,7 @@ async def account(home: Path, sqlite_factory: SqliteFactory, sim: Sim, monkeypat
     return OWNER
 
 
-async def add(sim: Sim, *more: str) -> Done:
+async def add(sim: GmailSim, *more: str) -> CommandResult:
     base = ["--api-base", sim.url, "--access-token", sim.token]
     return await postroom("account", "add", "gmail", "--email", OWNER, *base, *more)
 
@@ -55,7 +55,7 @@ async def test_without_an_account_every_command_says_how_to_add_one(home: Path) 
 
 
 @pytest.mark.req("SY-14")
-async def test_a_plan_tells_messages_units_time_and_disk_and_what_it_assumes(account: str, sim: Sim) -> None:
+async def test_a_plan_tells_messages_units_time_and_disk_and_what_it_assumes(account: str, sim: GmailSim) -> None:
     sim.control.reset_counters()
     [plan] = (await postroom("sync", "plan", "--json")).json
     assert (plan["messages"], plan["stored"], plan["to_fetch"]) == (COUNT, 0, COUNT)
@@ -75,7 +75,7 @@ async def test_a_plan_tells_messages_units_time_and_disk_and_what_it_assumes(acc
 
 
 @pytest.mark.req("SY-14")
-async def test_a_sync_from_nothing_to_up_to_date_and_what_status_says(account: str, sim: Sim) -> None:
+async def test_a_sync_from_nothing_to_up_to_date_and_what_status_says(account: str, sim: GmailSim) -> None:
     [before] = (await postroom("sync", "status", "--json")).json
     assert (before["phase"], before["watermark"]) == ("never synced", 0)
     done = await postroom("sync", "run", "--once", "--json")
@@ -93,8 +93,8 @@ async def test_a_sync_from_nothing_to_up_to_date_and_what_status_says(account: s
 
 
 @pytest.mark.req("SY-5", "SY-14")
-async def test_a_bad_message_is_listed_with_its_reason_and_can_be_tried_again(account: str, sim: Sim) -> None:
-    broken = Rule(fault=Fault(kind="error", code=400, reason="failedPrecondition"), ids=frozenset({IDS[3]}))
+async def test_a_bad_message_is_listed_with_its_reason_and_can_be_tried_again(account: str, sim: GmailSim) -> None:
+    broken = FaultRule(fault=GmailFault(kind="error", code=400, reason="failedPrecondition"), ids=frozenset({IDS[3]}))
     sim.control.add_fault(broken)
     assert (await postroom("sync", "run", "--once")).code == 0
     [bad] = (await postroom("sync", "bad", "list", "--json")).json
@@ -114,13 +114,13 @@ async def test_a_bad_message_is_listed_with_its_reason_and_can_be_tried_again(ac
 
 @pytest.mark.req("SY-7")
 async def test_a_sync_while_another_process_owns_the_archive_says_who(account: str, home: Path) -> None:
-    with Archive(home / "archive", purpose="postroom import mbox"):
+    with FileArchiveWriter(home / "archive", purpose="postroom import mbox"):
         refused = await postroom("sync", "run", "--once")
     assert refused.code == 1
     assert "`postroom import mbox`" in refused.stderr
 
 
-async def test_an_account_whose_login_ended_fails_with_the_remedy(account: str, sim: Sim) -> None:
+async def test_an_account_whose_login_ended_fails_with_the_remedy(account: str, sim: GmailSim) -> None:
     sim.control.revoke()
     refused = await postroom("sync", "run", "--once", "--json")
     assert refused.code == 1
@@ -128,7 +128,9 @@ async def test_an_account_whose_login_ended_fails_with_the_remedy(account: str, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_running_sync_that_is_told_to_stop_ends_well(account: str, sim: Sim, number: signal.Signals) -> None:
+async def test_a_running_sync_that_is_told_to_stop_ends_well(
+    account: str, sim: GmailSim, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "postroom", "sync", "run"]
     pipe = asyncio.subprocess.PIPE
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -145,7 +147,7 @@ async def test_a_running_sync_that_is_told_to_stop_ends_well(account: str, sim: 
 
 
 @pytest.mark.req("SY-10")
-async def test_the_archiver_from_plan_to_certificate(account: str, sim: Sim) -> None:
+async def test_the_archiver_from_plan_to_certificate(account: str, sim: GmailSim) -> None:
     never = await postroom("archive", "plan")
     assert (never.code, "never synced" in never.stderr) == (2, True)
     await postroom("sync", "run", "--once")
@@ -169,7 +171,7 @@ async def test_the_archiver_from_plan_to_certificate(account: str, sim: Sim) -> 
 
 @pytest.mark.req("SY-10")
 async def test_settings_turn_the_archiver_on_and_say_what_it_does(
-    account: str, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    account: str, sim: GmailSim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await postroom("sync", "run", "--once")
     monkeypatch.setenv("POSTROOM_ARCHIVER__ENABLED", "true")

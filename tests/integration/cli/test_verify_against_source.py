@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.store import get_account
+from postroom.accounts.account import get_account
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
-from postroom.gmail.sim.server import Sim, running_sim
-from postroom.sync.bringing import Bringer
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.sync.fetch import MailFetcher
 from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice
 from tests.support.archives import opened_store
-from tests.support.command_line import postroom
-from tests.support.gmail_client import client_of
-from tests.support.sim_mail import HOUR_MS, OWNER, START_MS, letter, mailbox
+from tests.support.commands import postroom
+from tests.support.gmail_sim import client_of
+from tests.support.mail import HOUR_MS, OWNER, START_MS, letter, mailbox
 
 pytestmark = pytest.mark.req("SY-17")
 
@@ -26,7 +26,7 @@ WATERMARK = (START_MS + 24 * HOUR_MS) // 1_000
 
 
 @pytest.fixture
-async def sim(home: Path) -> AsyncIterator[Sim]:
+async def sim(home: Path) -> AsyncIterator[GmailSim]:
     """Five letters, in an account that is known here."""
     async with running_sim(mailbox(5)) as running:
         added = await postroom(
@@ -36,19 +36,19 @@ async def sim(home: Path) -> AsyncIterator[Sim]:
         yield running
 
 
-async def synced(sim: Sim, home: Path) -> None:
+async def synced(sim: GmailSim, home: Path) -> None:
     """As after a sync of everything that is there."""
     database, now, whole = await connect(f"sqlite:///{home / 'postroom.db'}"), SystemClock().now(), Slice(0, WATERMARK)
     account = await database.read(lambda tx: get_account(tx, OWNER))
     async with client_of(sim) as client, opened_store(home / "archive", OWNER) as store:
         ids = [str(each["id"]) for each in sim.control.truth(hashes=False)]
-        await Bringer(client, store, LabelNames(client)).bring(ids)
+        await MailFetcher(client, store, LabelNames(client)).bring(ids)
     await database.write(lambda tx: begin_walk(tx, account.id, [whole], WATERMARK, Granularity.WEEK, now))
     await database.write(lambda tx: finish_slice(tx, account.id, 1, whole, len(ids), now))
     await database.close()
 
 
-async def test_a_complete_archive_is_said_to_be_complete(sim: Sim, home: Path) -> None:
+async def test_a_complete_archive_is_said_to_be_complete(sim: GmailSim, home: Path) -> None:
     await synced(sim, home)
     done = await postroom("verify", "--against-source")
     assert done.code == 0, done.stderr
@@ -58,7 +58,7 @@ async def test_a_complete_archive_is_said_to_be_complete(sim: Sim, home: Path) -
     assert (mistyped.code, f"no mail of x{OWNER}" in mistyped.stderr) == (2, True)
 
 
-async def test_every_gap_is_named_and_the_exit_code_tells(sim: Sim, home: Path) -> None:
+async def test_every_gap_is_named_and_the_exit_code_tells(sim: GmailSim, home: Path) -> None:
     await synced(sim, home)
     late = sim.control.deliver(letter("Filed late"), internal_date=START_MS + 1)
     done = await postroom("verify", "--against-source", "--account", OWNER)
@@ -69,7 +69,7 @@ async def test_every_gap_is_named_and_the_exit_code_tells(sim: Sim, home: Path) 
     assert told["source"][0]["gaps"] == [{"gmail_id": late, "lack": "not in the archive"}]
 
 
-async def test_an_account_that_was_never_synced_is_said_to_be_so(sim: Sim) -> None:
+async def test_an_account_that_was_never_synced_is_said_to_be_so(sim: GmailSim) -> None:
     done = await postroom("verify", "--against-source")
     assert done.code == 0, done.stderr
     assert "was never synced" in done.stdout
@@ -82,7 +82,7 @@ async def test_without_an_account_there_is_nothing_to_compare_with(home: Path) -
 
 
 async def test_what_a_repair_finds_lost_is_fetched_by_the_next_sync(
-    sim: Sim, home: Path, monkeypatch: pytest.MonkeyPatch
+    sim: GmailSim, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RPS_START", "RPS_MAX"):
         monkeypatch.setenv(f"POSTROOM_SYNC__{name}", "1000")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import postroom
-from tests.support.processes import PostroomProcess
-from tests.support.tiny_site import Page, TinySite, tiny_site
+from tests.support.commands import PostroomProcess, postroom
+from tests.support.web_servers import Page, TinySite, tiny_site
 from tests.support.web_sources import sources_file, with_sitemap, write_sources
 
 QUICK = "min_delay_ms = 0\nmax_delay_ms = 0\nmax_concurrent = 4"

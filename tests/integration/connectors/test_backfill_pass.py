@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select
 
-from postroom.connectors.calling import SwitchboardAway
-from postroom.connectors.switchboard import Report
+from postroom.connectors.mcp_client import SwitchboardAway
+from postroom.connectors.switchboard_client import BackfillReport
 from postroom.db import Database, Tx
-from postroom.db.tables.accounts import accounts
+from postroom.db.tables.accounts import accounts, sync_states
 from postroom.db.tables.mail import messages
-from postroom.db.tables.sync import sync_states
 from postroom.domain.errors import Retryable
-from postroom.gmail.errors import LoginNeeded
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from tests.support.connectors import NOW, Losses, Stage, listed, ms, source_of, staged
-from tests.support.sim_mail import OWNER
+from postroom.mailboxes.errors import LoginNeeded
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sim.gmail.generated import GeneratedMailbox
+from tests.support.connectors import NOW, ConnectorRig, Losses, connector_rig, listed, ms, source_of
+from tests.support.mail import OWNER
 
 DAY = timedelta(days=1)
 FIRST, LAST = date(2026, 3, 1), date(2026, 3, 31)
@@ -35,15 +34,15 @@ def at(day: date, seconds: float = 0) -> int:
 
 
 @asynccontextmanager
-async def month_of(count: int, database: Database, path: Path, **options: Any) -> AsyncIterator[Stage]:
+async def month_of(count: int, database: Database, path: Path, **options: Any) -> AsyncIterator[ConnectorRig]:
     """So many letters spread over March, many of them in the same second."""
     dice = random.Random(count)
     mails = [listed(number, at(FIRST, dice.randrange(0, 31 * 86_400, 20_000))) for number in range(count)]
-    async with staged(source_of(mails), database, path, **options) as stage:
+    async with connector_rig(source_of(mails), database, path, **options) as stage:
         yield stage
 
 
-def eligible(stage: Stage, first: date = FIRST, last: date = LAST) -> dict[str, int]:
+def eligible(stage: ConnectorRig, first: date = FIRST, last: date = LAST) -> dict[str, int]:
     start, end = at(first), at(last + DAY)
     left_out = {"SENT", "DRAFT", "SPAM", "TRASH"}
     return {
@@ -66,7 +65,7 @@ async def test_a_month_comes_in_newest_first_and_both_days_count(database: Datab
         listed(8, at(date(2026, 3, 10)), labels=("TRASH",)),
         *(listed(10 + number, at(date(2026, 3, 10), number // 3)) for number in range(130)),
     ]
-    async with staged(source_of(edges), database, tmp_path) as stage:
+    async with connector_rig(source_of(edges), database, tmp_path) as stage:
         job_id = await stage.create_job(FIRST, LAST)
         outcome = await stage.passes.backfill()
         expected = eligible(stage)
@@ -87,7 +86,7 @@ async def test_a_month_comes_in_newest_first_and_both_days_count(database: Datab
 async def test_what_is_left_out_comes_when_asked_for(database: Database, tmp_path: Path) -> None:
     labels = ("SENT", "SPAM", "TRASH", "INBOX")
     mails = [listed(number, at(FIRST, number), labels=(label,)) for number, label in enumerate(labels)]
-    async with staged(source_of(mails), database, tmp_path) as stage:
+    async with connector_rig(source_of(mails), database, tmp_path) as stage:
         await stage.create_job(FIRST, LAST, includes=["sent", "trash"])
         assert (await stage.passes.backfill()).processed == 3
 
@@ -100,7 +99,7 @@ async def test_bodies_are_fetched_only_for_what_is_taken_in_whole(database: Data
         *(listed(10 + number, at(FIRST, 100 + number), headers=bulk) for number in range(4)),
         *(listed(20 + n, at(FIRST, 200 + n), labels=("CATEGORY_PROMOTIONS",), headers=bulk) for n in range(5)),
     ]
-    async with staged(source_of(mails), database, tmp_path) as stage:
+    async with connector_rig(source_of(mails), database, tmp_path) as stage:
         await stage.create_job(FIRST, LAST)
         outcome = await stage.passes.backfill()
         assert (outcome.processed, outcome.skipped) == (7, 5)
@@ -112,7 +111,7 @@ async def test_bodies_are_fetched_only_for_what_is_taken_in_whole(database: Data
 @pytest.mark.req("BF-16")
 async def test_categories_select_by_headers_before_any_body_is_fetched(database: Database, tmp_path: Path) -> None:
     box = GeneratedMailbox(messages=700, seed=5, email=OWNER)
-    async with staged(box, database, tmp_path) as stage:
+    async with connector_rig(box, database, tmp_path) as stage:
         truth = {str(mail["id"]): mail for mail in stage.sim.control.truth(hashes=False)}
         await stage.create_job(date(2000, 1, 1), date(2027, 1, 1), target_categories=["finance"])
         outcome = await stage.passes.backfill()
@@ -193,7 +192,7 @@ async def test_an_operators_word_between_two_reports_stops_the_pass(
             assert (await stage.job(job_id)).rows_processed == len(await stage.rows()) == 90
 
 
-async def after_ingests(stage: Stage, losses: Losses, number: int, act: Any) -> None:
+async def after_ingests(stage: ConnectorRig, losses: Losses, number: int, act: Any) -> None:
     seen = 0
 
     async def watch(tool: str, arguments: Any) -> None:
@@ -285,7 +284,7 @@ async def test_a_pass_without_patience_keeps_its_job_at_hand(database: Database,
 async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Database, tmp_path: Path, seed: int) -> None:
     losses = Losses(seed, 0.08)
     async with month_of(80, database, tmp_path, losses=losses, progress_interval=7) as stage:
-        stage.sim.control.add_fault(Rule(fault=Fault(kind="error"), method="*", probability=0.03, seed=seed))
+        stage.sim.control.add_fault(FaultRule(fault=GmailFault(kind="error"), method="*", probability=0.03, seed=seed))
         job_id = await stage.create_job(FIRST, LAST)
         await until_ended(stage, job_id)
         job = await stage.job(job_id)
@@ -310,7 +309,7 @@ async def test_a_report_whose_answer_is_lost_counts_once_however_often_it_is_rep
         assert (job.status, job.rows_processed, job.rows_skipped) == ("completed", 30, 0)
 
 
-async def until_ended(stage: Stage, job_id: str) -> None:
+async def until_ended(stage: ConnectorRig, job_id: str) -> None:
     while (await stage.job(job_id)).status in ("pending", "active"):
         try:
             await stage.passes.backfill()
@@ -348,7 +347,9 @@ async def test_live_mail_that_arrives_meanwhile_changes_nothing(database: Databa
 async def test_a_message_that_cannot_be_read_is_passed_over_in_the_end(database: Database, tmp_path: Path) -> None:
     async with month_of(20, database, tmp_path) as stage:
         bad = sorted(eligible(stage))[7]
-        stage.sim.control.add_fault(Rule(fault=Fault(kind="malformed"), method="messages.get", ids=frozenset({bad})))
+        stage.sim.control.add_fault(
+            FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({bad}))
+        )
         job_id = await stage.create_job(FIRST, LAST)
         await until_ended(stage, job_id)
         job = await stage.job(job_id)
@@ -397,7 +398,7 @@ async def test_a_cursor_of_another_version_ends_the_job_with_the_reason(database
         job_id = await stage.create_job(FIRST, LAST)
         job = await stage.passes.switchboard.backfill_poll()
         assert job is not None
-        await stage.passes.switchboard.backfill_progress(Report(job_id, job.fence, 1, cursor={"page": "xyz"}))
+        await stage.passes.switchboard.backfill_progress(BackfillReport(job_id, job.fence, 1, cursor={"page": "xyz"}))
         stage.clock.advance(200)
         assert (await stage.passes.backfill()).status == "error"
         assert "another version" in (await stage.job(job_id)).error
@@ -418,7 +419,7 @@ async def test_a_login_that_ran_out_leaves_the_job_to_the_next_who_is_logged_in(
 @pytest.mark.req("BF-17")
 async def test_a_search_takes_in_at_most_fifty_and_only_once(database: Database, tmp_path: Path) -> None:
     mails = [listed(number, at(FIRST, number), subject=f"Dr. Smith {number}") for number in range(70)]
-    async with staged(source_of([*mails, listed(99, at(FIRST))]), database, tmp_path) as stage:
+    async with connector_rig(source_of([*mails, listed(99, at(FIRST))]), database, tmp_path) as stage:
         outcome = await stage.passes.on_demand("subject:smith", 50)
         assert (outcome.ingested, len(outcome.gmail_ids)) == (50, 50)
         again = await stage.passes.on_demand("subject:smith", 10)

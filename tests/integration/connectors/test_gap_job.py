@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import cursor_of
-from postroom.accounts.jobs import job_of
-from postroom.accounts.store import Account, NewAccount, add_account
+from postroom.accounts.account import Account, NewAccount, add_account
+from postroom.accounts.account_jobs import job_of
+from postroom.accounts.history_cursor import cursor_of
 from postroom.app import App, open_app
-from postroom.app.jobs import BACKFILL, HISTORY_SYNC, gap_key
-from postroom.app.working import open_worker
+from postroom.app.job_types import BACKFILL, HISTORY_SYNC, gap_key
+from postroom.app.worker import open_worker
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
-from postroom.gmail.grants import StaticGrant
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.settings import Settings
-from tests.support.action_scene import rows_of
-from tests.support.sim_mail import letter, mailbox
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sim.gmail.server import GmailSim, running_sim
+from tests.support.actions import rows_of
+from tests.support.mail import letter, mailbox
 
 pytestmark = pytest.mark.req("JB-18", "SY-13", "WB-6")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.req("JB-18", "SY-13", "WB-6")
 class Place:
     """An installation whose worker has looked at its mailbox once; backfills are switched off."""
 
-    def __init__(self, app: App, sim: Sim, account: Account) -> None:
+    def __init__(self, app: App, sim: GmailSim, account: Account) -> None:
         self.app, self.sim, self.account = app, sim, account
 
     async def look(self) -> None:
@@ -78,7 +78,7 @@ async def test_the_cursor_stays_before_the_gap_until_it_is_filled(place: Place) 
     before = await place.cursor()
     missed = place.sim.control.deliver(letter("Missed"))
     place.sim.control.expire_history()
-    fault = place.sim.control.add_fault(Rule(method="messages.list", fault=Fault(kind="error", code=503)))
+    fault = place.sim.control.add_fault(FaultRule(method="messages.list", fault=GmailFault(kind="error", code=503)))
     await place.look()
     assert await place.gap_jobs() == [(BACKFILL.name, "queued")]
     await place.look()

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.connectors.calling import SwitchboardAway
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
-from postroom.gmail.sim.faults import Fault, Rule
+from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.telemetry import metrics
-from tests.support.connectors import NOW, Losses, Stage, listed, ms, source_of, staged
-from tests.support.sim_mail import OWNER
+from tests.support.connectors import NOW, ConnectorRig, Losses, connector_rig, listed, ms, source_of
+from tests.support.mail import OWNER
 
 BULK = {"List-Unsubscribe": "<https://x.example/off>", "Precedence": "bulk"}
 
 
-async def archived(stage: Stage) -> set[str]:
+async def archived(stage: ConnectorRig) -> set[str]:
     known = await stage.passes.switchboard.archive_lookup(
         [str(each["id"]) for each in stage.sim.control.truth(hashes=False)]
     )
@@ -29,7 +29,7 @@ async def archived(stage: Stage) -> set[str]:
 
 @pytest.mark.req("SY-13", "PQ-1", "BF-13")
 async def test_new_mail_is_stored_then_ingested_in_its_tier(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([listed(0, 1_700_000_000_000)]), database, tmp_path) as stage:
+    async with connector_rig(source_of([listed(0, 1_700_000_000_000)]), database, tmp_path) as stage:
         await stage.passes.live()
         direct = stage.deliver("Lunch?")
         bulk = stage.deliver("Weekly", headers=BULK)
@@ -53,7 +53,7 @@ async def test_metrics_name_the_mailbox_by_its_opaque_id_and_never_by_its_addres
     database: Database, tmp_path: Path
 ) -> None:
     metrics.configure()
-    async with staged(source_of([listed(0, ms_days_before(3))]), database, tmp_path) as stage:
+    async with connector_rig(source_of([listed(0, ms_days_before(3))]), database, tmp_path) as stage:
         await stage.passes.live()
         stage.deliver("Lunch?")
         stage.deliver("Weekly", headers=BULK)
@@ -75,7 +75,9 @@ async def test_metrics_name_the_mailbox_by_its_opaque_id_and_never_by_its_addres
 
 @pytest.mark.req("SY-13")
 async def test_mail_from_before_the_first_look_is_left_to_backfill(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of(listed(n, 1_700_000_000_000 + n) for n in range(5)), database, tmp_path) as stage:
+    async with connector_rig(
+        source_of(listed(n, 1_700_000_000_000 + n) for n in range(5)), database, tmp_path
+    ) as stage:
         await stage.passes.live()
         assert (await stage.rows(), await archived(stage)) == ({}, set())
 
@@ -85,7 +87,7 @@ async def test_a_reply_to_sent_mail_is_served_first(database: Database, tmp_path
     old = listed(
         1, ms_days_before(10), labels=("SENT",), sender=OWNER, to="bo@x.example", headers={"Message-ID": "<old@me>"}
     )
-    async with staged(source_of([old]), database, tmp_path) as stage:
+    async with connector_rig(source_of([old]), database, tmp_path) as stage:
         await stage.passes.live()
         assert await stage.passes.fill_sent_index()
         sent = stage.deliver(
@@ -109,7 +111,7 @@ def ms_days_before(days: int) -> int:
 
 @pytest.mark.req("SY-13")
 async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         kept, gone, flash = (stage.deliver(each) for each in ("kept", "gone", "flash"))
         await stage.client.delete_message(flash)
@@ -127,7 +129,7 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
 
 
 async def test_mail_taken_out_of_the_spam_folder_is_ingested(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         mail = stage.deliver("Not spam at all", labels=("SPAM",))
         await stage.passes.live()
@@ -141,9 +143,13 @@ async def test_mail_taken_out_of_the_spam_folder_is_ingested(database: Database,
 @pytest.mark.parametrize("seed", range(2))
 async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Database, tmp_path: Path, seed: int) -> None:
     losses = Losses(seed, 0.08)
-    async with staged(source_of([]), database, tmp_path, losses=losses) as stage:
-        stage.sim.control.add_fault(Rule(fault=Fault(kind="duplicate_history"), method="history.list", probability=0.5))
-        stage.sim.control.add_fault(Rule(fault=Fault(kind="reorder_history"), method="history.list", probability=0.5))
+    async with connector_rig(source_of([]), database, tmp_path, losses=losses) as stage:
+        stage.sim.control.add_fault(
+            FaultRule(fault=GmailFault(kind="duplicate_history"), method="history.list", probability=0.5)
+        )
+        stage.sim.control.add_fault(
+            FaultRule(fault=GmailFault(kind="reorder_history"), method="history.list", probability=0.5)
+        )
         delivered: set[str] = set()
         await until_quiet(stage)
         for _ in range(6):
@@ -157,7 +163,7 @@ async def test_lost_and_repeated_calls_lose_and_double_nothing(database: Databas
         assert await archived(stage) == delivered
 
 
-async def one_try(stage: Stage) -> bool:
+async def one_try(stage: ConnectorRig) -> bool:
     try:
         await stage.passes.live()
     except Retryable:
@@ -167,7 +173,7 @@ async def one_try(stage: Stage) -> bool:
     return True
 
 
-async def until_quiet(stage: Stage) -> None:
+async def until_quiet(stage: ConnectorRig) -> None:
     while not await one_try(stage):
         pass
     while not await one_try(stage):
@@ -177,7 +183,7 @@ async def until_quiet(stage: Stage) -> None:
 @pytest.mark.req("SY-13", "JB-18")
 async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Path) -> None:
     history = [listed(n, ms_days_before(200 + n)) for n in range(3)]
-    async with staged(source_of(history), database, tmp_path) as stage:
+    async with connector_rig(source_of(history), database, tmp_path) as stage:
         await stage.passes.live()
         before = stage.deliver("Before")
         await stage.passes.live()
@@ -203,7 +209,7 @@ async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Pa
 async def test_after_an_expired_history_mail_that_a_sync_has_archived_since_is_taken_in(
     database: Database, tmp_path: Path
 ) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         stage.clock.advance(20 * 86_400)
         missed = stage.deliver("Missed")
@@ -223,7 +229,7 @@ async def test_after_an_expired_history_mail_that_a_sync_has_archived_since_is_t
 
 @pytest.mark.req("JB-18", "SY-13")
 async def test_after_an_expired_history_known_mail_is_compared_too(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         starred, deleted, same = (stage.deliver(name) for name in ("Starred", "Deleted", "Same"))
         await stage.passes.live()
@@ -241,14 +247,14 @@ async def test_after_an_expired_history_known_mail_is_compared_too(database: Dat
 
 @pytest.mark.req("JB-18")
 async def test_changes_at_the_source_reach_the_control_database(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         read, deleted = stage.deliver("Read"), stage.deliver("Deleted")
         await stage.passes.live()
         await stage.client.modify_message(read, remove=["UNREAD"])
         await stage.client.delete_message(deleted)
         for kind in ("duplicate_history", "reorder_history"):
-            stage.sim.control.add_fault(Rule(fault=Fault(kind=kind), method="history.list"))
+            stage.sim.control.add_fault(FaultRule(fault=GmailFault(kind=kind), method="history.list"))
         await stage.passes.live()
         rows = await stage.rows()
         assert rows[read].labels == ["INBOX"]
@@ -258,7 +264,7 @@ async def test_changes_at_the_source_reach_the_control_database(database: Databa
 @pytest.mark.req("SY-13")
 async def test_a_crash_while_filling_a_gap_loses_nothing(database: Database, tmp_path: Path) -> None:
     losses = Losses(1, 0.0)
-    async with staged(source_of([]), database, tmp_path, losses=losses) as stage:
+    async with connector_rig(source_of([]), database, tmp_path, losses=losses) as stage:
         await stage.passes.live()
         stage.clock.advance(20 * 86_400)
         missed = {stage.deliver(f"Missed {number}") for number in range(60)}
@@ -279,10 +285,10 @@ async def test_a_crash_while_filling_a_gap_loses_nothing(database: Database, tmp
 
 
 async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         bad, good = stage.deliver("Bad"), stage.deliver("Good")
-        fault = Rule(fault=Fault(kind="malformed"), method="messages.get", ids=frozenset({bad}))
+        fault = FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({bad}))
         number = stage.sim.control.add_fault(fault)
         for _ in range(2):
             with pytest.raises(Retryable):
@@ -304,7 +310,7 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
 
 @pytest.mark.req("SY-13")
 async def test_two_connectors_never_read_the_history_at_once(database: Database, tmp_path: Path) -> None:
-    async with staged(source_of([]), database, tmp_path) as stage:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()
         first = await stage.passes.switchboard.history_claim("somebody else")
         with pytest.raises(Retryable, match="somebody else"):

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.calling import SwitchboardAway, TokenRefused, http_client, over_http
-from postroom.connectors.gmail.envelopes import envelope_of, metadata_payload
-from postroom.connectors.gmail.mail import SourceMail
+from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_client, over_http
 from postroom.connectors.priority import FALLBACK
-from postroom.connectors.switchboard import RawMail, Switchboard
+from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
+from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import Envelope
@@ -27,11 +26,11 @@ ME = "me@example.org"
 @asynccontextmanager
 async def over_loopback(
     database: Database, path: Path, role: Role = Role.CONNECTOR, **token: object
-) -> AsyncIterator[tuple[Switchboard, Bench]]:
+) -> AsyncIterator[tuple[SwitchboardClient, Bench]]:
     async with open_bench(database, path, ManualClock()) as bench, served(bench) as url, http_client() as http:
         await bench.account(ME)
         text = await bench.token(role, **token)
-        yield Switchboard(over_http(url, text, http), ME), bench
+        yield SwitchboardClient(over_http(url, text, http), ME), bench
 
 
 def envelope(number: int) -> Envelope:
@@ -61,7 +60,7 @@ async def test_mail_is_stored_and_found_again(database: Database, tmp_path: Path
 @pytest.mark.req("BF-3", "PL-6")
 async def test_a_refused_token_says_what_to_do_and_never_itself(database: Database, tmp_path: Path) -> None:
     async with over_loopback(database, tmp_path) as (_, bench), served(bench) as url, http_client() as http:
-        switchboard = Switchboard(over_http(url, "prt_not-a-real-token-at-all", http), ME)
+        switchboard = SwitchboardClient(over_http(url, "prt_not-a-real-token-at-all", http), ME)
         with pytest.raises(TokenRefused, match="token create") as caught:
             await switchboard.backfill_poll()
         assert "not-a-real" not in str(caught.value)
@@ -90,7 +89,7 @@ async def test_a_bad_argument_keeps_its_field(database: Database, tmp_path: Path
 
 async def test_a_switchboard_that_is_away_can_be_asked_again(database: Database, tmp_path: Path) -> None:
     async with http_client() as http:
-        switchboard = Switchboard(over_http("http://127.0.0.1:1/mcp", "prt_x", http), ME)
+        switchboard = SwitchboardClient(over_http("http://127.0.0.1:1/mcp", "prt_x", http), ME)
         with pytest.raises(SwitchboardAway) as caught:
             await switchboard.backfill_poll()
         assert caught.value.retry_after is not None

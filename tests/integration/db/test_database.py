@@ -19,11 +19,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import SchemaItem
 
-from postroom.db import Database, Dialect, Tx, connect, schema
+from postroom.db import Database, Dialect, Tx, connect, opening
+from postroom.db.database import Topic
 from postroom.db.opening import unmigrated
 from postroom.db.tables import metadata
 from postroom.db.tables.web import EVIDENCE_INDEX
-from postroom.db.wake import Topic
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
 from postroom.domain.roles import Role, all_permissions
 from postroom.settings import DatabaseSettings
@@ -33,12 +33,12 @@ from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFact
 
 def script_directory() -> ScriptDirectory:
     config = Config()
-    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(opening.__file__).parent / "migrations"))
     return ScriptDirectory.from_config(config)
 
 
 def test_the_head_that_the_code_names_is_the_last_migration() -> None:
-    assert script_directory().get_current_head() == schema.HEAD
+    assert script_directory().get_current_head() == opening.SCHEMA_HEAD
 
 
 async def test_the_migrations_make_exactly_the_tables_that_the_code_knows(database: Database) -> None:
@@ -101,7 +101,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
     assert set(SEEDS) <= set(revisions)
     raw = await open_without_migrating(url)
     for revision in revisions:
-        await raw.write(lambda tx, target=revision: schema.upgrade(tx.connection, target))  # type: ignore[misc]
+        await raw.write(lambda tx, target=revision: opening.upgrade_schema(tx.connection, target))  # type: ignore[misc]
         if revision in SEEDS:
             await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
@@ -116,7 +116,7 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
 async def test_tokens_from_before_permissions_keep_what_they_could_do(database_factory: DatabaseFactory) -> None:
     url = database_factory.empty_url()
     raw = await open_without_migrating(url)
-    await raw.write(lambda tx: schema.upgrade(tx.connection, "0009"))
+    await raw.write(lambda tx: opening.upgrade_schema(tx.connection, "0009"))
     insert = text(
         "INSERT INTO access_tokens (id, role, name, sha256, created_at) "
         "VALUES (:id, :role, :role, :role, '2026-01-01T00:00:00.000000Z')"
@@ -138,7 +138,7 @@ async def test_a_database_from_a_newer_version_is_refused_with_a_remedy_and_left
     with pytest.raises(NewerSchema, match=r"schema version 9999.*Upgrade Postroom"):
         await connect(database_url)
     raw = await open_without_migrating(database_url)
-    assert await raw.read(lambda tx: schema.revision(tx.connection)) == "9999"
+    assert await raw.read(lambda tx: opening.schema_revision(tx.connection)) == "9999"
     await raw.close()
 
 
@@ -146,7 +146,7 @@ async def test_processes_that_start_together_migrate_once(database_factory: Data
     url = database_factory.empty_url()
     databases = await asyncio.gather(*(connect(url) for _ in range(4)))
     for database in databases:
-        assert await database.read(lambda tx: schema.revision(tx.connection)) == schema.HEAD
+        assert await database.read(lambda tx: opening.schema_revision(tx.connection)) == opening.SCHEMA_HEAD
         await database.close()
 
 

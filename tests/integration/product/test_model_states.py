@@ -11,19 +11,18 @@ import pytest
 from sqlalchemy import select
 
 from postroom.app import open_app
-from postroom.app.working import open_worker
-from postroom.dashboard.reading.needs import needs
+from postroom.app.job_types import CLASSIFY
+from postroom.app.worker import open_worker
+from postroom.dashboard.overview import needs
 from postroom.db.tables.triage import decisions, model_calls
-from postroom.domain.findings import Verdict
+from postroom.domain.checkups import CheckVerdict
 from postroom.queue import NewJob
 from postroom.settings import DatabaseSettings, ModelSettings, RecurringSettings, Settings
-from postroom.triage.jobs import CLASSIFY
+from postroom.sim.model.server import ModelSim, running_model
 from postroom.triage.model import VAULT_ENTRY, examine_model, model_problem
-from postroom.triage.sim.server import ModelSim, running_model
 from postroom.vault import Vault
-from tests.support.action_scene import make_account, make_message
-from tests.support.command_line import postroom
-from tests.support.processes import PostroomProcess
+from tests.support.actions import make_account, make_message
+from tests.support.commands import PostroomProcess, postroom
 
 pytestmark = pytest.mark.req("HW-7")
 
@@ -32,13 +31,13 @@ NO_PRICE = ModelSettings(provider="compatible", name="nobody-knows", base_url="h
 QUIET = RecurringSettings(live="off", sync="off", labels="off", bad_messages="off", sentinel="off")
 
 
-def told(settings: ModelSettings, vault: Vault) -> list[tuple[Verdict, str]]:
+def told(settings: ModelSettings, vault: Vault) -> list[tuple[CheckVerdict, str]]:
     return [(finding.verdict, finding.text) for finding in examine_model(settings, vault)]
 
 
 def test_the_state_of_a_model_is_told_without_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = Vault(tmp_path)
-    assert told(ModelSettings(), vault) == [(Verdict.OK, "No model is configured; rules decide alone.")]
+    assert told(ModelSettings(), vault) == [(CheckVerdict.OK, "No model is configured; rules decide alone.")]
     assert model_problem(ModelSettings(), vault) is None
     problem = model_problem(NO_KEY, vault)
     assert problem is not None
@@ -46,7 +45,7 @@ def test_the_state_of_a_model_is_told_without_a_call(tmp_path: Path, monkeypatch
     assert "postroom account model-key" in problem
     assert "Set model.input_price and model.output_price" in (model_problem(NO_PRICE, vault) or "")
     vault.put(VAULT_ENTRY, b"sk-kept")
-    assert [verdict for verdict, _ in told(NO_KEY, vault)] == [Verdict.OK] * 3
+    assert [verdict for verdict, _ in told(NO_KEY, vault)] == [CheckVerdict.OK] * 3
     assert model_problem(NO_KEY, vault) is None
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     assert "pip install 'postroom[models]'" in (model_problem(NO_KEY, vault) or "")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.promises import Watch, broken
-from tests.support.whole_product import Mail, Shape, WholeProduct, whole_product
+from tests.support.whole_product import Mail, Observations, Shape, WholeProduct, broken_invariants, whole_product
 
 _BETWEEN_LOOKS_S = 5.0
 _LIVE_EACH_LOOK = 5
@@ -26,7 +25,7 @@ _MOST_GROWTH = 1.25
 async def test_a_large_mailbox_goes_through_everything_in_flat_memory(tmp_path: Path, mails: int) -> None:
     async with whole_product(tmp_path, Shape.ONE_PROCESS, mails=mails, pages=20) as product:
         await product.begin(cap_cents=1_000_000)
-        watch = Watch(product)
+        watch = Observations(product)
         sizes: list[int] = []
         began = asyncio.get_running_loop().time()
         while await product.unfinished():
@@ -36,7 +35,7 @@ async def test_a_large_mailbox_goes_through_everything_in_flat_memory(tmp_path: 
             sizes.append(resident_bytes(product))
             await asyncio.sleep(_BETWEEN_LOOKS_S)
         took_s = asyncio.get_running_loop().time() - began
-        assert await broken(product) == []
+        assert await broken_invariants(product) == []
         assert await product.end() == []
         assert (await product.types("verify", "--against-source"))["sound"]
     half = max(sizes[: len(sizes) // 2])

@@ -21,7 +21,7 @@ from postroom.domain.tiers import TIERS, Tier
 from postroom.queue import ClaimedJob, JobQueue, JobState, NewJob, QueueName
 from postroom.queue.outcome import Settlement
 from tests.support.databases import DatabaseFactory
-from tests.support.jobs import LEASE, make_queue, take_turn
+from tests.support.queues import LEASE, make_queue, take_turn
 
 T = TypeVar("T")
 LIMIT = 3

@@ -12,7 +12,7 @@ from postroom.domain.tiers import Tier
 from postroom.queue import JobState, NewJob, QueueName
 from postroom.queue.claims import Claimant
 from postroom.queue.outcome import Settlement
-from tests.support.jobs import LEASE, claim, complete, later, make_queue, record_of, take_turn
+from tests.support.queues import LEASE, claim, complete, later, make_queue, record_of, take_turn
 
 HIGH, MIDDLE, LOW = Tier
 

@@ -17,7 +17,7 @@ from postroom.domain.tiers import Tier
 from postroom.queue import JobContext, JobState, NewJob, QueueName
 from postroom.queue.enqueue import encode_payload
 from postroom.queue.inspection import JobFilter, list_jobs, show_job
-from tests.support.jobs import claim, complete, count_jobs, fail, later, make_queue, record_of
+from tests.support.queues import claim, complete, count_jobs, fail, later, make_queue, record_of
 
 pytestmark = pytest.mark.req("JB-1")
 

@@ -14,8 +14,7 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
 from postroom.domain.tiers import TIERS
 from postroom.queue import JobQueue, JobState, NewJob, QueueName
-from tests.support.crash_worker import DATABASE, effects
-from tests.support.jobs import count_jobs, make_queue
+from tests.support.queues import KILLED_WORKER_DATABASE, count_jobs, effects, make_queue
 
 WORKERS = 3
 
@@ -48,7 +47,7 @@ class Crew:
 
 async def survive(url: str, total: int, kills: int, seed: int) -> None:
     random = Random(seed)
-    database = await connect(url, DATABASE)
+    database = await connect(url, KILLED_WORKER_DATABASE)
     queue = make_queue(database, SystemClock())
     await database.write(lambda tx: effects.create(tx.connection))
     await enqueue_all(queue, total)

@@ -11,10 +11,9 @@ from postroom.db import Database, connect
 from postroom.db.tables.queue import schedules
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput
-from postroom.queue import Catalogue, JobContext, JobQueue, NewJob, Schedule
-from postroom.queue.schedules import next_due
-from tests.support.jobs import CATALOGUE, claim, complete, count_jobs, later, make_queue
-from tests.support.workers import running
+from postroom.queue import JobCatalogue, JobContext, JobQueue, NewJob, Schedule
+from postroom.queue.schedules import next_schedule_due
+from tests.support.queues import CATALOGUE, claim, complete, count_jobs, later, make_queue, running
 
 LABELS = Schedule("labels", "hourly", "every 1h", {"account": "me"}, key="labels.sync.gmail:me")
 
@@ -40,7 +39,7 @@ async def test_ticks_missed_during_downtime_fire_once(database: Database, clock:
     await database.write(queue.fire_schedules)
     clock.advance(36 * 3_600 + 5)
     assert await database.write(queue.fire_schedules) == ["labels"]
-    due = await database.read(lambda tx: next_due(tx, CATALOGUE, clock.now()))
+    due = await database.read(lambda tx: next_schedule_due(tx, CATALOGUE, clock.now()))
     assert due is not None
     assert (due - clock.now()).total_seconds() == 3_595
 
@@ -101,7 +100,7 @@ async def test_a_clock_set_back_does_not_put_a_schedule_to_sleep(database: Datab
     await database.write(queue.fire_schedules)
     clock.advance(-10 * 365 * 86_400)
     assert await database.write(queue.fire_schedules) == []
-    due = await database.read(lambda tx: next_due(tx, CATALOGUE, clock.now()))
+    due = await database.read(lambda tx: next_schedule_due(tx, CATALOGUE, clock.now()))
     assert due == later(clock, 3_600)
 
 
@@ -124,7 +123,7 @@ async def test_a_schedule_that_is_no_longer_declared_fires_no_more(database: Dat
 
 async def test_the_schedules_of_a_newer_version_survive_an_older_one(database: Database, clock: ManualClock) -> None:
     await make_queue(database, clock).declare_schedules(LABELS)
-    older = JobQueue(database, Catalogue([]), clock)
+    older = JobQueue(database, JobCatalogue([]), clock)
     await older.declare_schedules()
     assert await database.write(make_queue(database, clock).fire_schedules) == ["labels"]
 

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import update
 
 from postroom.db import Database, Tx, connect
+from postroom.db.database import Topic
 from postroom.db.tables.queue import jobs
-from postroom.db.wake import Topic
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import new_id
@@ -24,8 +24,7 @@ from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseL
 from postroom.queue.inspection import show_job
 from postroom.settings import WorkerSettings
 from tests.support.databases import PostgresFactory
-from tests.support.jobs import claim, count_jobs, make_queue, record_of
-from tests.support.workers import run_until_idle, running, until
+from tests.support.queues import claim, count_jobs, make_queue, record_of, run_until_idle, running, until
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from postroom.accounts.doctor import judge_reader
-from postroom.domain.findings import Verdict
+from postroom.domain.checkups import CheckVerdict
 from postroom.reading.limited import (
     CHILD,
     Failure,
     LimitedReader,
-    Limits,
     ReadingFailed,
+    ReadingLimits,
     close_shared_readers,
     shared_reader,
 )
@@ -37,12 +37,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def reader() -> Iterator[LimitedReader]:
-    opened = LimitedReader(Limits(cpu_seconds=20), program=tasks.PROGRAM)
+    opened = LimitedReader(ReadingLimits(cpu_seconds=20), program=tasks.PROGRAM)
     yield opened
     opened.close()
 
 
-def _failure(reader: LimitedReader, name: str, limits: Limits | None = None, **header: object) -> ReadingFailed:
+def _failure(reader: LimitedReader, name: str, limits: ReadingLimits | None = None, **header: object) -> ReadingFailed:
     with pytest.raises(ReadingFailed) as caught:
         reader.run(name, header, b"the text", limits)
     return caught.value
@@ -114,7 +114,7 @@ def test_the_child_sees_no_environment_and_no_file_of_its_parent(
 
 
 def test_a_request_that_takes_too_much_memory_ends_its_child_and_the_next_is_read(reader: LimitedReader) -> None:
-    limits = Limits(memory_bytes=100 << 20)
+    limits = ReadingLimits(memory_bytes=100 << 20)
     before = _pid(reader)
     error = _failure(reader, task(tasks.take_memory), limits, megabytes=120)
     assert error.kind is Failure.MEMORY
@@ -123,17 +123,17 @@ def test_a_request_that_takes_too_much_memory_ends_its_child_and_the_next_is_rea
 
 
 def test_a_request_may_use_more_memory_than_the_reader_usually_gives(reader: LimitedReader) -> None:
-    small = LimitedReader(Limits(memory_bytes=20 << 20), program=tasks.PROGRAM)
+    small = LimitedReader(ReadingLimits(memory_bytes=20 << 20), program=tasks.PROGRAM)
     assert _failure(small, task(tasks.take_memory), megabytes=60).kind is Failure.MEMORY
-    found, _ = small.run(task(tasks.take_memory), {"megabytes": 60}, limits=Limits(memory_bytes=100 << 20))
+    found, _ = small.run(task(tasks.take_memory), {"megabytes": 60}, limits=ReadingLimits(memory_bytes=100 << 20))
     small.close()
     assert found == {"taken": 60}
 
 
 def test_a_request_that_takes_too_long_is_ended_and_the_next_is_read(reader: LimitedReader) -> None:
-    busy = _failure(reader, task(tasks.run_on), Limits(cpu_seconds=0.2))
+    busy = _failure(reader, task(tasks.run_on), ReadingLimits(cpu_seconds=0.2))
     assert (busy.kind, busy.reason) == (Failure.TIMEOUT, "it takes more than 0.2 s of processor time to read")
-    idle = _failure(reader, task(tasks.wait), Limits(wall_seconds=0.2))
+    idle = _failure(reader, task(tasks.wait), ReadingLimits(wall_seconds=0.2))
     assert (idle.kind, idle.reason) == (Failure.TIMEOUT, "it takes longer than 0.2 s to read")
     assert reader.run(task(tasks.echo), {}) == ({}, b"")
 
@@ -195,7 +195,7 @@ def test_a_child_that_lies_is_not_believed(reader: LimitedReader, lie: bytes) ->
 
 
 def test_a_child_is_replaced_after_its_share_of_requests() -> None:
-    reader = LimitedReader(Limits(requests=2), program=tasks.PROGRAM)
+    reader = LimitedReader(ReadingLimits(requests=2), program=tasks.PROGRAM)
     pids = [_pid(reader) for _ in range(4)]
     reader.close()
     assert pids[0] == pids[1] != pids[2] == pids[3]
@@ -235,7 +235,7 @@ def test_a_child_outlives_the_thread_that_first_needed_it(reader: LimitedReader)
 
 async def test_a_cancelled_call_ends_its_child_at_once(reader: LimitedReader) -> None:
     pid = (await reader.run_async(task(tasks.facts), {}))[0]["pid"]
-    reading = asyncio.create_task(reader.run_async(task(tasks.wait), {}, limits=Limits(wall_seconds=3600)))
+    reading = asyncio.create_task(reader.run_async(task(tasks.wait), {}, limits=ReadingLimits(wall_seconds=3600)))
     waiting = asyncio.create_task(reader.run_async(task(tasks.echo), {"n": 1}))
     while reader._busy == 0:
         await asyncio.sleep(0)
@@ -306,15 +306,15 @@ def test_all_of_a_process_shares_one_reader_until_it_is_closed() -> None:
 
 
 def test_the_doctor_says_how_the_reader_is_confined_or_why_it_does_not_start() -> None:
-    assert judge_reader().verdict is Verdict.OK
+    assert judge_reader().verdict is CheckVerdict.OK
     partly = judge_reader(lambda: {"limits": "", "landlock": "Function not implemented", "seccomp": ""})
-    assert partly.verdict is Verdict.OK
+    assert partly.verdict is CheckVerdict.OK
     assert partly.message.endswith("not fully confined: landlock (Function not implemented).")
     open_to_all = judge_reader(lambda: {"limits": "", "landlock": "only on Linux", "seccomp": "only on Linux"})
-    assert open_to_all.verdict is Verdict.WARNING
+    assert open_to_all.verdict is CheckVerdict.WARNING
 
     def broken() -> dict[str, str]:
         raise ReadingFailed(Failure.START, "ModuleNotFoundError: No module named 'lxml_html_clean'")
 
-    assert judge_reader(broken).verdict is Verdict.FAILED
+    assert judge_reader(broken).verdict is CheckVerdict.FAILED
     assert "lxml_html_clean" in judge_reader(broken).message

@@ -9,13 +9,13 @@ import pytest
 
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
-from tests.support.backfills import Rig
+from tests.support.backfills import BackfillRig
 from tests.support.switchboards import Bench, open_bench
 
 
 @pytest.fixture
-async def rig(database: Database, clock: ManualClock) -> Rig:
-    return await Rig(database, clock).prepare()
+async def rig(database: Database, clock: ManualClock) -> BackfillRig:
+    return await BackfillRig(database, clock).prepare()
 
 
 @pytest.fixture

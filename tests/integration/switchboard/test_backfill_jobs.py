@@ -15,10 +15,16 @@ from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.kill_switch import SwitchedOff
-from postroom.switchboard.backfill.jobs import JobFilter
-from postroom.switchboard.backfill.model import BackfillJob, Mode
-from postroom.switchboard.backfill.transitions import TRANSITIONS, Event, IllegalTransition, Status
-from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, Rig, new_backfill, put_job
+from postroom.switchboard.backfill.job import (
+    TRANSITIONS,
+    BackfillEvent,
+    BackfillJob,
+    BackfillMode,
+    BackfillStatus,
+    IllegalTransition,
+)
+from postroom.switchboard.backfill.operations import BackfillFilter
+from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, BackfillRig, new_backfill, put_job
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"connector_type": "imap"}, "connector_type"),
@@ -39,57 +45,59 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_job_is_created_pending_with_the_limits_of_the_settings_and_the_consent_of_its_maker(rig: Rig) -> None:
+async def test_a_job_is_created_pending_with_the_limits_of_the_settings_and_the_consent_of_its_maker(
+    rig: BackfillRig,
+) -> None:
     job = await rig.create(estimate={"messages": 12})
-    assert (job.status, job.rate_limit_per_hour, job.daily_cost_cap_cents) == (Status.PENDING, 100, 500)
+    assert (job.status, job.rate_limit_per_hour, job.daily_cost_cap_cents) == (BackfillStatus.PENDING, 100, 500)
     assert (job.target_categories, job.estimate) == (["finance"], {"messages": 12})
     assert (job.consent_at, job.consent_by) == (rig.now, "dashboard olivia")
     assert job.started_at is None
-    assert await rig.service.list(JobFilter()) == [job]
+    assert await rig.service.list(BackfillFilter()) == [job]
 
 
 @pytest.mark.req("BF-18")
-async def test_background_mode_has_a_low_rate_and_a_tight_cap(rig: Rig) -> None:
-    job = await rig.create(mode=Mode.BACKGROUND)
+async def test_background_mode_has_a_low_rate_and_a_tight_cap(rig: BackfillRig) -> None:
+    job = await rig.create(mode=BackfillMode.BACKGROUND)
     assert (job.rate_limit_per_hour, job.daily_cost_cap_cents) == (20, 50)
 
 
 @pytest.mark.req("BF-23")
-async def test_each_failing_check_names_its_field_and_nothing_is_written(rig: Rig) -> None:
+async def test_each_failing_check_names_its_field_and_nothing_is_written(rig: BackfillRig) -> None:
     for changes, field in REFUSED:
         with pytest.raises(BadInput) as refusal:
             await rig.create(**changes)
         assert refusal.value.field == field, changes
-    assert await rig.service.list(JobFilter()) == []
+    assert await rig.service.list(BackfillFilter()) == []
 
 
 @pytest.mark.req("BF-23")
-async def test_the_identity_is_written_as_its_account_is(rig: Rig) -> None:
+async def test_the_identity_is_written_as_its_account_is(rig: BackfillRig) -> None:
     assert (await rig.create(endpoint_identity="  Me@Example.COM ")).endpoint_identity == EMAIL
 
 
 @pytest.mark.req("WB-6")
 async def test_nothing_is_created_while_backfill_is_switched_off(database: Database, clock: ManualClock) -> None:
-    rig = await Rig(database, clock, enabled=False).prepare()
+    rig = await BackfillRig(database, clock, enabled=False).prepare()
     with pytest.raises(SwitchedOff, match="BACKFILL_ENABLED=true"):
         await rig.create()
 
 
-async def test_a_dry_run_checks_everything_and_changes_nothing(rig: Rig) -> None:
+async def test_a_dry_run_checks_everything_and_changes_nothing(rig: BackfillRig) -> None:
     shown = await rig.service.create(OPERATOR, new_backfill(), dry_run=True)
-    assert shown.status is Status.PENDING
-    assert await rig.service.list(JobFilter()) == []
+    assert shown.status is BackfillStatus.PENDING
+    assert await rig.service.list(BackfillFilter()) == []
     job = await rig.create()
-    assert (await rig.service.pause(OPERATOR, job.id, dry_run=True)).status is Status.PAUSED
+    assert (await rig.service.pause(OPERATOR, job.id, dry_run=True)).status is BackfillStatus.PAUSED
     assert await rig.job(job.id) == job
     assert await rig.actions(job.id) == ["create"]
 
 
 @pytest.mark.req("BF-7", "BF-22")
-async def test_an_operator_moves_a_job_exactly_as_the_table_says_from_every_state(rig: Rig) -> None:
-    for status, event in product(Status, (Event.PAUSE, Event.RESUME, Event.CANCEL)):
+async def test_an_operator_moves_a_job_exactly_as_the_table_says_from_every_state(rig: BackfillRig) -> None:
+    for status, event in product(BackfillStatus, (BackfillEvent.PAUSE, BackfillEvent.RESUME, BackfillEvent.CANCEL)):
         job = await rig.create()
-        error = "why" if status is Status.ERROR else None
+        error = "why" if status is BackfillStatus.ERROR else None
         await rig.database.write(partial(put_job, job_id=job.id, status=status, error=error))
         if status in TRANSITIONS[event].sources:
             await _is_moved(rig, job.id, status, event)
@@ -97,22 +105,26 @@ async def test_an_operator_moves_a_job_exactly_as_the_table_says_from_every_stat
             await _is_refused(rig, job.id, status, event)
 
 
-async def _act(rig: Rig, job_id: str, event: Event) -> BackfillJob:
-    act = {Event.PAUSE: rig.service.pause, Event.RESUME: rig.service.resume, Event.CANCEL: rig.service.cancel}[event]
+async def _act(rig: BackfillRig, job_id: str, event: BackfillEvent) -> BackfillJob:
+    act = {
+        BackfillEvent.PAUSE: rig.service.pause,
+        BackfillEvent.RESUME: rig.service.resume,
+        BackfillEvent.CANCEL: rig.service.cancel,
+    }[event]
     return await act(OPERATOR, job_id)
 
 
-async def _is_moved(rig: Rig, job_id: str, status: Status, event: Event) -> None:
+async def _is_moved(rig: BackfillRig, job_id: str, status: BackfillStatus, event: BackfillEvent) -> None:
     moved = await _act(rig, job_id, event)
     assert moved.status is TRANSITIONS[event].target
-    assert moved.error is None or event is Event.CANCEL
+    assert moved.error is None or event is BackfillEvent.CANCEL
     entry = (await rig.entries(job_id))[-1]
     assert (entry.action, entry.actor.role, entry.actor.name) == (f"backfill.{event}", "dashboard", "olivia")
     assert (entry.before or {})["status"] == status
     assert (entry.after or {})["status"] == TRANSITIONS[event].target
 
 
-async def _is_refused(rig: Rig, job_id: str, status: Status, event: Event) -> None:
+async def _is_refused(rig: BackfillRig, job_id: str, status: BackfillStatus, event: BackfillEvent) -> None:
     before = await rig.job(job_id)
     with pytest.raises(IllegalTransition, match=f"a job that is {status} cannot be"):
         await _act(rig, job_id, event)
@@ -120,7 +132,7 @@ async def _is_refused(rig: Rig, job_id: str, status: Status, event: Event) -> No
     assert await rig.actions(job_id) == ["create"]
 
 
-async def test_a_job_that_does_not_exist_is_named(rig: Rig) -> None:
+async def test_a_job_that_does_not_exist_is_named(rig: BackfillRig) -> None:
     missing = "01990000-0000-7000-8000-000000000000"
     for act in (rig.service.pause, rig.service.resume, rig.service.cancel):
         with pytest.raises(NotFound, match=missing):
@@ -129,23 +141,23 @@ async def test_a_job_that_does_not_exist_is_named(rig: Rig) -> None:
         await rig.service.show("nonsense")
 
 
-async def test_jobs_are_listed_newest_first_and_by_what_they_are(rig: Rig) -> None:
+async def test_jobs_are_listed_newest_first_and_by_what_they_are(rig: BackfillRig) -> None:
     first = await rig.create()
     rig.clock.advance(1)
     second = await rig.create(target_categories=list(CATEGORIES))
     paused = await rig.service.pause(OPERATOR, first.id)
-    assert await rig.service.list(JobFilter()) == [second, paused]
-    assert await rig.service.list(JobFilter(status="paused")) == [paused]
-    assert await rig.service.list(JobFilter(endpoint_identity="other@example.com")) == []
+    assert await rig.service.list(BackfillFilter()) == [second, paused]
+    assert await rig.service.list(BackfillFilter(status="paused")) == [paused]
+    assert await rig.service.list(BackfillFilter(endpoint_identity="other@example.com")) == []
     with pytest.raises(BadInput, match="'done' is not one of pending, active"):
-        JobFilter(status="done")
-    assert replace(paused, status=Status.PENDING).cap == 5_000_000
+        BackfillFilter(status="done")
+    assert replace(paused, status=BackfillStatus.PENDING).cap == 5_000_000
 
 
 @pytest.mark.req("BF-1")
-async def test_the_table_has_its_place_and_refuses_an_eighth_status(rig: Rig) -> None:
+async def test_the_table_has_its_place_and_refuses_an_eighth_status(rig: BackfillRig) -> None:
     name = "switchboard_backfill_jobs" if rig.database.dialect == "sqlite" else "switchboard.backfill_jobs"
     job = await rig.create()
     with pytest.raises(Exception, match=r"(?i)check"):
         await rig.database.write(lambda tx: tx.execute(text(f"UPDATE {name} SET status = 'asleep'")))  # noqa: S608
-    assert (await rig.job(job.id)).status is Status.PENDING
+    assert (await rig.job(job.id)).status is BackfillStatus.PENDING

@@ -8,18 +8,17 @@ from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Role
-from postroom.queue import Catalogue, JobQueue, JobType, NewJob, QueueName
-from postroom.switchboard.backfill.admission import Verdict
+from postroom.queue import JobCatalogue, JobQueue, JobType, NewJob, QueueName
+from postroom.switchboard.backfill.admission import AdmissionVerdict
+from postroom.switchboard.backfill.job import BackfillMode, BackfillStatus
 from postroom.switchboard.backfill.leases import StaleFence
-from postroom.switchboard.backfill.model import Mode
-from postroom.switchboard.backfill.transitions import Status
-from tests.support.backfills import CONNECTOR, EMAIL, OPERATOR, RIVAL, Rig
+from tests.support.backfills import CONNECTOR, EMAIL, OPERATOR, RIVAL, BackfillRig
 
 LEASE_S = 180
 
 
 @pytest.mark.req("BF-4")
-async def test_the_oldest_pending_job_of_the_identity_is_handed_out_with_all_that_is_needed(rig: Rig) -> None:
+async def test_the_oldest_pending_job_of_the_identity_is_handed_out_with_all_that_is_needed(rig: BackfillRig) -> None:
     first = await rig.create(includes=["sent"], rate_limit_per_hour=7)
     rig.clock.advance(1)
     second = await rig.create()
@@ -27,7 +26,7 @@ async def test_the_oldest_pending_job_of_the_identity_is_handed_out_with_all_tha
     assert taken is not None
     assert (taken.job_id, taken.fence, taken.lease_s, taken.cursor) == (first.id, 1, LEASE_S, None)
     assert (taken.includes, taken.rate_limit_per_hour, taken.target_categories) == (["sent"], 7, ["finance"])
-    assert (await rig.job(first.id)).status is Status.ACTIVE
+    assert (await rig.job(first.id)).status is BackfillStatus.ACTIVE
     other = await rig.take(RIVAL)
     assert other is not None
     assert other.job_id == second.id
@@ -35,14 +34,14 @@ async def test_the_oldest_pending_job_of_the_identity_is_handed_out_with_all_tha
 
 
 @pytest.mark.req("BF-4")
-async def test_another_identity_gets_nothing(rig: Rig) -> None:
+async def test_another_identity_gets_nothing(rig: BackfillRig) -> None:
     await rig.create()
     assert (await rig.service.poll(CONNECTOR, "gmail", "other@example.com")).job is None
     assert (await rig.service.poll(CONNECTOR, "imap", EMAIL)).job is None
 
 
 @pytest.mark.req("BF-3")
-async def test_a_token_of_one_mailbox_speaks_for_no_other(rig: Rig) -> None:
+async def test_a_token_of_one_mailbox_speaks_for_no_other(rig: BackfillRig) -> None:
     work = await rig.started()
     bound = Caller(Role.CONNECTOR, "other", "other@example.com")
     with pytest.raises(NotAllowed, match=r"speaks for other@example\.com"):
@@ -52,7 +51,7 @@ async def test_a_token_of_one_mailbox_speaks_for_no_other(rig: Rig) -> None:
 
 
 @pytest.mark.req("BF-4", "BF-5")
-async def test_the_start_is_noted_once_however_often_the_job_is_handed_out(rig: Rig) -> None:
+async def test_the_start_is_noted_once_however_often_the_job_is_handed_out(rig: BackfillRig) -> None:
     began = rig.now
     work = await rig.started()
     rig.clock.advance(LEASE_S)
@@ -63,7 +62,9 @@ async def test_the_start_is_noted_once_however_often_the_job_is_handed_out(rig: 
 
 
 @pytest.mark.req("BF-5", "BF-22")
-async def test_a_dead_connectors_job_is_handed_out_again_with_its_cursor_and_the_loss_is_audited(rig: Rig) -> None:
+async def test_a_dead_connectors_job_is_handed_out_again_with_its_cursor_and_the_loss_is_audited(
+    rig: BackfillRig,
+) -> None:
     work = await rig.started()
     await rig.report(work, rows_processed=50, cursor={"page": 2})
     rig.clock.advance(LEASE_S - 1)
@@ -79,7 +80,7 @@ async def test_a_dead_connectors_job_is_handed_out_again_with_its_cursor_and_the
 
 
 @pytest.mark.req("BF-5")
-async def test_a_report_with_an_old_fence_is_refused_told_to_stop_and_changes_nothing(rig: Rig) -> None:
+async def test_a_report_with_an_old_fence_is_refused_told_to_stop_and_changes_nothing(rig: BackfillRig) -> None:
     old = await rig.started()
     rig.clock.advance(LEASE_S)
     new = await rig.take(RIVAL)
@@ -88,33 +89,33 @@ async def test_a_report_with_an_old_fence_is_refused_told_to_stop_and_changes_no
     with pytest.raises(StaleFence, match=r"no longer yours.*Stop"):
         await rig.report(old, rows_processed=50, cursor={"page": 9}, status="completed")
     assert await rig.job(old.job_id) == before
-    assert (await rig.report(new, RIVAL, rows_processed=1)).status is Status.ACTIVE
+    assert (await rig.report(new, RIVAL, rows_processed=1)).status is BackfillStatus.ACTIVE
 
 
 @pytest.mark.req("BF-5")
-async def test_without_anybody_polling_a_lost_job_does_not_look_active_for_ever(rig: Rig) -> None:
+async def test_without_anybody_polling_a_lost_job_does_not_look_active_for_ever(rig: BackfillRig) -> None:
     work = await rig.started()
     rig.clock.advance(LEASE_S)
     assert (await rig.service.upkeep())["leases_lost"] == 1
-    assert (await rig.job(work.job_id)).status is Status.PENDING
+    assert (await rig.job(work.job_id)).status is BackfillStatus.PENDING
 
 
 @pytest.mark.req("BF-5", "BF-6")
-async def test_a_connector_that_comes_back_late_delivers_its_counts_and_polls_again(rig: Rig) -> None:
+async def test_a_connector_that_comes_back_late_delivers_its_counts_and_polls_again(rig: BackfillRig) -> None:
     work = await rig.started()
     rig.clock.advance(LEASE_S)
     await rig.service.upkeep()
     reply = await rig.report(work, rows_processed=3, cursor={"page": 1}, status="completed")
-    assert reply.status is Status.PENDING
+    assert reply.status is BackfillStatus.PENDING
     job = await rig.job(work.job_id)
     assert (job.rows_processed, job.cursor) == (3, {"page": 1})
 
 
 @pytest.mark.req("BF-5")
-async def test_reports_and_mail_renew_the_lease(rig: Rig) -> None:
+async def test_reports_and_mail_renew_the_lease(rig: BackfillRig) -> None:
     work = await rig.started()
     rig.clock.advance(LEASE_S - 1)
-    assert (await rig.report(work)).status is Status.ACTIVE
+    assert (await rig.report(work)).status is BackfillStatus.ACTIVE
     rig.clock.advance(LEASE_S - 1)
     assert (await rig.admit(work.job_id, "m1")).is_admitted
     rig.clock.advance(LEASE_S - 1)
@@ -123,10 +124,10 @@ async def test_reports_and_mail_renew_the_lease(rig: Rig) -> None:
 
 @pytest.mark.req("BF-18")
 async def test_background_work_is_handed_out_and_goes_on_only_while_no_live_mail_waits(
-    rig: Rig, database: Database, clock: ManualClock
+    rig: BackfillRig, database: Database, clock: ManualClock
 ) -> None:
-    queue = JobQueue(database, Catalogue([JobType("classify")]), clock)
-    job = await rig.create(mode=Mode.BACKGROUND)
+    queue = JobQueue(database, JobCatalogue([JobType("classify")]), clock)
+    job = await rig.create(mode=BackfillMode.BACKGROUND)
     live = await queue.enqueue(NewJob("classify", queue=QueueName.LIVE))
     await queue.enqueue(NewJob("classify", queue=QueueName.HISTORY))
     assert await rig.take() is None
@@ -136,20 +137,20 @@ async def test_background_work_is_handed_out_and_goes_on_only_while_no_live_mail
     assert (await rig.admit(job.id, "m1")).is_admitted
     await queue.enqueue(NewJob("classify", queue=QueueName.LIVE))
     answer = await rig.admit(job.id, "m2")
-    assert (answer.verdict, answer.reason, answer.retry_after) == (Verdict.WAIT, "live mail comes first", 30)
+    assert (answer.verdict, answer.reason, answer.retry_after) == (AdmissionVerdict.WAIT, "live mail comes first", 30)
     assert (await rig.report(work)).retry_after == 30
 
 
 @pytest.mark.req("WB-6")
-async def test_turning_the_switch_off_stops_what_runs_and_on_again_hands_it_out(rig: Rig) -> None:
+async def test_turning_the_switch_off_stops_what_runs_and_on_again_hands_it_out(rig: BackfillRig) -> None:
     work = await rig.started()
     state = await rig.service.turn_switch(OPERATOR, False)
     assert not state.in_force
     assert (await rig.job(work.job_id)).status_reason == "backfill is off: switched off by olivia"
     refused = await rig.admit(work.job_id, "m1")
-    assert (refused.verdict, refused.backfill_enabled) == (Verdict.STOPPED, False)
+    assert (refused.verdict, refused.backfill_enabled) == (AdmissionVerdict.STOPPED, False)
     reply = await rig.report(work, rows_processed=4, cursor={"page": 4})
-    assert (reply.status, reply.backfill_enabled) == (Status.PENDING, False)
+    assert (reply.status, reply.backfill_enabled) == (BackfillStatus.PENDING, False)
     poll = await rig.service.poll(CONNECTOR, "gmail", EMAIL)
     assert (poll.backfill_enabled, poll.job) == (False, None)
     await rig.service.turn_switch(OPERATOR, True)
@@ -162,12 +163,12 @@ async def test_turning_the_switch_off_stops_what_runs_and_on_again_hands_it_out(
 
 @pytest.mark.req("WB-6")
 async def test_the_environment_alone_keeps_backfill_off_and_stops_a_job_between_two_messages(
-    rig: Rig, database: Database, clock: ManualClock
+    rig: BackfillRig, database: Database, clock: ManualClock
 ) -> None:
     work = await rig.started()
-    off = Rig(database, clock, enabled=False)
+    off = BackfillRig(database, clock, enabled=False)
     answer = await off.admit(work.job_id, "m1")
-    assert (answer.verdict, answer.status) == (Verdict.STOPPED, Status.PENDING)
+    assert (answer.verdict, answer.status) == (AdmissionVerdict.STOPPED, BackfillStatus.PENDING)
     assert answer.reason == "backfill is off: BACKFILL_ENABLED is not true"
     await off.service.turn_switch(OPERATOR, True)
     assert not (await off.service.switch()).in_force
@@ -176,8 +177,8 @@ async def test_the_environment_alone_keeps_backfill_off_and_stops_a_job_between_
 
 @pytest.mark.req("WB-6")
 async def test_upkeep_stops_what_runs_where_the_environment_says_no(
-    rig: Rig, database: Database, clock: ManualClock
+    rig: BackfillRig, database: Database, clock: ManualClock
 ) -> None:
     work = await rig.started()
-    assert (await Rig(database, clock, enabled=False).service.upkeep())["switched_off"] == 1
-    assert (await rig.job(work.job_id)).status is Status.PENDING
+    assert (await BackfillRig(database, clock, enabled=False).service.upkeep())["switched_off"] == 1
+    assert (await rig.job(work.job_id)).status is BackfillStatus.PENDING

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from postroom.db import connect
-from postroom.db.tables.backfill import backfill_rate
+from postroom.db.tables.mail import backfill_rate
 from postroom.domain.clock import ManualClock
 from postroom.domain.money import Micros
-from postroom.switchboard.backfill.admission import Verdict
-from postroom.switchboard.backfill.transitions import Status
-from tests.support.backfills import OPERATOR, Rig
+from postroom.switchboard.backfill.admission import AdmissionVerdict
+from postroom.switchboard.backfill.job import BackfillStatus
+from tests.support.backfills import OPERATOR, BackfillRig
 from tests.support.databases import SqliteFactory
 
 FREE = Micros(0)
 
 
 @pytest.mark.req("BF-10")
-async def test_the_limit_holds_over_pause_resume_and_another_connector(rig: Rig) -> None:
+async def test_the_limit_holds_over_pause_resume_and_another_connector(rig: BackfillRig) -> None:
     work = await rig.started(rate_limit_per_hour=3)
     for n in range(3):
         assert (await rig.admit(work.job_id, f"m{n}", FREE)).is_admitted
@@ -31,28 +31,28 @@ async def test_the_limit_holds_over_pause_resume_and_another_connector(rig: Rig)
     await rig.service.resume(OPERATOR, work.job_id)
     assert await rig.take() is not None
     full = await rig.admit(work.job_id, "m3", FREE)
-    assert (full.verdict, full.reason) == (Verdict.WAIT, "the limit of this hour is reached")
+    assert (full.verdict, full.reason) == (AdmissionVerdict.WAIT, "the limit of this hour is reached")
     assert (await rig.service.show(work.job_id)).retry_after == 3_600 - 180
     rig.clock.advance(3_600 - 180)
     await rig.take()
     assert (await rig.admit(work.job_id, "m3", FREE)).is_admitted
-    assert (await rig.admit(work.job_id, "m4", FREE)).verdict is Verdict.WAIT
+    assert (await rig.admit(work.job_id, "m4", FREE)).verdict is AdmissionVerdict.WAIT
 
 
 @pytest.mark.req("BF-10")
-async def test_a_clock_that_is_set_back_blocks_a_job_for_an_hour_and_not_for_a_year(rig: Rig) -> None:
+async def test_a_clock_that_is_set_back_blocks_a_job_for_an_hour_and_not_for_a_year(rig: BackfillRig) -> None:
     work = await rig.started(rate_limit_per_hour=1)
     rig.clock.advance(timedelta(days=365).total_seconds())
     await rig.report(work)
     assert (await rig.admit(work.job_id, "m1", FREE)).is_admitted
     rig.clock.advance(-timedelta(days=365).total_seconds())
-    assert (await rig.admit(work.job_id, "m2", FREE)).verdict is Verdict.WAIT
+    assert (await rig.admit(work.job_id, "m2", FREE)).verdict is AdmissionVerdict.WAIT
     rig.clock.advance(3_600)
     await rig.report(work)
     assert (await rig.admit(work.job_id, "m2", FREE)).is_admitted
 
 
-async def test_a_fast_job_shares_rows_and_old_ones_are_forgotten(rig: Rig) -> None:
+async def test_a_fast_job_shares_rows_and_old_ones_are_forgotten(rig: BackfillRig) -> None:
     work = await rig.started(rate_limit_per_hour=100_000)
     for n in range(50):
         rig.clock.advance(0.05)
@@ -81,7 +81,7 @@ async def test_no_hour_of_a_job_that_is_paused_and_restarted_at_will_holds_more_
     sqlite_factory: SqliteFactory, limit: int, moves: list[tuple[str, int]]
 ) -> None:
     url, clock = sqlite_factory.url(), ManualClock()
-    rig = await Rig(await connect(url), clock, lease_s=3_600).prepare()
+    rig = await BackfillRig(await connect(url), clock, lease_s=3_600).prepare()
     job = await rig.create(rate_limit_per_hour=limit)
     admitted = []
     for number, (move, seconds) in enumerate(moves):
@@ -91,9 +91,9 @@ async def test_no_hour_of_a_job_that_is_paused_and_restarted_at_will_holds_more_
             await rig.service.resume(OPERATOR, job.id)
         elif move == "restart":
             await rig.database.close()
-            rig = Rig(await connect(url), clock, lease_s=3_600)
+            rig = BackfillRig(await connect(url), clock, lease_s=3_600)
         await rig.take()
-        assert (await rig.job(job.id)).status is Status.ACTIVE
+        assert (await rig.job(job.id)).status is BackfillStatus.ACTIVE
         if (await rig.admit(job.id, f"m{number}", FREE)).is_admitted:
             admitted.append(clock.now())
     await rig.database.close()

@@ -17,8 +17,8 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
-from tests.support.archives import letter
-from tests.support.envelopes import ME, envelope, inline
+from tests.support.archives import plain_letter
+from tests.support.mail import ME, envelope, inline
 from tests.support.switchboards import Bench, Calls, FlatMeter, open_bench
 
 WANTED = {
@@ -52,7 +52,9 @@ async def begin(bench: Bench, **limits: Any) -> dict[str, Any]:
 
 async def bring(call: Calls, job: dict[str, Any], *ids: str, full: bool = True) -> list[dict[str, Any]]:
     sent = [
-        envelope(one, raw=inline(letter(one)) if full else None, backfill_job_id=job["job_id"], policy_tier="default")
+        envelope(
+            one, raw=inline(plain_letter(one)) if full else None, backfill_job_id=job["job_id"], policy_tier="default"
+        )
         for one in ids
     ]
     results: list[dict[str, Any]] = (await call("ingest", {"envelopes": sent}))["results"]
@@ -97,7 +99,7 @@ async def test_backfilled_mail_keeps_its_tier_in_the_queue_of_history(timed: Ben
     job = await begin(timed)
     async with timed.client() as call:
         await bring(call, job, "old")
-        await call("ingest", envelope("new", raw=inline(letter()), policy_tier="high_priority"))
+        await call("ingest", envelope("new", raw=inline(plain_letter()), policy_tier="high_priority"))
     query = select(jobs.c.queue_name, jobs.c.policy_tier).where(jobs.c.type == "classify").order_by(jobs.c.seq)
     lines = await timed.database.read(lambda tx: [tuple(row) for row in tx.execute(query)])
     assert lines == [("history", "default"), ("live", "high_priority")]

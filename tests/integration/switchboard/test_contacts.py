@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.archive.files import FilesPlace
-from postroom.archive.model import IncomingMail, Provenance
-from postroom.archive.store import Archive
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import ManualClock
-from postroom.mail.contact_files import BookEntry
-from postroom.queue import Catalogue, JobQueue, NewJob
+from postroom.mail.address_books import BookEntry
+from postroom.queue import JobCatalogue, JobQueue, NewJob
 from postroom.switchboard import contacts
 from postroom.switchboard.contacts import EXPORT, EXPORT_SCHEDULE, ContactSource, ImportResult, WrittenTo
-from tests.support.jobs import record_of
-from tests.support.workers import run_until_idle
+from tests.support.queues import record_of, run_until_idle
 
 ME = "me@example.org"
 ANNA, BEN = BookEntry("anna@example.org", "Anna"), BookEntry("ben@example.org", "")
@@ -38,7 +37,7 @@ def sent(to: str, when: datetime, *, labels: frozenset[str] = frozenset({"SENT"}
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     root = tmp_path / "archive"
-    with Archive(root) as writer:
+    with FileArchiveWriter(root) as writer:
         writer.store(
             ME,
             [
@@ -89,7 +88,7 @@ async def test_the_last_of_two_snapshots_made_at_once_knows_what_both_added(
 ) -> None:
     def add_and_export(tx: Tx, address: str) -> contacts.Export:
         contacts.add_written_to(tx, [WrittenTo(address, "", LATELY)], clock.now())
-        return contacts.export(tx, clock.now())
+        return contacts.export_contacts(tx, clock.now())
 
     for number in range(15):
         both = [partial(add_and_export, address=f"{who}{number}@example.org") for who in ("anna", "ben")]
@@ -99,7 +98,7 @@ async def test_the_last_of_two_snapshots_made_at_once_knows_what_both_added(
 
 @pytest.mark.req("PQ-4")
 async def test_people_written_to_are_found_in_the_archive(archive: Path) -> None:
-    assert contacts.people_written_to(FilesPlace(archive), [ME]) == [
+    assert contacts.people_written_to(FileArchive(archive), [ME]) == [
         WrittenTo("anna@example.org", "Anna Lind", LATELY),
         WrittenTo("carl@example.org", "", LATELY),
         WrittenTo("j@example.org", "Jürgen", LATELY),
@@ -125,13 +124,13 @@ async def test_a_snapshot_is_always_fresh_and_has_a_new_version_when_somebody_co
     database: Database, clock: ManualClock
 ) -> None:
     assert await database.read(contacts.snapshot) is None
-    first = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    first = await database.write(lambda tx: contacts.export_contacts(tx, clock.now()))
     clock.advance(900)
-    second = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    second = await database.write(lambda tx: contacts.export_contacts(tx, clock.now()))
     assert (first.version, second.version) == (1, 1)
     assert second.generated_at > first.generated_at
     await database.write(lambda tx: contacts.import_entries(tx, [ANNA], ContactSource.CSV, clock.now()))
-    third = await database.write(lambda tx: contacts.export(tx, clock.now()))
+    third = await database.write(lambda tx: contacts.export_contacts(tx, clock.now()))
     assert (third.version, third.addresses) == (2, ("anna@example.org",))
     assert await database.read(contacts.snapshot) == third
 
@@ -140,8 +139,8 @@ async def test_a_snapshot_is_always_fresh_and_has_a_new_version_when_somebody_co
 async def test_a_worker_exports_every_quarter_of_an_hour(database: Database, clock: ManualClock, archive: Path) -> None:
     account = NewAccount(ME, "https://gmail.googleapis.com")
     await database.write(lambda tx: add_account(tx, account, clock.now()))
-    queue = JobQueue(database, Catalogue([EXPORT]), clock)
-    handlers = {EXPORT.name: contacts.export_handler(FilesPlace(archive))}
+    queue = JobQueue(database, JobCatalogue([EXPORT]), clock)
+    handlers = {EXPORT.name: contacts.export_handler(FileArchive(archive))}
     await queue.declare_schedules(EXPORT_SCHEDULE)
     for minutes in (0, 15):
         clock.advance(minutes * 60)
@@ -159,10 +158,10 @@ async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
 ) -> None:
     new = NewAccount(ME, "https://gmail.googleapis.com")
     account = await database.write(lambda tx: add_account(tx, new, clock.now()))
-    queue = JobQueue(database, Catalogue([EXPORT]), clock)
+    queue = JobQueue(database, JobCatalogue([EXPORT]), clock)
     for expected in (2, 0):
         [job] = await queue.enqueue(NewJob(EXPORT.name, key="now"))
-        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(FilesPlace(archive))})
+        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(FileArchive(archive))})
         assert (await record_of(queue, job.job_id)).result["sent_indexed"] == expected
     rows = await database.read(lambda tx: list(tx.execute(select(sent_messages))))
     assert sorted((row.account_id, row.message_id_header, row.sent_at) for row in rows) == [

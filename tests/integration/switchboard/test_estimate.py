@@ -10,40 +10,38 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from benchmarks.category_scores import NOT_ELIGIBLE
+from benchmarks.categories import NOT_ELIGIBLE
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.archive.files import FilesPlace
-from postroom.archive.store import Archive
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
-from postroom.db.tables.backfill import BACKFILL_JOBS
-from postroom.db.tables.sync import sync_states
+from postroom.db.tables.accounts import sync_states
+from postroom.db.tables.mail import BACKFILL_JOBS
 from postroom.db.tables.triage import model_calls
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
-from postroom.domain.metering import Meter
-from postroom.domain.tariffs import FixedTariff
-from postroom.gmail.client import GmailClient
-from postroom.gmail.quota import ProfileName
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.gmail.sim.server import running_sim
+from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.mail.categories import facts_of, shipped
 from postroom.mail.headers import split_headers
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.settings import BackfillSettings
-from postroom.switchboard import policy
-from postroom.switchboard.backfill.jobs import NewBackfill
-from postroom.switchboard.backfill.model import BackfillJob, find
-from postroom.switchboard.counting import FULL, Tally, count_at_source
-from postroom.switchboard.estimate import Estimator, side_by_side
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import running_sim
+from postroom.switchboard import tier_policy
+from postroom.switchboard.backfill.job import BackfillJob, find_job
+from postroom.switchboard.backfill.operations import NewBackfill
+from postroom.switchboard.estimate import FULL, BackfillTally, Estimator, count_at_source, side_by_side
 from tests.support.archives import ME, incoming
-from tests.support.gmail_client import client_of
+from tests.support.gmail_sim import client_of
 
 BOX = GeneratedMailbox(600, 42, ME)
 FROM, TO = date(2023, 1, 1), date(2025, 12, 31)
 WANTED = NewBackfill("gmail", ME, FROM, TO, ("finance", "health"))
-METER = Meter(FixedTariff(Decimal("0.30"), Decimal("2.50")), 500)
+METER = CostMeter(FixedTariff(Decimal("0.30"), Decimal("2.50")), 500)
 
 
 class Mailboxes:
@@ -77,7 +75,7 @@ def truth(wanted: NewBackfill) -> int:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("estimate") / "archive"
-    with Archive(root) as writer:
+    with FileArchiveWriter(root) as writer:
         writer.store(ME, [incoming(BOX, index) for index in range(BOX.count())])
     return root
 
@@ -106,7 +104,7 @@ async def walked_until(database: Database, account: str, day: date, clock: Manua
 
 
 def estimator(database: Database, root: Path, clock: ManualClock, client: GmailClient | None = None) -> Estimator:
-    return Estimator(database, FilesPlace(root), Mailboxes(client), shipped(), METER, BackfillSettings(), clock)
+    return Estimator(database, FileArchive(root), Mailboxes(client), shipped(), METER, BackfillSettings(), clock)
 
 
 @pytest.mark.req("BF-19")
@@ -132,7 +130,7 @@ async def test_where_the_archive_lacks_the_last_day_the_source_is_asked_and_the_
     async with running_sim(BOX) as sim, client_of(sim) as client:
         found = await estimator(database, archive, clock, client).of(WANTED)
         calls = sim.control.state().calls
-        tally = Tally(WANTED, shipped(), lambda headers, labels: FULL, ())
+        tally = BackfillTally(WANTED, shipped(), lambda headers, labels: FULL, ())
         sampled = await count_at_source(Mailboxes(client), tally, sample_size=25)
     assert abs(found.counts.messages - truth(WANTED)) <= 0.05 * truth(WANTED)
     assert (calls["messages.list"], calls["messages.get"] <= 150) == (1, True)
@@ -149,7 +147,7 @@ async def test_the_tier_policy_decides_what_costs_money(
     await walked_until(database, account, date(2026, 1, 1), clock)
 
     rules = [{"tier": 2, "condition": {"subject": "[aeiou]$"}, "note": "Ends in a vowel"}]
-    await database.write(lambda tx: policy.replace(tx, rules, SYSTEM, clock.now()))
+    await database.write(lambda tx: tier_policy.replace_policy(tx, rules, SYSTEM, clock.now()))
     found = (await estimator(database, archive, clock).of(WANTED)).counts
     assert found.messages == truth(WANTED)
     assert 0 < found.full < found.messages
@@ -181,7 +179,9 @@ async def test_a_tight_cap_binds_and_no_price_means_no_cost(
     await walked_until(database, account, date(2026, 1, 1), clock)
     tight = replace(WANTED, daily_cost_cap_cents=1, rate_limit_per_hour=100_000)
     assert (await estimator(database, archive, clock).of(tight)).as_json()["binds"] == "daily_cost_cap_cents"
-    free = Estimator(database, FilesPlace(archive), Mailboxes(), shipped(), Meter(None, 500), BackfillSettings(), clock)
+    free = Estimator(
+        database, FileArchive(archive), Mailboxes(), shipped(), CostMeter(None, 500), BackfillSettings(), clock
+    )
     told = await free.estimate(WANTED)
     assert (told["cost_cents"], told["price"]) == (None, None)
 
@@ -215,7 +215,7 @@ async def test_after_a_job_estimate_and_actual_stand_side_by_side(database: Data
 
     def insert(tx: Tx) -> BackfillJob:
         tx.execute(BACKFILL_JOBS[tx.dialect].insert().values(row))
-        return find(tx, str(row["id"]))
+        return find_job(tx, str(row["id"]))
 
     job = await database.write(insert)
     assert side_by_side(job) == {

@@ -12,9 +12,9 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import labels
 from postroom.domain.ids import new_id
 from postroom.triage.rules.engine import RuleSet
-from postroom.triage.rules.messages import facts_of_message
-from tests.support.envelopes import ME, envelope, inline
-from tests.support.rule_mail import NOW, rule
+from postroom.triage.rules.facts import facts_of_message
+from tests.support.mail import ME, envelope, inline
+from tests.support.rules import NOW, rule
 from tests.support.switchboards import Bench
 
 RAW = (

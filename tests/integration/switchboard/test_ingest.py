@@ -17,10 +17,9 @@ from postroom.db.tables.mail import contacts, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.ingest import Ingest
-from postroom.switchboard.ingest_results import Accepted
-from tests.support.archives import letter
-from tests.support.envelopes import ME, envelope, inline
+from postroom.switchboard.ingest import Ingest, IngestAccepted
+from tests.support.archives import plain_letter
+from tests.support.mail import ME, envelope, inline
 from tests.support.switchboards import BACKFILL, Bench, FlatMeter
 
 pytestmark = pytest.mark.req("PL-4")
@@ -45,7 +44,7 @@ async def counts(database: Database) -> tuple[int, int, int]:
 
 async def test_a_full_message_is_in_the_archive_and_queued_for_a_decision(bench: Bench) -> None:
     account = await bench.account()
-    raw = letter("See you at eight.")
+    raw = plain_letter("See you at eight.")
     async with bench.client() as call:
         given = envelope("a1", raw=inline(raw), text="See you at eight.", policy_tier="high_priority")
         answer = await call("ingest", given)
@@ -62,7 +61,7 @@ async def test_a_full_message_is_in_the_archive_and_queued_for_a_decision(bench:
 
 
 async def test_a_reference_into_the_archive_is_as_good_as_the_bytes(bench: Bench) -> None:
-    raw = letter("The text of the archive")
+    raw = plain_letter("The text of the archive")
     async with bench.client() as call:
         [proof] = (await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw, ["INBOX", "SENT"])]))[
             "stored"
@@ -77,7 +76,7 @@ async def test_a_reference_into_the_archive_is_as_good_as_the_bytes(bench: Bench
 
 async def test_a_metadata_message_keeps_no_body_and_is_judged_by_rules_alone(bench: Bench) -> None:
     async with bench.client() as call:
-        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", letter("secret body"))])
+        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", plain_letter("secret body"))])
         await call("ingest", {"envelopes": [envelope("a1", text="A letter"), envelope("a2", text="Another")]})
     first, second = await stored(bench)
     assert (first.normalized_text, first.subject, first.archive_key) == (None, "A letter", "a1")
@@ -94,7 +93,7 @@ async def test_a_metadata_message_keeps_no_body_and_is_judged_by_rules_alone(ben
 )
 async def test_a_reference_that_does_not_hold_is_refused(bench: Bench, raw: dict[str, str], field: str) -> None:
     async with bench.client() as call:
-        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", letter())])
+        await call("archive.store", endpoint_identity=ME, messages=[mail("a1", plain_letter())])
         with pytest.raises(BadInput) as refused:
             await call("ingest", envelope("a1", raw=raw))
     assert refused.value.field == field
@@ -102,7 +101,7 @@ async def test_a_reference_that_does_not_hold_is_refused(bench: Bench, raw: dict
 
 
 async def test_somebody_elses_archive_is_no_reference(bench: Bench) -> None:
-    raw = letter()
+    raw = plain_letter()
     reference = {"archive_key": "a1", "sha256": hashlib.sha256(raw).hexdigest()}
     async with bench.client() as call:
         await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw)])
@@ -129,7 +128,7 @@ async def test_a_duplicate_is_a_success_with_the_first_id_however_it_comes(bench
 
 
 async def test_equal_content_is_not_equal_mail(bench: Bench) -> None:
-    same = inline(letter("You have a new statement."))
+    same = inline(plain_letter("You have a new statement."))
     async with bench.client() as call:
         answers = await call("ingest", {"envelopes": [envelope(f"m{n}", raw=same) for n in range(3)]})
     assert [result["duplicate"] for result in answers["results"]] == [False, False, False]
@@ -154,7 +153,7 @@ async def test_mail_of_one_tier_is_queued_in_the_order_in_which_it_was_accepted(
     async with bench.client() as call:
         for start in (0, 30):
             some = ids[start : start + 30]
-            await call("ingest", {"envelopes": [envelope(one, raw=inline(letter(one))) for one in some]})
+            await call("ingest", {"envelopes": [envelope(one, raw=inline(plain_letter(one))) for one in some]})
     by_id = {row.id: row.external_event_id for row in await stored(bench)}
     assert [by_id[json.loads(job.payload_json)["message_id"]] for job in await queued(bench)] == ids
 
@@ -172,10 +171,10 @@ async def test_the_same_mail_from_many_sides_at_once_is_stored_once(bench: Bench
         for _ in range(3):
             some = random.sample(ids, 40)
             for one, result in zip(some, await ingest.take([envelope(one) for one in some], caller), strict=True):
-                assert isinstance(result, Accepted)
+                assert isinstance(result, IngestAccepted)
                 assert answers.setdefault(one, result.request_id) == result.request_id
         rest = await ingest.take([envelope(one) for one in ids], caller)
-        return [result.request_id for result in rest if isinstance(result, Accepted)]
+        return [result.request_id for result in rest if isinstance(result, IngestAccepted)]
 
     try:
         answers = await asyncio.gather(*(deliver(database) for database in [bench.database, *others]))
@@ -196,7 +195,7 @@ async def test_a_token_for_one_mailbox_brings_mail_of_that_one_only(bench: Bench
         with pytest.raises(BadInput, match=r"control\.idempotency_key: must begin with gmail:"):
             await call("ingest", envelope("a3", idempotency_key="gmail:you@example.org:a3"))
         with pytest.raises(NotAllowed):
-            await call("archive.store", endpoint_identity="you@example.org", messages=[mail("a1", letter())])
+            await call("archive.store", endpoint_identity="you@example.org", messages=[mail("a1", plain_letter())])
     assert (await counts(bench.database))[0] == 1
 
 
@@ -216,7 +215,7 @@ async def test_mail_for_a_channel_that_is_no_mailbox_can_bring_metadata_only(ben
     async with bench.client() as call:
         assert (await call("ingest", envelope("a1", identity="room 7")))["status"] == "accepted"
         with pytest.raises(BadInput) as refused:
-            await call("ingest", envelope("a2", identity="room 7", raw=inline(letter())))
+            await call("ingest", envelope("a2", identity="room 7", raw=inline(plain_letter())))
     assert refused.value.field == "source.endpoint_identity"
 
 

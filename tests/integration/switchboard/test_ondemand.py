@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.store import Account, NewAccount, add_account
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.accounts.account import Account, NewAccount, add_account
+from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.search import Search
-from postroom.archive.store import Archive
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database
 from postroom.db.tables.mail import messages
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Caller, Role
-from postroom.queue import Catalogue, JobContext, JobQueue
-from postroom.switchboard.ondemand import ON_DEMAND, OnDemandSearch
-from tests.support.workers import running
+from postroom.queue import JobCatalogue, JobContext, JobQueue
+from postroom.switchboard.on_demand import ON_DEMAND, OnDemandSearch
+from tests.support.queues import running
 
 ME = "me@example.org"
 AGENT = Caller(Role.AGENT, "assistant")
@@ -32,7 +32,7 @@ OLD = datetime(2020, 5, 1, tzinfo=UTC)
 def search(tmp_path: Path) -> Any:
     root = tmp_path / "archive"
     raw = b"From: Dr. Smith <smith@clinic.example>\r\nSubject: Your visit\r\n\r\nUntil Monday.\r\n"
-    with Archive(root) as archive:
+    with FileArchiveWriter(root) as archive:
         archive.store(ME, [IncomingMail(raw, Provenance.API, "a" * 16, "t", frozenset({"INBOX"}), OLD)])
     with Search(root) as opened:
         yield opened
@@ -81,7 +81,7 @@ class Pass:
 
 @pytest.fixture
 def queue(database: Database) -> JobQueue:
-    return JobQueue(database, Catalogue([ON_DEMAND]), SystemClock())
+    return JobQueue(database, JobCatalogue([ON_DEMAND]), SystemClock())
 
 
 @pytest.mark.req("BF-17")
@@ -116,7 +116,7 @@ async def test_no_more_is_given_than_was_asked_for(queue: JobQueue, search: Sear
 async def test_without_a_worker_the_archives_answer_comes_after_thirty_seconds(
     database: Database, search: Search, account: Account, clock: ManualClock
 ) -> None:
-    queue = JobQueue(database, Catalogue([ON_DEMAND]), clock)
+    queue = JobQueue(database, JobCatalogue([ON_DEMAND]), clock)
     started = clock.monotonic()
     answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)
     assert 30 <= clock.monotonic() - started < 31

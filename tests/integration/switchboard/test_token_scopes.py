@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.messages import IncomingMail, Provenance
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotAllowed, NotFound, PostroomError
 from postroom.domain.roles import Permission, Role, all_permissions
-from postroom.mail.contact_files import BookEntry
+from postroom.mail.address_books import BookEntry
 from postroom.switchboard import contacts
 from postroom.switchboard.contacts import ContactSource
 from postroom.switchboard.tokens import (
+    AccessToken,
     NewToken,
-    Token,
     create_token,
     list_tokens,
     revoke_all,
@@ -28,7 +28,7 @@ from postroom.switchboard.tokens import (
     verify_token,
 )
 from tests.support.backfills import new_backfill
-from tests.support.envelopes import ME, envelope
+from tests.support.mail import ME, envelope
 from tests.support.switchboards import Bench, Calls, in_a_task, served, stranger
 
 pytestmark = pytest.mark.req("HW-4")
@@ -44,8 +44,8 @@ async def mcp(bench: Bench) -> AsyncIterator[str]:
 
 
 async def made(
-    database: Database, clock: ManualClock, name: str = "a", maker: Token | None = None, **new: Any
-) -> tuple[Token, str]:
+    database: Database, clock: ManualClock, name: str = "a", maker: AccessToken | None = None, **new: Any
+) -> tuple[AccessToken, str]:
     wanted = NewToken(Role.DASHBOARD, name, **{"permissions": MINTS, **new})
     who = None if maker is None else maker.id
     return await database.write(lambda tx: create_token(tx, wanted, clock.now(), maker=who))
@@ -229,7 +229,7 @@ async def test_a_bound_connector_copies_the_contacts_of_its_own_mailbox_only(ben
         contacts.add_written_to(tx, people, now)
         contacts.import_entries(tx, book[:2], ContactSource.VCARD, now)
         contacts.import_entries(tx, book[2:], ContactSource.VCARD, now, mailbox=" Me@Example.org")
-        contacts.export(tx, now)
+        contacts.export_contacts(tx, now)
 
     await bench.database.write(prepare)
     async with stranger(mcp, await bench.token(Role.CONNECTOR, endpoint_identity=ME)) as call:

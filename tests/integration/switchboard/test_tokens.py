@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Database
-from postroom.db.tables.switchboard import access_tokens
+from postroom.db.tables.access import access_tokens
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id

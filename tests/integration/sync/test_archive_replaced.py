@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from postroom.sync.account_sync import account_sync
+from postroom.sync.engine import build_engine
 from tests.support.archives import opened_store
-from tests.support.sync_world import World, archived, captured_log, in_virtual_time, letters, settings_with
+from tests.support.sync import SyncRig, archived, captured_log, in_virtual_time, letters, settings_with
 
 pytestmark = pytest.mark.req("SY-8", "SY-17")
 
 
-async def sync_into(root: Path, world: World) -> None:
+async def sync_into(root: Path, world: SyncRig) -> None:
     async with opened_store(root, world.account.email, purpose="a test") as store:
-        engine = account_sync(world.database, world.account, world.client, store, settings_with(), world.clock)
+        engine = build_engine(world.database, world.account, world.client, store, settings_with(), world.clock)
         await engine.run(once=True)
 
 
 def test_another_archive_gets_everything_whatever_the_watermark_says_of_the_first(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         await world.whole().run(once=True)
         claimed = (await world.state()).watermark
         with captured_log() as events:
@@ -35,7 +35,7 @@ def test_another_archive_gets_everything_whatever_the_watermark_says_of_the_firs
 
 
 def test_the_first_archive_gets_what_only_the_other_heard_of(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         await world.whole().run(once=True)
         world.control.deliver(b"Subject: Between\n\nOnly the other one hears of it.\n")
         await sync_into(tmp_path / "other", world)
@@ -47,7 +47,7 @@ def test_the_first_archive_gets_what_only_the_other_heard_of(tmp_path: Path) -> 
 
 
 def test_the_same_archive_is_not_walked_over_again(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         await world.whole().run(once=True)
         world.control.expire_history()
         await world.whole().run(once=True)

@@ -19,19 +19,19 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.store import NewAccount, add_account
-from postroom.archive.certificates import Result, path_of
+from postroom.accounts.account import NewAccount, add_account
+from postroom.archive.certificates import RemovalResult, certificates_path
 from postroom.db import connect
-from postroom.gmail.grants import GrantStore, StaticGrant
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.gmail.sim.model import MailSource
-from postroom.gmail.sim.server import Sim, running_sim
+from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sim.gmail.server import GmailSim, running_sim
+from postroom.sim.gmail.sources import MailboxSource
 from postroom.sync.state import record_bad
 from postroom.vault import Vault
-from tests.support.archiver_scene import CLOCK, advance_watermark, as_takeout, hour, incoming, store
+from tests.support.archiver import CLOCK, advance_watermark, as_takeout, hour, incoming, store
 from tests.support.databases import SqliteFactory
-from tests.support.gmail_client import client_of
-from tests.support.sim_mail import OWNER, letter, mailbox
+from tests.support.gmail_sim import client_of
+from tests.support.mail import OWNER, letter, mailbox
 
 ROOT = Path(__file__).parents[3]
 QUICK = {
@@ -40,21 +40,31 @@ QUICK = {
     "POSTROOM_SYNC__RPS_MAX": "1000",
 }
 MILD = (
-    Rule(fault=Fault(kind="drop", after_effect=True), method="messages.batchModify", probability=0.2, seed=3, times=2),
-    Rule(fault=Fault(kind="latency", seconds=0.02), method="messages.batchModify"),
+    FaultRule(
+        fault=GmailFault(kind="drop", after_effect=True),
+        method="messages.batchModify",
+        probability=0.2,
+        seed=3,
+        times=2,
+    ),
+    FaultRule(fault=GmailFault(kind="latency", seconds=0.02), method="messages.batchModify"),
 )
 WILD = (
-    Rule(fault=Fault(kind="error", code=429, reason="rateLimitExceeded", retry_after_s=0), probability=0.02, seed=1),
-    Rule(fault=Fault(kind="truncate"), probability=0.02, seed=2),
-    Rule(fault=Fault(kind="drop", after_effect=True), method="messages.batchModify", probability=0.05, seed=3),
-    Rule(fault=Fault(kind="latency", seconds=0.02), method="messages.batchModify"),
+    FaultRule(
+        fault=GmailFault(kind="error", code=429, reason="rateLimitExceeded", retry_after_s=0), probability=0.02, seed=1
+    ),
+    FaultRule(fault=GmailFault(kind="truncate"), probability=0.02, seed=2),
+    FaultRule(
+        fault=GmailFault(kind="drop", after_effect=True), method="messages.batchModify", probability=0.05, seed=3
+    ),
+    FaultRule(fault=GmailFault(kind="latency", seconds=0.02), method="messages.batchModify"),
 )
 """Every pause that they cause is a real one, so they are for the longer run."""
 
 
 @dataclass(frozen=True)
 class House:
-    sim: Sim
+    sim: GmailSim
     home: Path
 
     @property
@@ -96,9 +106,9 @@ class House:
         }
 
     def certificates(self) -> list[tuple[str, str, str, str]]:
-        if not path_of(self.archive, OWNER).exists():
+        if not certificates_path(self.archive, OWNER).exists():
             return []
-        with closing(sqlite3.connect(f"file:{path_of(self.archive, OWNER)}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{certificates_path(self.archive, OWNER)}?mode=ro", uri=True)) as connection:
             return connection.execute("SELECT gmail_id, sha256, certified_at, result FROM ledger").fetchall()
 
     def check(self, truth: dict[str, str]) -> None:
@@ -112,7 +122,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(source: MailSource, folder: Path, template: str) -> AsyncIterator[House]:
+async def house(source: MailboxSource, folder: Path, template: str) -> AsyncIterator[House]:
     home = folder / "home"
     home.mkdir(mode=0o700)
     shutil.copy(template.removeprefix("sqlite:///"), home / "postroom.db")
@@ -138,11 +148,11 @@ async def run_through_kills(house: House, truth: dict[str, str], kills: int, ste
         process = await house.start("archive", "run", "--enable", "--action", "label")
         await kill_when(house, process, (number + 1) * step - step // 2, dice.random() * 0.05)
         house.check(truth)
-        in_between += any(result == Result.INTENDED for *_, result in house.certificates())
+        in_between += any(result == RemovalResult.INTENDED for *_, result in house.certificates())
     return in_between
 
 
-async def check_crashes(folder: Path, template: str, count: int, kills: int, faults: Sequence[Rule]) -> int:
+async def check_crashes(folder: Path, template: str, count: int, kills: int, faults: Sequence[FaultRule]) -> int:
     source = mailbox(count)
     ids = [source.summary(index).id for index in range(count)]
     async with house(source, folder, template) as built:
@@ -163,7 +173,7 @@ async def check_crashes(folder: Path, template: str, count: int, kills: int, fau
         assert code == 0, out + err
         built.check(truth)
         assert set(built.removed()) == set(ids[:below]) - {ids[5], ids[below - 1]}
-        assert {result for *_, result in built.certificates()} == {Result.REMOVED}
+        assert {result for *_, result in built.certificates()} == {RemovalResult.REMOVED}
         return in_between
 
 
@@ -227,8 +237,8 @@ async def test_ctrl_c_ends_after_the_batch_and_the_next_run_goes_on(
     async with house(source, tmp_path, sqlite_factory.url()) as built:
         await built.prepare(hour(60), ids[0])
         store(built.archive, (incoming(source, index) for index in range(60)))
-        slow = Fault(kind="latency", seconds=0.1)
-        built.sim.control.add_fault(Rule(fault=slow, method="messages.batchModify"))
+        slow = GmailFault(kind="latency", seconds=0.1)
+        built.sim.control.add_fault(FaultRule(fault=slow, method="messages.batchModify"))
         process = await built.start("archive", "run", "--enable", "--action", "label")
         while not built.removed():
             await asyncio.sleep(0.005)
@@ -236,7 +246,7 @@ async def test_ctrl_c_ends_after_the_batch_and_the_next_run_goes_on(
         out, err = await process.communicate()
         assert process.returncode == 130, err
         assert b"the same command goes on" in out
-        assert {result for *_, result in built.certificates()} == {Result.REMOVED}
+        assert {result for *_, result in built.certificates()} == {RemovalResult.REMOVED}
         assert len(built.removed()) < 59
         assert (await built.archive_run())[0] == 0
         assert set(built.removed()) == set(ids[1:])

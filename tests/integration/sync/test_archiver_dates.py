@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.model import Provenance
-from postroom.archive.reading import ArchiveReader
+from postroom.archive.messages import Provenance
+from postroom.archive.shards.reader import ArchiveReader
 from postroom.db import Database, connect
-from postroom.gmail.sim.list_source import ListedMail, ListSource
-from postroom.gmail.sim.server import running_sim
-from postroom.sync.archiver.selection import Stays
-from tests.support.archiver_scene import CLOCK, Scene, incoming, make_scene, store
+from postroom.sim.gmail.server import running_sim
+from postroom.sim.gmail.sources import ListedMail, ListSource
+from postroom.sync.archiver.plan import KeepReason
+from tests.support.archiver import CLOCK, ArchiverScene, archiver_scene, incoming, store
 from tests.support.databases import SqliteFactory
-from tests.support.sim_mail import OWNER, letter
+from tests.support.mail import OWNER, letter
 
 pytestmark = pytest.mark.req("SY-10")
 
@@ -46,7 +46,7 @@ def import_first(root: Path, source: ListSource) -> None:
     store(root, [replace(mail, gmail_id=None, thread_id=None, labels=None, received=None) for mail in mails])
 
 
-def star(scene: Scene, message_id: str) -> None:
+def star(scene: ArchiverScene, message_id: str) -> None:
     box: Any = scene.sim.control._box
     box.store._relabelled[message_id] = box.store.get(message_id).label_ids | {"STARRED"}
 
@@ -56,14 +56,14 @@ async def test_mail_that_a_file_brought_first_is_as_old_as_gmail_says(database: 
     source = dated(received)
     import_first(tmp_path, source)
     async with running_sim(source) as sim:
-        scene = await make_scene(sim, source, database, tmp_path, int(CLOCK.now().timestamp()))
+        scene = await archiver_scene(sim, source, database, tmp_path, int(CLOCK.now().timestamp()))
         with ArchiveReader(tmp_path) as reader:
             assert reader.count() == 1
             found = reader.message(OWNER, source.summary(0).id)
         assert found is not None
         assert (found.date, found.provenance) == (received, Provenance.API)
         report = await scene.run()
-    assert (report.removed, report.stays[Stays.YOUNG]) == (0, 1)
+    assert (report.removed, report.stays[KeepReason.YOUNG]) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ async def test_mail_starred_a_minute_ago_stays_whatever_its_date(
     source = dated(received, received + timedelta(hours=1))
     import_first(tmp_path, source)
     async with running_sim(source) as sim:
-        scene = await make_scene(sim, source, database, tmp_path, int(CLOCK.now().timestamp()))
+        scene = await archiver_scene(sim, source, database, tmp_path, int(CLOCK.now().timestamp()))
         star(scene, source.summary(0).id)
         report = await scene.run()
         assert scene.in_inbox() == {source.summary(0).id}
-    assert (report.removed, report.stays[Stays.LABEL]) == (1, 1)
+    assert (report.removed, report.stays[KeepReason.LABEL]) == (1, 1)

@@ -14,26 +14,26 @@ from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
-from postroom.gmail.errors import Unavailable
-from postroom.gmail.sim.faults import Fault, Rule
+from postroom.mailboxes.errors import MailboxUnavailable
 from postroom.reading.mail import READER_VERSION, reader_version
 from postroom.settings import SyncSettings
-from postroom.sync.bad import BadRetry, Retried, is_due
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages, is_due
 from postroom.sync.state import record_bad
 from tests.support.databases import on_sqlite
-from tests.support.followed import Followed, followed
-from tests.support.sim_mail import mailbox
+from tests.support.mail import mailbox
+from tests.support.sync import SyncedAccount, synced_account
 
 pytestmark = pytest.mark.req("SY-5")
 
 DAY = timedelta(hours=24)
-POISON = Fault(kind="malformed")
+POISON = GmailFault(kind="malformed")
 
 
 @pytest.fixture
-async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Followed]:
+async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[SyncedAccount]:
     """Three letters at the source, all of them listed as bad."""
-    async with followed(database, mailbox(3), tmp_path / "archive", clock) as made:
+    async with synced_account(database, mailbox(3), tmp_path / "archive", clock) as made:
         for gmail_id in ids_of(made):
             await database.write(
                 lambda tx, key=gmail_id: record_bad(tx, made.account.id, key, "no", READER_VERSION, clock.now())  # type: ignore[misc]
@@ -41,27 +41,27 @@ async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> Async
         yield made
 
 
-def ids_of(scene: Followed) -> list[str]:
+def ids_of(scene: SyncedAccount) -> list[str]:
     return sorted(str(each["id"]) for each in scene.control.truth(hashes=False))
 
 
-def retry_of(scene: Followed) -> BadRetry:
-    return BadRetry(scene.database, scene.account.id, scene.bringer(), SyncSettings(), scene.clock)
+def retry_of(scene: SyncedAccount) -> BadMessageRetry:
+    return BadMessageRetry(scene.database, scene.account.id, scene.bringer(), SyncSettings(), scene.clock)
 
 
-async def bad(scene: Followed) -> dict[str, TroubledMessage]:
+async def bad(scene: SyncedAccount) -> dict[str, TroubledMessage]:
     return {each.key: each for each in await scene.database.read(lambda tx: troubled_of(tx, scene.account.id))}
 
 
 async def test_stored_and_gone_ones_are_forgotten_and_the_others_counted_once_more(
-    scene: Followed, clock: ManualClock
+    scene: SyncedAccount, clock: ManualClock
 ) -> None:
     poison, gone, good = ids_of(scene)
-    scene.control.add_fault(Rule(fault=POISON, method="messages.get", ids=frozenset({poison})))
+    scene.control.add_fault(FaultRule(fault=POISON, method="messages.get", ids=frozenset({poison})))
     await scene.client.delete_message(gone)
     clock.advance(DAY.total_seconds())
     retried = await retry_of(scene).retry_due()
-    assert retried == Retried(frozenset({good}), frozenset({gone}), frozenset({poison}))
+    assert retried == RetriedMessages(frozenset({good}), frozenset({gone}), frozenset({poison}))
     assert set(scene.present()) == {good}
     left = await bad(scene)
     assert {key: each.tries for key, each in left.items()} == {poison: 2}
@@ -70,10 +70,10 @@ async def test_stored_and_gone_ones_are_forgotten_and_the_others_counted_once_mo
 
 
 @on_sqlite
-async def test_nothing_is_asked_for_before_its_time(scene: Followed, clock: ManualClock) -> None:
+async def test_nothing_is_asked_for_before_its_time(scene: SyncedAccount, clock: ManualClock) -> None:
     clock.advance(DAY.total_seconds() - 1)
     scene.control.reset_counters()
-    assert await retry_of(scene).retry_due() == Retried()
+    assert await retry_of(scene).retry_due() == RetriedMessages()
     assert scene.control.state().requests == 0
 
 
@@ -93,7 +93,7 @@ async def test_a_change_of_the_code_that_reads_mail_makes_all_due() -> None:
 
 
 @on_sqlite
-async def test_by_hand_they_are_tried_at_once_some_or_all(scene: Followed) -> None:
+async def test_by_hand_they_are_tried_at_once_some_or_all(scene: SyncedAccount) -> None:
     first, *others = ids_of(scene)
     assert (await retry_of(scene).retry([first])).stored == {first}
     assert (await retry_of(scene).retry()).stored == set(others)
@@ -103,9 +103,9 @@ async def test_by_hand_they_are_tried_at_once_some_or_all(scene: Followed) -> No
 
 
 @on_sqlite
-async def test_a_service_that_is_down_is_held_against_no_message(scene: Followed, clock: ManualClock) -> None:
-    scene.control.add_fault(Rule(fault=Fault(kind="error", code=503)))
+async def test_a_service_that_is_down_is_held_against_no_message(scene: SyncedAccount, clock: ManualClock) -> None:
+    scene.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=503)))
     clock.advance(DAY.total_seconds())
-    with pytest.raises(Unavailable):
+    with pytest.raises(MailboxUnavailable):
         await retry_of(scene).retry_due()
     assert {each.tries for each in (await bad(scene)).values()} == {1}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import (
+from postroom.accounts.history_cursor import (
     LEASE,
-    Reader,
+    HistoryLease,
     ReaderElsewhere,
     claim_reader,
     cursor_of,
@@ -19,16 +19,16 @@ from postroom.accounts.history import (
 )
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
-from postroom.switchboard.registry import Heartbeat, record_heartbeat
+from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
 from postroom.sync.slices import DAY_S
-from tests.support.sim_mail import letter
-from tests.support.sync_world import World, cancelled, in_virtual_time, letters
+from tests.support.mail import letter
+from tests.support.sync import SyncRig, cancelled, in_virtual_time, letters
 
 pytestmark = pytest.mark.req("SY-13")
 
 
 def test_a_walk_goes_on_beside_the_reader_of_changes_and_leaves_its_cursor_alone(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         now = world.clock.now()
         reader = await world.database.write(lambda tx: claim_reader(tx, world.account.id, "the connector", now))
         await world.database.write(lambda tx: move_cursor(tx, reader, "4711", now))
@@ -42,7 +42,7 @@ def test_a_walk_goes_on_beside_the_reader_of_changes_and_leaves_its_cursor_alone
 
 
 def test_changes_are_read_from_before_the_first_listing_whoever_comes_to_read_them(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         before = (await world.client.get_profile()).history_id
         await world.sync(deltas=None)
         assert await world.database.read(lambda tx: cursor_of(tx, world.account.id)) == before
@@ -55,7 +55,7 @@ def test_changes_are_read_from_before_the_first_listing_whoever_comes_to_read_th
 
 
 def test_a_sync_that_read_the_changes_leaves_them_to_a_connector_that_comes_later(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         running = asyncio.create_task(world.whole().run())
         await asyncio.sleep(DAY_S)
         with pytest.raises(ReaderElsewhere):
@@ -72,7 +72,7 @@ def test_a_sync_that_read_the_changes_leaves_them_to_a_connector_that_comes_late
     in_virtual_time(letters(10), tmp_path, story)
 
 
-def claim(tx: Tx, world: World) -> Reader:
+def claim(tx: Tx, world: SyncRig) -> HistoryLease:
     return claim_reader(tx, world.account.id, "the connector", world.clock.now())
 
 

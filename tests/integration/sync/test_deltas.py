@@ -9,42 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import LEASE, ReaderElsewhere, ReaderLost, claim_reader, move_cursor
-from postroom.actions import desk, store
-from postroom.actions.source import SourceWatch as ActionsWatch
-from postroom.app.jobs import CATALOGUE
-from postroom.archive.account_store import AccountStore
-from postroom.archive.model import IncomingMail, Relabelling, Stored
+from postroom.accounts.history_cursor import LEASE, HistoryLeaseLost, ReaderElsewhere, claim_reader, move_cursor
+from postroom.actions import lifecycle, requests
+from postroom.actions.mailbox_changes import ActionsMailboxObserver as ActionsWatch
+from postroom.app.job_types import CATALOGUE
+from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage
+from postroom.archive.service import AccountStore
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus, parse_action
 from postroom.domain.clock import ManualClock
-from postroom.gmail.client import GmailClient
-from postroom.gmail.errors import HistoryExpired, Unavailable
-from postroom.gmail.resources import HistoryPage, HistoryRecord
-from postroom.gmail.sim.faults import Fault, Rule
+from postroom.mailboxes.errors import HistoryExpired, MailboxUnavailable
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord
 from postroom.queue import JobQueue
-from postroom.sync.bringing import Beat, Bringer, Brought
-from postroom.sync.deltas import Deltas
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sync.fetch import FetchOutcome, MailFetcher, OnChunk
+from postroom.sync.history import ChangeCounts
 from postroom.sync.state import bad_of, get_state
-from tests.support.action_scene import make_message, rows_of
+from tests.support.actions import make_message, rows_of
 from tests.support.databases import on_sqlite
-from tests.support.followed import Followed, followed
-from tests.support.sim_mail import letter, mailbox
+from tests.support.mail import letter, mailbox
+from tests.support.sync import SyncedAccount, synced_account
 
 pytestmark = pytest.mark.req("SY-13")
 
 
 @pytest.fixture
-async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Followed]:
+async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[SyncedAccount]:
     """Six letters, all of them in the archive."""
-    async with followed(database, mailbox(6, Label_1="Work"), tmp_path / "archive", clock) as made:
+    async with synced_account(database, mailbox(6, Label_1="Work"), tmp_path / "archive", clock) as made:
         await made.bring_all()
         yield made
 
 
-async def assert_same_as_source(scene: Followed) -> None:
+async def assert_same_as_source(scene: SyncedAccount) -> None:
     assert scene.present() == await scene.truth()
 
 
@@ -55,11 +55,11 @@ class Crash(BaseException):
 class CrashingStore(AccountStore):
     """Does its work, and dies just after the named effect."""
 
-    def __init__(self, scene: Followed, after: str) -> None:
+    def __init__(self, scene: SyncedAccount, after: str) -> None:
         super().__init__(scene.store.place, scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
-    async def store(self, mails: Sequence[IncomingMail]) -> list[Stored]:
+    async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
         stored = await super().store(mails)
         self._die("store")
         return stored
@@ -79,7 +79,7 @@ class CrashingStore(AccountStore):
             raise Crash(effect)
 
 
-async def some_of_everything(scene: Followed) -> list[str]:
+async def some_of_everything(scene: SyncedAccount) -> list[str]:
     """New mail, label changes and deletions; returns the ids of what was there before."""
     ids = sorted(scene.archived())
     scene.control.deliver(letter("New"))
@@ -89,7 +89,7 @@ async def some_of_everything(scene: Followed) -> list[str]:
     return ids
 
 
-async def test_new_mail_label_changes_and_deletions_arrive(scene: Followed) -> None:
+async def test_new_mail_label_changes_and_deletions_arrive(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     ids = await some_of_everything(scene)
     deltas = await scene.deltas(reader).read()
@@ -104,7 +104,7 @@ async def test_new_mail_label_changes_and_deletions_arrive(scene: Followed) -> N
 
 
 @pytest.mark.req("JB-18")
-async def test_changes_reach_the_mail_that_was_taken_in_for_triage(scene: Followed) -> None:
+async def test_changes_reach_the_mail_that_was_taken_in_for_triage(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     ids = sorted(scene.archived())[:3]
     for gmail_id in ids:
@@ -117,33 +117,35 @@ async def test_changes_reach_the_mail_that_was_taken_in_for_triage(scene: Follow
 
 
 @pytest.mark.req("JB-18")
-async def test_what_waits_for_mail_that_was_deleted_is_called_off_by_a_sync_too(scene: Followed) -> None:
+async def test_what_waits_for_mail_that_was_deleted_is_called_off_by_a_sync_too(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     gone = sorted(scene.archived())[1]
     await make_message(scene.database, scene.clock, scene.account, gone, labels=["INBOX"])
     queue = JobQueue(scene.database, CATALOGUE, scene.clock)
 
     def want(tx: Tx) -> str:
-        return desk.want(tx, queue, desk.message_named(tx, gone), parse_action("archive"), Actor("cli", "owner"))
+        return requests.request_action(
+            tx, queue, requests.message_named(tx, gone), parse_action("archive"), Actor("cli", "owner")
+        )
 
     action_id = await scene.database.write(want)
     await some_of_everything(scene)
     await scene.deltas(reader, watch=ActionsWatch(queue)).read()
-    found = await scene.database.read(lambda tx: store.get(tx, action_id))
+    found = await scene.database.read(lambda tx: lifecycle.get_action(tx, action_id))
     assert (found.status, found.error) == (ActionStatus.CANCELED, "The message was deleted from the mailbox.")
 
 
 @on_sqlite
-async def test_nothing_new_moves_nothing(scene: Followed) -> None:
+async def test_nothing_new_moves_nothing(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     before = await scene.cursor()
-    assert await scene.deltas(reader).read() == Deltas()
+    assert await scene.deltas(reader).read() == ChangeCounts()
     assert await scene.cursor() == before
 
 
 @pytest.mark.parametrize("effect", ["store", "change_labels", "mark_deleted"])
 async def test_a_crash_between_an_effect_and_the_cursor_loses_nothing_and_doubles_nothing(
-    scene: Followed, effect: str
+    scene: SyncedAccount, effect: str
 ) -> None:
     reader = await scene.claim()
     before = await scene.cursor()
@@ -158,7 +160,7 @@ async def test_a_crash_between_an_effect_and_the_cursor_loses_nothing_and_double
 
 
 @on_sqlite
-async def test_a_page_read_again_changes_nothing(scene: Followed, clock: ManualClock) -> None:
+async def test_a_page_read_again_changes_nothing(scene: SyncedAccount, clock: ManualClock) -> None:
     reader = await scene.claim()
     start = await scene.cursor()
     assert start is not None
@@ -174,7 +176,7 @@ async def test_a_page_read_again_changes_nothing(scene: Followed, clock: ManualC
 
 @pytest.mark.parametrize("kind", ["duplicate_history", "reorder_history"])
 @on_sqlite
-async def test_records_that_come_twice_or_out_of_order_are_understood(scene: Followed, kind: str) -> None:
+async def test_records_that_come_twice_or_out_of_order_are_understood(scene: SyncedAccount, kind: str) -> None:
     reader = await scene.claim()
     ids = await some_of_everything(scene)
     for _ in range(3):
@@ -182,41 +184,41 @@ async def test_records_that_come_twice_or_out_of_order_are_understood(scene: Fol
         await scene.client.modify_message(ids[4], remove=["STARRED"])
         await scene.client.modify_message(ids[5], remove=["INBOX"])
         await scene.client.modify_message(ids[5], add=["INBOX"])
-    scene.control.add_fault(Rule(fault=Fault.model_validate({"kind": kind}), method="history.list"))
+    scene.control.add_fault(FaultRule(fault=GmailFault.model_validate({"kind": kind}), method="history.list"))
     await scene.deltas(reader).read()
     await assert_same_as_source(scene)
 
 
 @on_sqlite
-async def test_mail_that_came_and_went_within_a_page_is_not_asked_for(scene: Followed) -> None:
+async def test_mail_that_came_and_went_within_a_page_is_not_asked_for(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     await scene.client.delete_message(scene.control.deliver(letter("Short-lived")))
     scene.control.reset_counters()
     deltas = await scene.deltas(reader).read()
-    assert deltas == Deltas()
+    assert deltas == ChangeCounts()
     assert scene.control.state().calls.get("messages.get", 0) == 0
     await assert_same_as_source(scene)
 
 
 @on_sqlite
-async def test_mail_that_goes_between_the_page_and_the_fetch_is_counted_and_no_error(scene: Followed) -> None:
+async def test_mail_that_goes_between_the_page_and_the_fetch_is_counted_and_no_error(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     new = scene.control.deliver(letter("Gone soon"))
-    gone = Fault(kind="error", code=404, reason="notFound", message="Requested entity was not found.")
-    scene.control.add_fault(Rule(fault=gone, method="messages.get", ids=frozenset({new})))
-    assert await scene.deltas(reader).read() == Deltas(gone=1)
+    gone = GmailFault(kind="error", code=404, reason="notFound", message="Requested entity was not found.")
+    scene.control.add_fault(FaultRule(fault=gone, method="messages.get", ids=frozenset({new})))
+    assert await scene.deltas(reader).read() == ChangeCounts(gone=1)
     assert await scene.database.read(lambda tx: bad_of(tx, scene.account.id)) == []
 
 
 @on_sqlite
-async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: Followed) -> None:
+async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: SyncedAccount) -> None:
     """The stand-in gives an empty page with a token at every fourth place, as Gmail does now and then."""
     reader = await scene.claim()
     ids = sorted(scene.archived())
     for number in range(620):
         action = {"add": ["STARRED"]} if number % 2 == 0 else {"remove": ["STARRED"]}
         await scene.client.modify_message(ids[number % 3], **action)
-    pages: list[Deltas] = []
+    pages: list[ChangeCounts] = []
     total = await scene.deltas(reader, on_page=pages.append).read()
     assert len(pages) >= 2
     assert total.relabelled == sum(page.relabelled for page in pages) > 500
@@ -225,14 +227,14 @@ async def test_many_pages_some_of_them_empty_are_read_to_the_end(scene: Followed
 
 
 @on_sqlite
-async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scene: Followed) -> None:
+async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     ids, start = sorted(scene.archived()), await scene.cursor()
     for number in range(520):
         action = {"add": ["STARRED"]} if number % 2 == 0 else {"remove": ["STARRED"]}
         await scene.client.modify_message(ids[0], **action)
 
-    def die_after_the_first(page: Deltas) -> None:
+    def die_after_the_first(page: ChangeCounts) -> None:
         if page.relabelled:
             raise Crash
 
@@ -247,7 +249,7 @@ async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scen
 
 
 @on_sqlite
-async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: Followed) -> None:
+async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     bringer = scene.bringer()
     await scene.deltas(reader, bringer).read()
@@ -261,7 +263,7 @@ async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: Fo
 
 
 @on_sqlite
-async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace(scene: Followed) -> None:
+async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     made = await scene.client.create_label("Passing")
     await scene.client.modify_message(sorted(scene.archived())[0], add=[made.id])
@@ -270,7 +272,7 @@ async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace
     await assert_same_as_source(scene)
 
 
-async def test_an_expired_history_id_is_told_and_the_cursor_stays(scene: Followed) -> None:
+async def test_an_expired_history_id_is_told_and_the_cursor_stays(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     before = await scene.cursor()
     scene.control.expire_history()
@@ -279,14 +281,14 @@ async def test_an_expired_history_id_is_told_and_the_cursor_stays(scene: Followe
     assert await scene.cursor() == before
 
 
-async def test_a_reader_that_lost_its_lease_moves_no_cursor(scene: Followed) -> None:
+async def test_a_reader_that_lost_its_lease_moves_no_cursor(scene: SyncedAccount) -> None:
     """The other one takes over in the middle of a page; what the first one did meanwhile does no harm."""
     reader = await scene.claim()
     before = await scene.cursor()
     await some_of_everything(scene)
     later = scene.clock.now() + LEASE + timedelta(seconds=1)
     other = await scene.database.write(lambda tx: claim_reader(tx, scene.account.id, "another", later))
-    with pytest.raises(ReaderLost):
+    with pytest.raises(HistoryLeaseLost):
         await scene.deltas(reader).read()
     assert await scene.cursor() == before
     await scene.deltas(other).read()
@@ -294,13 +296,13 @@ async def test_a_reader_that_lost_its_lease_moves_no_cursor(scene: Followed) -> 
 
 
 @on_sqlite
-async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: Followed, clock: ManualClock) -> None:
+async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: SyncedAccount, clock: ManualClock) -> None:
     reader = await scene.claim()
     for number in range(250):
         scene.control.deliver(letter(f"Number {number}"))
 
-    class SlowBringer(Bringer):
-        async def bring(self, ids: Iterable[str], beat: Beat = lambda chunk: None) -> Brought:
+    class SlowBringer(MailFetcher):
+        async def bring(self, ids: Iterable[str], beat: OnChunk = lambda chunk: None) -> FetchOutcome:
             brought = await super().bring(ids, beat)
             clock.advance(LEASE.total_seconds() * 0.9)
             with pytest.raises(ReaderElsewhere):
@@ -314,11 +316,13 @@ async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: Followed, cl
 
 
 @pytest.mark.req("SY-5")
-async def test_a_message_that_cannot_be_had_is_listed_as_bad_and_the_rest_goes_on(scene: Followed) -> None:
+async def test_a_message_that_cannot_be_had_is_listed_as_bad_and_the_rest_goes_on(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     poison = scene.control.deliver(letter("Poison"))
     good = scene.control.deliver(letter("Good"))
-    scene.control.add_fault(Rule(fault=Fault(kind="malformed"), method="messages.get", ids=frozenset({poison})))
+    scene.control.add_fault(
+        FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({poison}))
+    )
     deltas = await scene.deltas(reader).read()
     assert (deltas.stored, deltas.bad) == (1, 1)
     assert good in scene.present()
@@ -335,12 +339,12 @@ async def test_a_message_that_cannot_be_had_is_listed_as_bad_and_the_rest_goes_o
 
 
 @on_sqlite
-async def test_a_network_that_is_down_makes_no_message_bad(scene: Followed) -> None:
+async def test_a_network_that_is_down_makes_no_message_bad(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     scene.control.deliver(letter("Wanted"))
     before = await scene.cursor()
-    number = scene.control.add_fault(Rule(fault=Fault(kind="error", code=503), method="*", skip=2))
-    with pytest.raises(Unavailable):
+    number = scene.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=503), method="*", skip=2))
+    with pytest.raises(MailboxUnavailable):
         await scene.deltas(reader).read()
     assert await scene.cursor() == before
     assert await scene.database.read(lambda tx: bad_of(tx, scene.account.id)) == []
@@ -350,7 +354,7 @@ async def test_a_network_that_is_down_makes_no_message_bad(scene: Followed) -> N
 
 @on_sqlite
 async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_marked(
-    scene: Followed, monkeypatch: pytest.MonkeyPatch
+    scene: SyncedAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A walk beside has the message in hand when its deletion and relabelling are read."""
     reader = await scene.claim()
@@ -390,7 +394,7 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
 
 @on_sqlite
 async def test_the_cursor_goes_no_further_than_the_first_page_saw(
-    scene: Followed, monkeypatch: pytest.MonkeyPatch
+    scene: SyncedAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes while later pages are read may be on none of them; their history ids are past it all the same."""
     reader = await scene.claim()

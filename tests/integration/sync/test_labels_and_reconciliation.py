@@ -7,28 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import move_cursor
-from postroom.archive.model import IncomingMail, Provenance, Relabelling
+from postroom.accounts.history_cursor import move_cursor
+from postroom.archive.messages import IncomingMail, Provenance, Relabelling
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
-from postroom.gmail.errors import HistoryExpired
-from postroom.gmail.sim.faults import Fault, Rule
-from postroom.sync.label_following import LabelFollower, names_seen
-from postroom.sync.labels import LabelNames
-from postroom.sync.reconcile import Reconciliation
+from postroom.mailboxes.errors import HistoryExpired
+from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sync.compare import Reconciliation
+from postroom.sync.labels import LabelFollower, LabelNames, names_seen
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, get_state
 from tests.support.databases import on_sqlite
-from tests.support.followed import Followed, followed
-from tests.support.sim_mail import letter, mailbox
+from tests.support.mail import letter, mailbox
+from tests.support.sync import SyncedAccount, synced_account
 
 pytestmark = pytest.mark.req("SY-13")
 
 
 @pytest.fixture
-async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Followed]:
+async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[SyncedAccount]:
     """Six letters in the archive; the first three at work, the others at home."""
-    async with followed(database, mailbox(6, Label_1="Work", Label_2="Home"), tmp_path / "archive", clock) as made:
+    async with synced_account(
+        database, mailbox(6, Label_1="Work", Label_2="Home"), tmp_path / "archive", clock
+    ) as made:
         ids = [str(each["id"]) for each in made.control.truth(hashes=False)]
         await made.client.modify_messages(ids[:3], add=["Label_1"])
         await made.client.modify_messages(ids[3:], add=["Label_2"])
@@ -36,21 +37,21 @@ async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> Async
         yield made
 
 
-def rename(scene: Followed, label_id: str, name: str) -> None:
+def rename(scene: SyncedAccount, label_id: str, name: str) -> None:
     scene.control._box.store.labels.change(label_id, {"name": name}, whole=False)
 
 
-async def refresh(scene: Followed) -> None:
+async def refresh(scene: SyncedAccount) -> None:
     await scene.bringer().names.refresh()
     assert scene.present() == await scene.truth()
 
 
-async def seen(scene: Followed) -> dict[str, frozenset[str]]:
+async def seen(scene: SyncedAccount) -> dict[str, frozenset[str]]:
     return await scene.database.read(lambda tx: names_seen(tx, scene.account.id))
 
 
 @on_sqlite
-async def test_a_renamed_label_is_renamed_without_asking_for_its_members(scene: Followed) -> None:
+async def test_a_renamed_label_is_renamed_without_asking_for_its_members(scene: SyncedAccount) -> None:
     rename(scene, "Label_1", "Office")
     scene.control.reset_counters()
     await refresh(scene)
@@ -59,7 +60,7 @@ async def test_a_renamed_label_is_renamed_without_asking_for_its_members(scene: 
 
 
 @on_sqlite
-async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Followed) -> None:
+async def test_labels_that_change_names_with_each_other_are_told_apart(scene: SyncedAccount) -> None:
     rename(scene, "Label_1", "x")
     rename(scene, "Label_2", "Work")
     rename(scene, "Label_1", "Home")
@@ -68,7 +69,7 @@ async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Fo
 
 @on_sqlite
 async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_name_is_another(
-    scene: Followed,
+    scene: SyncedAccount,
 ) -> None:
     await scene.client.delete_label("Label_1")
     await refresh(scene)
@@ -84,7 +85,7 @@ async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_
 
 
 @on_sqlite
-async def test_mail_that_is_gone_keeps_the_labels_that_it_had(scene: Followed) -> None:
+async def test_mail_that_is_gone_keeps_the_labels_that_it_had(scene: SyncedAccount) -> None:
     reader = await scene.claim()
     gone = next(key for key, labels in scene.present().items() if "Work" in labels)
     await scene.client.delete_message(gone)
@@ -102,7 +103,7 @@ class DyingFollower(LabelFollower):
         raise KeyboardInterrupt
 
 
-async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: Followed) -> None:
+async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: SyncedAccount) -> None:
     rename(scene, "Label_1", "Office")
     dying = DyingFollower(scene.database, scene.account.id, scene.client, scene.store)
     with pytest.raises(KeyboardInterrupt):
@@ -115,7 +116,7 @@ async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: Followed
 
 
 @on_sqlite
-async def test_mail_with_an_old_name_on_its_way_is_renamed_too(scene: Followed) -> None:
+async def test_mail_with_an_old_name_on_its_way_is_renamed_too(scene: SyncedAccount) -> None:
     new = scene.control.deliver(letter("New"), frozenset({"INBOX", "Label_1"}))
     bringer = scene.bringer()
     await bringer.names.refresh()
@@ -126,7 +127,7 @@ async def test_mail_with_an_old_name_on_its_way_is_renamed_too(scene: Followed) 
     assert scene.present() == await scene.truth()
 
 
-async def walk_again(scene: Followed) -> None:
+async def walk_again(scene: SyncedAccount) -> None:
     """An expired history id: the cursor is set anew, then every id is listed, and the unknown are fetched."""
     reader = await scene.claim()
     history_id = (await scene.client.get_profile()).history_id
@@ -143,11 +144,11 @@ async def walk_again(scene: Followed) -> None:
     await scene.database.write(lambda tx: finish_slice(tx, scene.account.id, walk, whole, len(truth), now))
 
 
-def reconciliation(scene: Followed) -> Reconciliation:
+def reconciliation(scene: SyncedAccount) -> Reconciliation:
     return Reconciliation(scene.database, scene.account.id, scene.bringer(), scene.clock)
 
 
-async def a_gap(scene: Followed) -> list[str]:
+async def a_gap(scene: SyncedAccount) -> list[str]:
     """Much happens, and the history of it is forgotten."""
     ids = sorted(scene.archived())
     reader = await scene.claim()
@@ -162,7 +163,7 @@ async def a_gap(scene: Followed) -> list[str]:
     return ids
 
 
-async def test_after_an_expired_history_id_labels_and_deletions_of_the_gap_are_found(scene: Followed) -> None:
+async def test_after_an_expired_history_id_labels_and_deletions_of_the_gap_are_found(scene: SyncedAccount) -> None:
     ids = await a_gap(scene)
     await walk_again(scene)
     assert scene.present() != await scene.truth(), "a list of ids shows neither"
@@ -171,7 +172,7 @@ async def test_after_an_expired_history_id_labels_and_deletions_of_the_gap_are_f
     assert scene.archived()[ids[0]].deleted_at_source is not None
 
 
-async def test_it_is_done_once_after_each_walk(scene: Followed) -> None:
+async def test_it_is_done_once_after_each_walk(scene: SyncedAccount) -> None:
     await walk_again(scene)
     chore = reconciliation(scene)
     await chore()
@@ -184,7 +185,7 @@ async def test_it_is_done_once_after_each_walk(scene: Followed) -> None:
 
 @on_sqlite
 async def test_what_changes_meanwhile_is_put_right_by_the_history(
-    scene: Followed, monkeypatch: pytest.MonkeyPatch
+    scene: SyncedAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await a_gap(scene)
     await walk_again(scene)
@@ -209,11 +210,13 @@ async def test_what_changes_meanwhile_is_put_right_by_the_history(
 
 
 @on_sqlite
-async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(scene: Followed) -> None:
+async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(scene: SyncedAccount) -> None:
     """It is asked for by itself first; and one that cannot be had at all is there."""
     hidden = sorted(scene.archived())[1]
     await walk_again(scene)
-    scene.control.add_fault(Rule(fault=Fault(kind="malformed"), method="messages.get", ids=frozenset({hidden})))
+    scene.control.add_fault(
+        FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({hidden}))
+    )
     new = scene.control.deliver(letter("In the archive, not in the list"))
     await scene.bringer().bring([new])
     store = scene.control._box.store
@@ -224,7 +227,7 @@ async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(sc
 
 
 @on_sqlite
-async def test_a_mark_on_mail_that_is_there_is_taken_back(scene: Followed) -> None:
+async def test_a_mark_on_mail_that_is_there_is_taken_back(scene: SyncedAccount) -> None:
     ids = sorted(scene.archived())
     await scene.store.mark_deleted(ids[:2], scene.clock.now())
     await walk_again(scene)
@@ -234,7 +237,7 @@ async def test_a_mark_on_mail_that_is_there_is_taken_back(scene: Followed) -> No
 
 
 @on_sqlite
-async def test_labels_of_an_old_takeout_give_way_to_those_of_the_source(scene: Followed) -> None:
+async def test_labels_of_an_old_takeout_give_way_to_those_of_the_source(scene: SyncedAccount) -> None:
     """The walk does not fetch what the archive has; so only this finds that the Takeout's labels are old."""
     new = scene.control.deliver(letter("Old"), frozenset({"INBOX"}))
     raw = scene.control._box.store.raw(new)

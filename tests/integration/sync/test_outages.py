@@ -9,33 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history import Reader, renew_reader
+from postroom.accounts.history_cursor import HistoryLease, renew_reader
 from postroom.db import Tx
 from postroom.domain.errors import Retryable
-from postroom.gmail.client import GmailClient
-from postroom.gmail.errors import Refused, Unavailable
-from postroom.gmail.sim.faults import Fault, Rule
+from postroom.mailboxes.errors import CallRefused, MailboxUnavailable
+from postroom.mailboxes.gmail.client import GmailClient
 from postroom.settings import SyncSettings
-from postroom.sync import closing, lister, listing
+from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync import engine as engine_module
-from postroom.sync.engine import Deltas
+from postroom.sync import slice_ledger, slices, walk
+from postroom.sync.engine import ChangeReader
 from postroom.sync.slices import Slice
-from tests.support.sim_mail import letter
-from tests.support.sync_world import World, in_virtual_time, letters, settings_with
+from tests.support.mail import letter
+from tests.support.sync import SyncRig, in_virtual_time, letters, settings_with
 
 SMALL = settings_with(granularity="week", job_size=40, page_size=50)
-DOWN = Fault(kind="error", code=503, reason="backendError")
+DOWN = GmailFault(kind="error", code=503, reason="backendError")
 
 
 @pytest.mark.req("SY-5")
 def test_an_outage_of_messages_alone_blames_none_of_them(tmp_path: Path) -> None:
     """Lists and the profile come from elsewhere at Gmail, and may go on while no message can be had."""
 
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         await world.sync(SMALL)
         for index in range(30):
             world.control.deliver(letter(f"News {index}"))
-        fault = world.control.add_fault(Rule(fault=DOWN, method="messages.get"))
+        fault = world.control.add_fault(FaultRule(fault=DOWN, method="messages.get"))
         running = asyncio.create_task(world.whole(SMALL).run(once=True))
         await world.clock.sleep(1_200)
         assert await world.bad() == set()
@@ -49,12 +49,12 @@ def test_an_outage_of_messages_alone_blames_none_of_them(tmp_path: Path) -> None
 
 @pytest.mark.req("SY-5")
 def test_an_outage_of_messages_during_the_first_walk_blames_none_of_them(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         engine = world.engine(SMALL)
         running = asyncio.create_task(engine.run(once=True))
         while engine.progress().stored < 100:
             await asyncio.sleep(0.1)
-        fault = world.control.add_fault(Rule(fault=DOWN, method="messages.get"))
+        fault = world.control.add_fault(FaultRule(fault=DOWN, method="messages.get"))
         await world.clock.sleep(600)
         assert await world.bad() == set()
         world.control.clear_faults(fault)
@@ -68,12 +68,12 @@ def test_an_outage_of_messages_during_the_first_walk_blames_none_of_them(tmp_pat
 def test_messages_that_all_hang_are_waited_for_and_none_is_blamed(tmp_path: Path) -> None:
     impatient = SMALL.model_copy(update={"stall_timeout_s": 40.0, "retry_budget": 2})
 
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         engine = world.engine(impatient)
         running = asyncio.create_task(engine.run(once=True))
         while engine.progress().stored < 20:
             await asyncio.sleep(0.1)
-        fault = world.control.add_fault(Rule(fault=Fault(kind="hang"), method="messages.get"))
+        fault = world.control.add_fault(FaultRule(fault=GmailFault(kind="hang"), method="messages.get"))
         await world.clock.sleep(1_500)
         assert await world.bad() == set()
         world.control.clear_faults(fault)
@@ -85,15 +85,15 @@ def test_messages_that_all_hang_are_waited_for_and_none_is_blamed(tmp_path: Path
 
 @pytest.mark.req("SY-5")
 def test_a_mailbox_that_refuses_everything_ends_the_run_and_blames_no_message(tmp_path: Path) -> None:
-    refusal = Fault(kind="error", code=400, reason="failedPrecondition", message="Mail service not enabled")
+    refusal = GmailFault(kind="error", code=400, reason="failedPrecondition", message="Mail service not enabled")
 
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         engine = world.engine(SMALL)
         running = asyncio.create_task(engine.run(once=True))
         while engine.progress().stored < 100:
             await asyncio.sleep(0.1)
-        world.control.add_fault(Rule(fault=refusal, method="messages.get"))
-        with pytest.raises(Refused, match="not enabled"):
+        world.control.add_fault(FaultRule(fault=refusal, method="messages.get"))
+        with pytest.raises(CallRefused, match="not enabled"):
             await running
         assert await world.bad() == set()
 
@@ -112,12 +112,12 @@ def test_a_slice_that_cannot_be_listed_holds_up_no_other_and_ends_the_run_with_i
     def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
         if part.start <= unlucky and (part.end is None or unlucky < part.end):
             poisoned.add(part.start)
-            raise Unavailable("Gmail could not answer messages.list")
-        return listing.ids_of(client, part, settings)
+            raise MailboxUnavailable("Gmail could not answer messages.list")
+        return slices.ids_of(client, part, settings)
 
-    async def story(world: World) -> None:
-        monkeypatch.setattr(lister, "ids_of", ids_of)
-        with pytest.raises(Unavailable, match="could not answer"):
+    async def story(world: SyncRig) -> None:
+        monkeypatch.setattr(walk, "ids_of", ids_of)
+        with pytest.raises(MailboxUnavailable, match="could not answer"):
             await asyncio.wait_for(world.whole(SMALL).run(once=True), 100_000)
         state = await world.state()
         assert {state.watermark} == poisoned
@@ -129,8 +129,8 @@ def test_a_slice_that_cannot_be_listed_holds_up_no_other_and_ends_the_run_with_i
 
 @pytest.mark.req("SY-13")
 def test_once_ends_also_where_the_newest_mail_is_listed_again_all_the_time(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        class Slow(Deltas):
+    async def story(world: SyncRig) -> None:
+        class Slow(ChangeReader):
             async def read(self) -> None:
                 await world.clock.sleep(5)
 
@@ -147,16 +147,16 @@ def test_once_ends_also_where_the_newest_mail_is_listed_again_all_the_time(tmp_p
 def test_a_database_that_is_away_for_a_while_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where a lease is renewed nor where a slice is closed."""
 
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         turns = iter(range(1_000))
 
-        def now_and_then(tx: Tx, reader: Reader, now: datetime) -> None:
+        def now_and_then(tx: Tx, reader: HistoryLease, now: datetime) -> None:
             if next(turns) % 2 == 0:
                 raise Retryable("The database went away.")
             renew_reader(tx, reader, now)
 
         monkeypatch.setattr(engine_module, "renew_reader", now_and_then)
-        monkeypatch.setattr(closing, "renew_reader", now_and_then)
+        monkeypatch.setattr(slice_ledger, "renew_reader", now_and_then)
         next(turns)  # the walk itself is begun undisturbed
         await world.sync(SMALL)
         assert world.archived() == world.truth()

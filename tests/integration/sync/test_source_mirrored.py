@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.accounts.history import move_cursor
+from postroom.accounts.history_cursor import move_cursor
 from postroom.db import connect
 from postroom.domain.clock import ManualClock
-from postroom.gmail.sim.faults import Fault, Rule
+from postroom.sim.gmail.faults import FaultRule, GmailFault
 from tests.support.databases import SqliteFactory
-from tests.support.followed import Followed, followed
-from tests.support.sim_mail import letter, mailbox
+from tests.support.mail import letter, mailbox
+from tests.support.sync import SyncedAccount, synced_account
 
 NAMES = ("Work", "Home", "Bills")
 ACTIONS = (
@@ -40,7 +40,7 @@ ACTIONS = (
 class Story:
     """Carries out actions, each on something that the dice choose."""
 
-    def __init__(self, scene: Followed, seed: int) -> None:
+    def __init__(self, scene: SyncedAccount, seed: int) -> None:
         self.scene = scene
         self.dice = random.Random(seed)
         self.bringer = scene.bringer()
@@ -120,11 +120,13 @@ async def tell(factory: SqliteFactory, actions: list[str], seed: int, fault: str
     try:
         with tempfile.TemporaryDirectory() as folder:
             source = mailbox(3, Label_1="Work", Label_2="Home")
-            async with followed(database, source, Path(folder), ManualClock()) as scene:
+            async with synced_account(database, source, Path(folder), ManualClock()) as scene:
                 await scene.claim()
                 await scene.bring_all()
                 if fault:
-                    scene.control.add_fault(Rule(fault=Fault.model_validate({"kind": fault}), method="history.list"))
+                    scene.control.add_fault(
+                        FaultRule(fault=GmailFault.model_validate({"kind": fault}), method="history.list")
+                    )
                 story = Story(scene, seed)
                 for action in actions:
                     await story.act(action)

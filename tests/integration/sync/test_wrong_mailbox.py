@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.certificates import Action, Removal
+from postroom.archive.certificates import Removal, RemovalAction
 from postroom.db import Database
 from postroom.domain.errors import NotAllowed
-from postroom.gmail.client import GmailClient
-from postroom.gmail.resources import Profile
-from postroom.gmail.sim.server import running_sim
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.resources import Profile
+from postroom.sim.gmail.server import running_sim
 from postroom.sync.state import find_state
-from tests.support.archiver_scene import hour, make_scene
-from tests.support.sim_mail import mailbox
-from tests.support.sync_world import World, in_virtual_time, letters
+from tests.support.archiver import archiver_scene, hour
+from tests.support.mail import mailbox
+from tests.support.sync import SyncRig, in_virtual_time, letters
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _other_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.req("SY-13")
 def test_nothing_is_brought_from_there(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: SyncRig) -> None:
         with pytest.raises(NotAllowed, match=r"somebody\.else@example\.com"):
             await world.whole().run(once=True)
         assert await world.database.read(lambda tx: find_state(tx, world.account.id)) is None
@@ -44,8 +44,8 @@ def test_nothing_is_brought_from_there(tmp_path: Path) -> None:
 async def test_nothing_is_removed_there(database: Database, tmp_path: Path) -> None:
     source = mailbox(5)
     async with running_sim(source) as sim:
-        scene = await make_scene(sim, source, database, tmp_path, hour(5))
+        scene = await archiver_scene(sim, source, database, tmp_path, hour(5))
         with pytest.raises(NotAllowed, match=r"somebody\.else@example\.com"):
-            await scene.run(Removal(Action.DELETE))
+            await scene.run(Removal(RemovalAction.DELETE))
         assert len(scene.labels()) == 5
         assert scene.certificates() == []

@@ -13,15 +13,15 @@ import pytest
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.settings import ModelSettings
-from postroom.triage.asking import Answer, CallFailed, ModelRefused, Question, Tool
+from postroom.sim.model.answers import ModelFault
+from postroom.sim.model.answers import ScriptedAnswer as Scripted
+from postroom.sim.model.server import running_model
 from postroom.triage.model import VAULT_ENTRY, api_key, open_model
-from postroom.triage.sim.script import Answer as Scripted
-from postroom.triage.sim.script import Fault
-from postroom.triage.sim.server import running_model
+from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ModelTool
 from postroom.vault import Vault
-from tests.support.models import INPUT_PRICE, OUTPUT_PRICE, model_on, settings_for, simulated_model
+from tests.support.triage import INPUT_PRICE, OUTPUT_PRICE, model_on, settings_for, simulated_model
 
-TOOL = Tool(
+TOOL = ModelTool(
     "decide",
     "Say what to do.",
     {
@@ -31,14 +31,14 @@ TOOL = Tool(
         "additionalProperties": False,
     },
 )
-QUESTION = Question("You sort mail.", "Here it is.", (TOOL,))
+QUESTION = ModelQuestion("You sort mail.", "Here it is.", (TOOL,))
 
 
 async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path: Path) -> None:
     async with simulated_model(tmp_path) as (sim, model):
         sim.desk.stage.queue.append(Scripted(arguments={"action": "archive"}, input_tokens=1_001, output_tokens=33))
         answer = await model.ask(QUESTION)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ModelAnswer)
     assert [(call.name, call.arguments) for call in answer.calls] == [("decide", '{"action": "archive"}')]
     assert (answer.used.input, answer.used.output) == (1_001, 33)
     assert Decimal("382.8") == 1_001 * INPUT_PRICE + 33 * OUTPUT_PRICE
@@ -51,15 +51,15 @@ async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path:
 async def test_the_same_seed_and_question_get_the_same_made_up_answer(tmp_path: Path) -> None:
     async def calls(seed: int, content: str) -> tuple[str, ...]:
         async with simulated_model(tmp_path, seed) as (_, model):
-            answer = await model.ask(Question("You sort mail.", content, (TOOL,)))
-            assert isinstance(answer, Answer)
+            answer = await model.ask(ModelQuestion("You sort mail.", content, (TOOL,)))
+            assert isinstance(answer, ModelAnswer)
             return tuple(call.arguments for call in answer.calls)
 
     assert await calls(1, "a") == await calls(1, "a")
     assert len({await calls(1, f"letter {number}") for number in range(12)}) == 2
 
 
-async def failure_of(tmp_path: Path, fault: Fault, **changes: Any) -> CallFailed:
+async def failure_of(tmp_path: Path, fault: ModelFault, **changes: Any) -> CallFailed:
     async with simulated_model(tmp_path, **changes) as (sim, model):
         sim.desk.stage.add_fault(fault)
         failed = await model.ask(QUESTION)
@@ -72,19 +72,19 @@ async def failure_of(tmp_path: Path, fault: Fault, **changes: Any) -> CallFailed
 @pytest.mark.parametrize(
     ("fault", "kind", "may_have_cost"),
     [
-        (Fault(kind="error", code=500), Retryable, False),
-        (Fault(kind="error", code=503), Retryable, False),
-        (Fault(kind="error", code=429), Retryable, False),
-        (Fault(kind="error", code=401), Fatal, False),
-        (Fault(kind="error", code=404), Fatal, False),
-        (Fault(kind="error", code=400), ModelRefused, False),
-        (Fault(kind="drop"), Retryable, True),
-        (Fault(kind="truncate"), Retryable, True),
-        (Fault(kind="malformed_json"), Retryable, True),
+        (ModelFault(kind="error", code=500), Retryable, False),
+        (ModelFault(kind="error", code=503), Retryable, False),
+        (ModelFault(kind="error", code=429), Retryable, False),
+        (ModelFault(kind="error", code=401), Fatal, False),
+        (ModelFault(kind="error", code=404), Fatal, False),
+        (ModelFault(kind="error", code=400), ModelRefused, False),
+        (ModelFault(kind="drop"), Retryable, True),
+        (ModelFault(kind="truncate"), Retryable, True),
+        (ModelFault(kind="malformed_json"), Retryable, True),
     ],
 )
 async def test_every_failure_says_whether_to_try_again_and_whether_it_may_have_cost(
-    tmp_path: Path, fault: Fault, kind: type[PostroomError], may_have_cost: bool
+    tmp_path: Path, fault: ModelFault, kind: type[PostroomError], may_have_cost: bool
 ) -> None:
     failed = await failure_of(tmp_path, fault)
     assert type(failed.error) is kind
@@ -93,13 +93,13 @@ async def test_every_failure_says_whether_to_try_again_and_whether_it_may_have_c
 
 
 async def test_the_providers_wish_to_wait_is_kept(tmp_path: Path) -> None:
-    failed = await failure_of(tmp_path, Fault(kind="error", code=429, retry_after_s=17))
+    failed = await failure_of(tmp_path, ModelFault(kind="error", code=429, retry_after_s=17))
     assert isinstance(failed.error, Retryable)
     assert failed.error.retry_after == timedelta(seconds=17)
 
 
 async def test_an_answer_that_takes_too_long_is_given_up_and_may_have_cost(tmp_path: Path) -> None:
-    failed = await failure_of(tmp_path, Fault(kind="hang"), timeout_s=0.2)
+    failed = await failure_of(tmp_path, ModelFault(kind="hang"), timeout_s=0.2)
     assert isinstance(failed.error, Retryable)
     assert failed.may_have_cost
 
@@ -117,9 +117,9 @@ async def test_a_server_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["malformed_tool_call", "unknown_tool", "text"])
 async def test_a_strange_answer_is_an_answer_all_the_same_and_is_paid_for(tmp_path: Path, fault: Any) -> None:
     async with simulated_model(tmp_path) as (sim, model):
-        sim.desk.stage.add_fault(Fault(kind=fault))
+        sim.desk.stage.add_fault(ModelFault(kind=fault))
         answer = await model.ask(QUESTION)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ModelAnswer)
     assert answer.cost
 
 
@@ -127,7 +127,7 @@ async def test_an_answer_longer_than_the_limit_is_cut(tmp_path: Path) -> None:
     async with simulated_model(tmp_path, max_output_tokens=50) as (sim, model):
         sim.desk.stage.queue.append(Scripted(arguments={"action": "x" * 1_000}))
         answer = await model.ask(QUESTION)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ModelAnswer)
     assert answer.is_cut
     assert answer.used.output <= 50
 

@@ -10,25 +10,23 @@ from typing import Any
 import pytest
 
 from postroom import kill_switch
-from postroom.actions.jobs import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
-from postroom.actions.undo_many import UNDO_MANY
-from postroom.actions.upkeep import UPKEEP
+from postroom.actions.executor import UPKEEP
+from postroom.actions.undo import UNDO_MANY
+from postroom.app.job_types import ACTION, CLASSIFY, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.audit import Actor
 from postroom.db import Database
-from postroom.db.tables.actions import actions, hides
+from postroom.db.tables.access import audit_log
 from postroom.db.tables.mail import contacts
-from postroom.db.tables.switchboard import audit_log
-from postroom.db.tables.triage import decisions, model_calls
+from postroom.db.tables.triage import actions, decisions, hides, model_calls
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.clock import ManualClock
-from postroom.queue import Catalogue, Handler, JobContext, JobQueue, JobType, KeyUse
+from postroom.queue import Handler, JobCatalogue, JobContext, JobQueue, JobType, KeyUse
 from postroom.settings import SafetySettings
-from postroom.triage.jobs import CLASSIFY
-from tests.support.action_scene import Scene, scene_of
+from tests.support.actions import ActionScene, action_scene
 from tests.support.databases import on_sqlite
 from tests.support.injections import FRESH, SECURITY, Injection
-from tests.support.offices import Office, call, open_office
-from tests.support.workers import run_until_idle
+from tests.support.queues import run_until_idle
+from tests.support.triage import TriageRig, call, open_triage
 
 pytestmark = pytest.mark.req("HW-6")
 
@@ -47,12 +45,12 @@ OBEYS = [
 
 
 @pytest.fixture
-async def office(database: Database, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Office]:
-    async with open_office(database, clock, tmp_path) as opened:
+async def office(database: Database, clock: ManualClock, tmp_path: Path) -> AsyncIterator[TriageRig]:
+    async with open_triage(database, clock, tmp_path) as opened:
         yield opened
 
 
-async def turn(office: Office, on: bool) -> None:
+async def turn(office: TriageRig, on: bool) -> None:
     await office.database.write(lambda tx: kill_switch.turn_model(tx, on, OWNER, office.clock.now()))
 
 
@@ -64,11 +62,11 @@ async def know(database: Database, address: str, clock: ManualClock) -> None:
 class Mailroom:
     """Classification and actions over one queue, a stand-in for the model and one for the mailbox."""
 
-    def __init__(self, office: Office, scene: Scene) -> None:
+    def __init__(self, office: TriageRig, scene: ActionScene) -> None:
         self.office, self.scene = office, scene
         types = [CLASSIFY, ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP]
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
-        office.queue = JobQueue(office.database, Catalogue([*types, asking]), office.clock)
+        office.queue = JobQueue(office.database, JobCatalogue([*types, asking]), office.clock)
 
     async def receive(self, injection: Injection) -> str:
         gmail_id = self.scene.deliver("INBOX", "UNREAD")
@@ -90,9 +88,9 @@ class Mailroom:
 
 
 @pytest.fixture
-async def mailroom(office: Office, clock: ManualClock) -> AsyncIterator[Mailroom]:
+async def mailroom(office: TriageRig, clock: ManualClock) -> AsyncIterator[Mailroom]:
     async with AsyncExitStack() as stack:
-        yield Mailroom(office, await stack.enter_async_context(scene_of(office.database, clock)))
+        yield Mailroom(office, await stack.enter_async_context(action_scene(office.database, clock)))
 
 
 async def test_a_model_that_obeys_its_mail_hides_no_more_than_the_cap_and_nothing_that_matters(
@@ -124,7 +122,7 @@ async def test_a_model_that_obeys_its_mail_hides_no_more_than_the_cap_and_nothin
 
 
 async def test_a_contacts_mail_is_protected_whether_or_not_it_is_proven_theirs(
-    office: Office, clock: ManualClock
+    office: TriageRig, clock: ManualClock
 ) -> None:
     await know(office.database, FRIEND, clock)
     office.answer(*[call("archive", 1.0)] * 4)
@@ -141,7 +139,9 @@ async def test_a_contacts_mail_is_protected_whether_or_not_it_is_proven_theirs(
     assert [found[each] for each in sent] == [True, True, True, False]
 
 
-async def test_while_the_model_is_off_it_is_not_asked_and_what_no_rule_decides_goes_to_review(office: Office) -> None:
+async def test_while_the_model_is_off_it_is_not_asked_and_what_no_rule_decides_goes_to_review(
+    office: TriageRig,
+) -> None:
     await turn(office, False)
     await office.take_in()
     await office.work()
@@ -165,7 +165,7 @@ async def test_while_the_model_is_off_it_is_not_asked_and_what_no_rule_decides_g
 
 @on_sqlite
 async def test_mail_that_waits_in_the_queue_is_not_shown_to_a_model_that_was_switched_off_meanwhile(
-    office: Office,
+    office: TriageRig,
 ) -> None:
     ask = office.model.ask
 

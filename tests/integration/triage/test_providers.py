@@ -13,21 +13,19 @@ import pytest
 from pydantic import SecretStr
 
 from postroom.domain.clock import SystemClock
-from postroom.domain.metering import most_input_tokens
-from postroom.gmail.sim.asgi import Receive, Scope, Send
-from postroom.gmail.sim.serving import HOST, serving
+from postroom.domain.model_costs import most_input_tokens
 from postroom.settings import ModelSettings
-from postroom.triage.asking import Answer, Question
+from postroom.sim.serving import HOST, Receive, Scope, Send, serving
+from postroom.triage.choices import ToolOffer, read_answer
 from postroom.triage.model import open_model
-from postroom.triage.offers import Offer
 from postroom.triage.prompt import Briefing, question_about
-from postroom.triage.reading import read_answer
+from postroom.triage.questions import ModelAnswer, ModelQuestion
 from postroom.vault import Vault
 from postroom.webserver import listening
-from tests.support.injections.letter import Injection
+from tests.support.injections import Injection
 
-OFFER = Offer(labels=("Receipts",), on_message=frozenset({"INBOX", "UNREAD"}), forward_to=("books@example.org",))
-QUESTION: Question = question_about(Injection("honest", "The bill.").mail(), Briefing(offer=OFFER))
+OFFER = ToolOffer(labels=("Receipts",), on_message=frozenset({"INBOX", "UNREAD"}), forward_to=("books@example.org",))
+QUESTION: ModelQuestion = question_about(Injection("honest", "The bill.").mail(), Briefing(offer=OFFER))
 ARGUMENTS = {"label": "Receipts", "confidence": 0.9, "reason": "A bill.", "needs_approval": False}
 OPENAI = {
     "id": "c1",
@@ -91,7 +89,7 @@ async def provider(answer: dict[str, Any]) -> AsyncIterator[tuple[Provider, str]
         yield made, f"http://{HOST}:{listener.getsockname()[1]}"
 
 
-async def ask(kind: str, name: str, answer: dict[str, Any], folder: Path) -> tuple[dict[str, Any], Answer]:
+async def ask(kind: str, name: str, answer: dict[str, Any], folder: Path) -> tuple[dict[str, Any], ModelAnswer]:
     async with provider(answer) as (server, url):
         base = url if kind == "anthropic" else f"{url}/v1"
         key = SecretStr("sk-nobody-knows-this-key")
@@ -100,7 +98,7 @@ async def ask(kind: str, name: str, answer: dict[str, Any], folder: Path) -> tup
         async with open_model(settings, Vault(folder), SystemClock()) as model:
             assert model is not None
             found = await model.ask(QUESTION)
-    assert isinstance(found, Answer)
+    assert isinstance(found, ModelAnswer)
     [request] = server.asked
     return request, found
 

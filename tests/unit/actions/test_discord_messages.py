@@ -10,13 +10,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.actions.approvals import Question, Verdict
-from postroom.actions.discord import messages
-from postroom.actions.discord.signatures import Verifier
-from postroom.actions.discord.sim.board import Board
-from postroom.actions.store import Action
+from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
+from postroom.actions.discord import notify
+from postroom.actions.discord.interactions import SignatureVerifier
+from postroom.actions.lifecycle import Action
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.ids import new_id
+from postroom.sim.discord import SimChannel
 
 pytestmark = pytest.mark.req("JB-16")
 steady = settings(deadline=None, derandomize=True)
@@ -24,7 +24,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 REPLY_TEXT = "the PIN is 4711"
 
 
-def question(sender: str = "ann@x", subject: str = "Hi", **changes: Any) -> Question:
+def question(sender: str = "ann@x", subject: str = "Hi", **changes: Any) -> ApprovalQuestion:
     values: dict[str, Any] = dict.fromkeys(Action.__slots__) | {
         "id": new_id(),
         "account_id": new_id(),
@@ -39,14 +39,14 @@ def question(sender: str = "ann@x", subject: str = "Hi", **changes: Any) -> Ques
         "created_at": NOW,
         "updated_at": NOW,
     }
-    return Question(Action(**(values | changes)), "me@example.org", sender, subject, NOW)
+    return ApprovalQuestion(Action(**(values | changes)), "me@example.org", sender, subject, NOW)
 
 
 @steady
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_no_text_of_a_stranger_leaves_its_code_span(sender: str, subject: str) -> None:
-    said = messages.asking(question(sender, subject))["content"]
-    assert len(said) <= messages.MOST_SAID
+    said = notify.asking(question(sender, subject))["content"]
+    assert len(said) <= notify.MOST_SAID
     for name, line in zip(("From: ", "Subject: "), said.split("\n")[1:3], strict=True):
         text = line.removeprefix(name)
         assert text == "(none)" or (text[0] == text[-1] == "`" and "`" not in text[1:-1] and len(text) > 2)
@@ -54,7 +54,7 @@ def test_no_text_of_a_stranger_leaves_its_code_span(sender: str, subject: str) -
 
 def test_mentions_links_and_tricks_are_inert() -> None:
     hostile = "@everyone <@123> [click](https://evil.example) `code` **bold**\n# head\u202eexe\u200b"
-    message = messages.asking(question(hostile, hostile))
+    message = notify.asking(question(hostile, hostile))
     assert message["allowed_mentions"] == {"parse": []}
     assert message["flags"] & 4
     assert "\u202e" not in message["content"]
@@ -62,7 +62,7 @@ def test_mentions_links_and_tricks_are_inert() -> None:
 
 
 def test_the_text_of_mail_is_not_said() -> None:
-    message = messages.asking(question())
+    message = notify.asking(question())
     assert REPLY_TEXT not in message["content"]
     assert "answer the sender with a text of 15 characters" in message["content"]
     assert "the model is not sure" in message["content"]
@@ -70,16 +70,16 @@ def test_the_text_of_mail_is_not_said() -> None:
 
 def test_no_button_is_left_once_it_is_answered() -> None:
     done = question(status=ActionStatus.REJECTED, answered_by="discord ana (1)", answered_at=NOW)
-    message = messages.answered(done)
+    message = notify.answered(done)
     assert message["components"] == []
     assert "rejected by discord ana (1)" in message["content"]
 
 
 def test_a_button_says_what_it_stands_for() -> None:
     action_id = new_id()
-    text = messages.custom_id(Verdict.REJECT, action_id)
+    text = notify.custom_id(ApprovalVerdict.REJECT, action_id)
     assert len(text) <= 100
-    assert messages.parse_custom_id(text) == (Verdict.REJECT, action_id)
+    assert notify.parse_custom_id(text) == (ApprovalVerdict.REJECT, action_id)
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_a_button_says_what_it_stands_for() -> None:
     [None, 7, "", "postroom:approve:1", "postroom:delete:01990000-0000-7000-8000-000000000000", "approve", "x" * 999],
 )
 def test_other_buttons_are_not_ours(text: object) -> None:
-    assert messages.parse_custom_id(text) is None
+    assert notify.parse_custom_id(text) is None
 
 
 @steady
 @given(st.uuids())
 def test_nonces_are_short_enough_and_differ(value: Any) -> None:
-    assert len(messages.nonce_of(str(value))) <= 25
+    assert len(notify.nonce_of(str(value))) <= 25
 
 
 @pytest.mark.req("PL-7")
 def test_only_a_fresh_signature_over_these_very_bytes_holds() -> None:
-    board = Board("1")
-    verifier = Verifier(board.public_key)
+    board = SimChannel("1")
+    verifier = SignatureVerifier(board.public_key)
     body, headers = board.signed({"type": 1}, int(NOW.timestamp()))
     signature, stamp = headers["X-Signature-Ed25519"], headers["X-Signature-Timestamp"]
     assert verifier.holds(signature, stamp, body, NOW)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.letters import Author, Original, Refused, compose
-from postroom.actions.outbound.payload import parse_request
+from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
+from postroom.actions.outbound.request import parse_request
 from postroom.domain.actions import ForwardParameters, ReplyParameters
 from postroom.mail.composing import OutgoingMail
 from postroom.mail.parsing import ParsedMail, parse_mail
@@ -89,7 +89,9 @@ def test_spam_is_not_answered() -> None:
     assert loop_guard.unanswerable(mail(), ("SPAM",), OWN) is not None
 
 
-def composed(kind: str, headers: str = "", *, is_attended: bool = False, **payload: object) -> OutgoingMail | Refused:
+def composed(
+    kind: str, headers: str = "", *, is_attended: bool = False, **payload: object
+) -> OutgoingMail | SendRefused:
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": kind, **payload})
     parameters = ReplyParameters(body="Away.") if kind == "reply" else ForwardParameters(to=["b@books.example"])
     raw = f"From: ann@friends.example\nTo: me@example.org\nSubject: Hi\n{headers}\nHello\n".encode()
@@ -98,18 +100,18 @@ def composed(kind: str, headers: str = "", *, is_attended: bool = False, **paylo
 
 def test_the_answer_goes_to_few() -> None:
     many = ", ".join(f"v{n}@victims.example" for n in range(10))
-    assert isinstance(composed("reply", f"Reply-To: {many}\n"), Refused)
+    assert isinstance(composed("reply", f"Reply-To: {many}\n"), SendRefused)
 
 
 def test_recipients_given_in_the_payload_are_guarded_too() -> None:
-    assert isinstance(composed("reply", to=["me+x@example.org"]), Refused)
-    assert isinstance(composed("reply", cc=["noreply@shop.example"]), Refused)
-    assert isinstance(composed("forward", to=["OTHERBOX@gmail.com"]), Refused)
-    assert isinstance(composed("forward", cc=["me@example.org"]), Refused)
+    assert isinstance(composed("reply", to=["me+x@example.org"]), SendRefused)
+    assert isinstance(composed("reply", cc=["noreply@shop.example"]), SendRefused)
+    assert isinstance(composed("forward", to=["OTHERBOX@gmail.com"]), SendRefused)
+    assert isinstance(composed("forward", cc=["me@example.org"]), SendRefused)
 
 
 def test_a_message_that_has_passed_too_many_servers_is_not_passed_on() -> None:
-    assert isinstance(composed("forward", "Received: by x\n" * 31), Refused)
+    assert isinstance(composed("forward", "Received: by x\n" * 31), SendRefused)
     assert isinstance(composed("forward", "Received: by x\n" * 30), OutgoingMail)
 
 
@@ -119,7 +121,7 @@ def test_a_reply_without_anybody_to_answer_is_refused_with_the_reason() -> None:
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": "reply"})
     for orphan in (b"Subject: x\n\nx\n", b"To: victim@x.example\nSubject: x\n\nx\n"):
         nobody = compose(request, ReplyParameters(body="x"), Original.of(orphan), Author("me@example.org", OWN))
-        assert nobody == Refused("to: nobody to send to; name at least one recipient")
+        assert nobody == SendRefused("to: nobody to send to; name at least one recipient")
 
 
 def test_a_reply_to_that_names_the_owner_has_nobody_else_answered() -> None:
@@ -131,7 +133,7 @@ def test_a_reply_to_that_names_the_owner_has_nobody_else_answered() -> None:
 @pytest.mark.parametrize("asked", ["eve@elsewhere.example", "eve@notfriends.example", "ann@friends.example.org"])
 def test_only_a_person_has_an_answer_go_to_another_domain_than_the_senders(asked: str) -> None:
     refused = composed("reply", f"Reply-To: {asked}\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, SendRefused)
     assert asked in refused.reason
     letter = composed("reply", f"Reply-To: {asked}\n", is_attended=True)
     assert isinstance(letter, OutgoingMail)
@@ -145,4 +147,4 @@ def test_an_answer_goes_where_the_sender_asks_within_his_domain(asked: str) -> N
 
 def test_attachments_that_are_not_base64_are_refused() -> None:
     bad = [{"filename": "a", "mime_type": "text/plain", "data": "%%%"}]
-    assert composed("forward", attachments=bad) == Refused("attachments: 'a' is not base64")
+    assert composed("forward", attachments=bad) == SendRefused("attachments: 'a' is not base64")

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.archive.importing.files import maildir_files
-from postroom.archive.importing.gmail_labels import labels_of_header
-from postroom.archive.importing.interpreting import date_of_line, delivery_date, plain, takeout
-from postroom.archive.importing.model import FoundMail
+from postroom.archive.importing.interpreting import date_of_line, delivery_date, labels_of_header, plain, takeout
 from postroom.archive.importing.preparation import prepare_all
-from postroom.archive.model import Provenance
-from postroom.mail.encoded_words import encode_words
-from tests.support.broken_reading import break_reading
-from tests.support.mail_files import generated, takeout_form
+from postroom.archive.importing.sources import maildir_files
+from postroom.archive.importing.state import FoundMessage
+from postroom.archive.messages import Provenance
+from postroom.mail.charsets import encode_words
+from tests.support.mail import generated_mailbox, takeout_form
+from tests.support.reading_faults import break_reading
 
 LINE = b"From 1278455344230334865@xxx Thu May 10 08:30:05 +0200 2018"
 RAW = b"X-GM-THRID: 1266894439832287888\r\nX-Gmail-Labels: Inbox,Unread\r\nSubject: Hi\r\n\r\nHello\r\n"
@@ -25,7 +24,7 @@ RAW = b"X-GM-THRID: 1266894439832287888\r\nX-Gmail-Labels: Inbox,Unread\r\nSubje
 
 @pytest.mark.req("SY-16")
 def test_takeout_s_decimal_ids_become_the_api_s() -> None:
-    mail = takeout(FoundMail(RAW, 1, LINE))
+    mail = takeout(FoundMessage(RAW, 1, LINE))
     assert mail.gmail_id == f"{1278455344230334865:x}"
     assert mail.thread_id == f"{1266894439832287888:x}"
     assert mail.labels == frozenset({"INBOX", "UNREAD"})
@@ -35,13 +34,13 @@ def test_takeout_s_decimal_ids_become_the_api_s() -> None:
 
 
 def test_a_takeout_message_without_its_headers_is_kept_without_labels() -> None:
-    mail = takeout(FoundMail(b"Subject: Hi\n\nX-Gmail-Labels: Inbox\n", 1, b"From - Thu May 10 08:30:05 2018"))
+    mail = takeout(FoundMessage(b"Subject: Hi\n\nX-Gmail-Labels: Inbox\n", 1, b"From - Thu May 10 08:30:05 2018"))
     assert (mail.gmail_id, mail.thread_id, mail.labels, mail.received) == (None, None, None, None)
 
 
 def test_headers_that_a_sender_forged_below_takeout_s_do_not_count() -> None:
     forged = RAW.replace(b"Subject", b"X-Gmail-Labels: Trash\r\nX-GM-THRID: 1\r\nSubject")
-    mail = takeout(FoundMail(forged, 1, LINE))
+    mail = takeout(FoundMessage(forged, 1, LINE))
     assert mail.labels == frozenset({"INBOX", "UNREAD"})
     assert mail.thread_id == f"{1266894439832287888:x}"
 
@@ -81,11 +80,11 @@ def test_any_label_header_is_read(value: str) -> None:
 
 
 def test_a_generated_takeout_carries_the_same_labels_as_the_mailbox() -> None:
-    box = generated(60)
+    box = generated_mailbox(60)
     names = dict(box.user_labels())
     for index in range(box.count()):
         summary = box.summary(index)
-        mail = takeout(FoundMail(takeout_form(summary, box.raw(index), names), 1, b"From 1@xxx"))
+        mail = takeout(FoundMessage(takeout_form(summary, box.raw(index), names), 1, b"From 1@xxx"))
         assert mail.labels == frozenset(names.get(label, label) for label in summary.label_ids)
 
 
@@ -110,17 +109,17 @@ def test_mail_without_a_date_gets_the_one_of_its_container() -> None:
     dated, undated = prepare_all(
         plain,
         [
-            FoundMail(b"Date: Tue, 06 Jan 2026 00:00:00 +0000\n\nx", 1, line),
-            FoundMail(b"Subject: no date\n\nx", 2, line),
+            FoundMessage(b"Date: Tue, 06 Jan 2026 00:00:00 +0000\n\nx", 1, line),
+            FoundMessage(b"Subject: no date\n\nx", 2, line),
         ],
     )
     assert dated.mail.date == datetime(2026, 1, 6, tzinfo=UTC)
-    assert undated.mail.date == delivery_date(FoundMail(b"", 0, line)) == datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
+    assert undated.mail.date == delivery_date(FoundMessage(b"", 0, line)) == datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 
 
 def test_mail_that_breaks_the_parser_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     break_reading(monkeypatch, lambda raw: True, RecursionError)
-    [prepared] = prepare_all(plain, [FoundMail(b"\xffanything", 9)])
+    [prepared] = prepare_all(plain, [FoundMessage(b"\xffanything", 9)])
     assert prepared.failure == "RecursionError in mail.py"
     assert prepared.mail.mail.raw == b"\xffanything"
     assert prepared.mail.problems == (f"it could not be read: {prepared.failure}",)
@@ -145,6 +144,6 @@ def test_maildir_flags_and_folders_become_labels(tmp_path: Path, place: str, lab
     file.parent.mkdir(parents=True)
     file.write_bytes(b"Subject: x\n\nHi\n")
     [found] = [finding for entry in maildir_files(tmp_path) for finding in entry.read(0)]
-    assert isinstance(found, FoundMail)
+    assert isinstance(found, FoundMessage)
     assert found.labels == frozenset(labels)
     assert found.raw == b"Subject: x\n\nHi\n"

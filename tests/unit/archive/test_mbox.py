@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from postroom.archive.importing.mbox import MboxReader
-from postroom.archive.importing.model import FoundMail, Refused
-from postroom.archive.mbox_format import quoted, unquoted, written
+from postroom.archive.importing.mbox import MboxReader, mbox_entry, quote_from_lines, unquote_from_lines
+from postroom.archive.importing.state import FoundMessage, RefusedMessage
 from postroom.domain.errors import BadInput
 
 DATE = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
@@ -51,7 +50,7 @@ def read(
     data: bytes, *, drip: int = 1 << 20, offset: int = 0, unquote: bool = True, largest: int = 10_000
 ) -> list[bytes]:
     reader = MboxReader(Drip(data, drip), "test.mbox", unquote=unquote, largest_message=largest)
-    return [found.raw for found in reader.messages(offset) if isinstance(found, FoundMail)]
+    return [found.raw for found in reader.messages(offset) if isinstance(found, FoundMessage)]
 
 
 @pytest.mark.req("SY-16")
@@ -60,12 +59,12 @@ def read(
 @example([b"", b"\n", b"\r", b"\r\n", b"a\n\r", b"a\n\r\n", b"\n\n"], 3)
 @example([b"no newline", b"From me\n\nFrom you 10:00\n"], 7)
 def test_any_bytes_come_back_from_an_mbox(raws: list[bytes], drip: int) -> None:
-    assert read(b"".join(written(raw, DATE) for raw in raws), drip=drip) == raws
+    assert read(b"".join(mbox_entry(raw, DATE) for raw in raws), drip=drip) == raws
 
 
 @given(st.lists(mails, min_size=1, max_size=5), st.data())
 def test_reading_goes_on_at_every_end_that_was_named(raws: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(written(raw, DATE) for raw in raws)
+    whole = b"".join(mbox_entry(raw, DATE) for raw in raws)
     ends = [found.end for found in MboxReader(io.BytesIO(whole), "test.mbox").messages()]
     done = data.draw(st.integers(0, len(raws) - 1))
     assert ends[-1] == len(whole)
@@ -74,8 +73,8 @@ def test_reading_goes_on_at_every_end_that_was_named(raws: list[bytes], data: st
 
 @given(mails)
 def test_quoting_is_undone_exactly_and_leaves_no_line_that_looks_like_a_separator(raw: bytes) -> None:
-    assert unquoted(quoted(raw)) == raw
-    assert not any(line.startswith(b"From ") for line in quoted(raw).split(b"\n"))
+    assert unquote_from_lines(quote_from_lines(raw)) == raw
+    assert not any(line.startswith(b"From ") for line in quote_from_lines(raw).split(b"\n"))
 
 
 @given(st.binary(max_size=300), st.integers(1, 30))
@@ -118,10 +117,10 @@ def test_a_message_that_is_too_large_is_refused_alone(position: int, drip: int) 
     small = b"Subject: small\n\nHi\n"
     raws = [small, small]
     raws.insert(position, b"Subject: huge\n\n" + b"0123456789\n" * 3_000)
-    reader = MboxReader(Drip(b"".join(written(raw, DATE) for raw in raws), drip), "x.mbox", largest_message=5_000)
+    reader = MboxReader(Drip(b"".join(mbox_entry(raw, DATE) for raw in raws), drip), "x.mbox", largest_message=5_000)
     found = list(reader.messages())
-    assert [item.raw for item in found if isinstance(item, FoundMail)] == [small, small]
-    [refused] = [item for item in found if isinstance(item, Refused)]
+    assert [item.raw for item in found if isinstance(item, FoundMessage)] == [small, small]
+    [refused] = [item for item in found if isinstance(item, RefusedMessage)]
     assert refused.where.startswith("x.mbox, byte ")
     assert "are more than the 5,000" in refused.problem
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive import shard
 from postroom.archive.layout import ShardName
-from postroom.archive.reading import shards_on_disk
+from postroom.archive.shards import shard_file
+from postroom.archive.shards.reader import shards_on_disk
 from postroom.domain.errors import Fatal
 from tests.support.archives import ME
 
@@ -23,10 +23,10 @@ def test_a_shard_whose_making_was_cut_off_is_made_anew(tmp_path: Path, monkeypat
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(shard, "_create", cut_off)
+        patched.setattr(shard_file, "_create", cut_off)
         with pytest.raises(Fatal):
-            shard.open_for_writing(path, name)
+            shard_file.open_for_writing(path, name)
     assert shards_on_disk(tmp_path) == []
-    shard.open_for_writing(path, name).close()
+    shard_file.open_for_writing(path, name).close()
     assert shards_on_disk(tmp_path) == [name]
     assert [file.name for file in path.parent.iterdir()] == ["2026.db"]

@@ -8,10 +8,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from postroom.connectors import instruments
-from postroom.connectors.contact_cache import CacheState
-from postroom.connectors.instruments import Fate, PassName
-from postroom.connectors.priority import Assignment, AssignmentRule
+from postroom.connectors import metrics as instruments
+from postroom.connectors.metrics import Fate, PassName
+from postroom.connectors.priority import AssignmentRule, CacheState, TierAssignment
 from postroom.domain.tiers import Tier
 
 ACCOUNT = "0199a1c2-7e5b-7abc-8def-0123456789ab"
@@ -50,7 +49,7 @@ def points(reader: InMemoryMetricReader) -> dict[str, list[dict[str, Any]]]:
 def test_the_tier_counter_has_exactly_the_attributes_of_the_spec(reader: InMemoryMetricReader) -> None:
     for tier in Tier:
         for rule in AssignmentRule:
-            instruments.record_assignment(ACCOUNT, Assignment(tier, rule))
+            instruments.record_assignment(ACCOUNT, TierAssignment(tier, rule))
     found = points(reader)["butlers.connector.gmail.priority_tier_assigned"]
     assert all(set(each) == {"provider", "endpoint_identity", "policy_tier", "assignment_rule"} for each in found)
     assert len(found) == 12
@@ -59,7 +58,7 @@ def test_the_tier_counter_has_exactly_the_attributes_of_the_spec(reader: InMemor
 @pytest.mark.req("PQ-10")
 def test_no_attribute_of_any_metric_can_hold_a_message_a_sender_or_a_text(reader: InMemoryMetricReader) -> None:
     for account_id in (ACCOUNT, None):
-        instruments.record_assignment(account_id, Assignment(Tier.DEFAULT, AssignmentRule.FALLBACK_DEFAULT))
+        instruments.record_assignment(account_id, TierAssignment(Tier.DEFAULT, AssignmentRule.FALLBACK_DEFAULT))
     for state in CacheState:
         instruments.record_contact_cache(state, 1.0)
     for name in PassName:

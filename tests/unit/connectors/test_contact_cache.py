@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.contact_cache import FILE, CacheState, ContactCache
+from postroom.connectors.priority import CONTACTS_FILE, CacheState, ContactCache
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 
@@ -23,8 +23,8 @@ def test_a_fresh_copy_is_used_and_survives_a_restart(tmp_path: Path, clock: Manu
     again = ContactCache(tmp_path / "c", clock).current()
     assert again.addresses == {"ann@friends.example", "ab@gmail.com"}
     assert again.generated_at == clock.now()
-    assert stat.S_IMODE(os.stat(tmp_path / "c" / FILE).st_mode) == 0o600
-    assert [each.name for each in (tmp_path / "c").iterdir()] == [FILE]
+    assert stat.S_IMODE(os.stat(tmp_path / "c" / CONTACTS_FILE).st_mode) == 0o600
+    assert [each.name for each in (tmp_path / "c").iterdir()] == [CONTACTS_FILE]
 
 
 @pytest.mark.req("PQ-4")
@@ -65,7 +65,7 @@ def test_a_copy_from_the_future_is_not_used(tmp_path: Path, clock: ManualClock) 
     ],
 )
 def test_a_damaged_copy_counts_as_missing(content: bytes, tmp_path: Path, clock: ManualClock) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / CONTACTS_FILE).write_bytes(content)
     cache = ContactCache(tmp_path, clock)
     assert cache.current().state is CacheState.MISSING
     cache.replace(clock.now(), ["ann@friends.example"])

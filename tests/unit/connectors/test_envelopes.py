@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.connectors.gmail.envelopes import envelope_of, full_payload, metadata_payload
-from postroom.connectors.gmail.mail import from_gmail
 from postroom.connectors.priority import FALLBACK
-from postroom.connectors.wire import ArchivedRef
+from postroom.connectors.source_mail import envelope_of, from_gmail, full_payload, metadata_payload
+from postroom.connectors.switchboard_client import ArchivedRef
 from postroom.domain.envelope import parse_envelope
-from postroom.gmail.resources import Message, Part
-from postroom.gmail.sim.mailbox import GeneratedMailbox
+from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 REF = ArchivedRef(archive_key="18f0", sha256="a" * 64)
 ME = "me@example.com"
@@ -22,7 +21,7 @@ LINES = st.lists(
 ).map(lambda pairs: b"\r\n".join(name + b": " + value for name, value in pairs))
 
 
-def checked(message: Message) -> None:
+def checked(message: GmailMessage) -> None:
     mail = from_gmail(message)
     for payload in (metadata_payload(mail), full_payload(mail.found_at(REF))):
         envelope = envelope_of(mail, ME, FALLBACK, payload, None)
@@ -33,15 +32,15 @@ def checked(message: Message) -> None:
 @pytest.mark.req("PL-4")
 @given(LINES, st.binary(max_size=200), st.integers(-(2**62), 2**62))
 def test_any_bytes_fit_into_an_envelope(head: bytes, body: bytes, when: int) -> None:
-    checked(Message("18f0", "", internal_date_ms=when, raw=head + b"\r\n\r\n" + body))
+    checked(GmailMessage("18f0", "", internal_date_ms=when, raw=head + b"\r\n\r\n" + body))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["From", "Subject", "subject"]), st.text()), max_size=5))
 def test_any_headers_that_gmail_gives_fit_into_an_envelope(pairs: list[tuple[str, str]]) -> None:
-    checked(Message("18f0", "18f1", payload=Part("", "", "", tuple(pairs), 0, None, None, ())))
+    checked(GmailMessage("18f0", "18f1", payload=GmailPart("", "", "", tuple(pairs), 0, None, None, ())))
 
 
 def test_a_whole_mailbox_fits_into_envelopes() -> None:
     box = GeneratedMailbox(messages=300, seed=11, email=ME)
     for index in range(box.count()):
-        checked(Message("18f0", "18f1", internal_date_ms=box.internal_date(index), raw=box.raw(index)))
+        checked(GmailMessage("18f0", "18f1", internal_date_ms=box.internal_date(index), raw=box.raw(index)))

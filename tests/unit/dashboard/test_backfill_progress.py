@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from postroom.dashboard.reading.backfill_progress import came_to, goes_on_at, possible, saying, seconds_left
+from postroom.dashboard.backfill.queries import possible, reached_day, resumes_at, seconds_left, state_in_words
 from postroom.domain.money import Micros
 from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.model import BackfillJob, Mode
-from postroom.switchboard.backfill.transitions import Event, Status
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, BackfillMode, BackfillStatus
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ON, OFF = SwitchState(True, True), SwitchState(True, False, NOW, "owner")
@@ -23,8 +22,8 @@ def job(**changes: Any) -> BackfillJob:
     empty = dict.fromkeys(field.name for field in fields(BackfillJob))
     given = {
         "id": "j",
-        "status": Status.ACTIVE,
-        "mode": Mode.SELECTIVE,
+        "status": BackfillStatus.ACTIVE,
+        "mode": BackfillMode.SELECTIVE,
         "rows_processed": 100,
         "rows_skipped": 0,
         "spent_microdollars": Micros(0),
@@ -48,7 +47,7 @@ def test_the_time_left_is_never_more_hopeful_than_the_estimate_or_the_last_hour(
         {"estimate": {"messages": "many", "seconds": 1}},
         {"estimate": {"messages": 0, "seconds": 0}},
         {"rows_processed": 400},
-        *({"status": status} for status in Status if status is not Status.ACTIVE),
+        *({"status": status} for status in BackfillStatus if status is not BackfillStatus.ACTIVE),
     ],
 )
 def test_where_nobody_can_say_nothing_is_said(changes: dict[str, Any]) -> None:
@@ -56,9 +55,12 @@ def test_where_nobody_can_say_nothing_is_said(changes: dict[str, Any]) -> None:
 
 
 def test_a_job_at_its_cap_goes_on_when_the_day_ends_in_the_zone_of_the_caps() -> None:
-    capped, vienna = job(status=Status.COST_CAPPED, capped_day=NOW.date()), BackfillSettings(day_zone="Europe/Vienna")
-    assert goes_on_at(capped, ON, BackfillSettings(), NOW) == datetime(2026, 5, 5, tzinfo=UTC)
-    assert goes_on_at(capped, ON, vienna, NOW) == datetime(2026, 5, 4, 22, tzinfo=UTC)
+    capped, vienna = (
+        job(status=BackfillStatus.COST_CAPPED, capped_day=NOW.date()),
+        BackfillSettings(day_zone="Europe/Vienna"),
+    )
+    assert resumes_at(capped, ON, BackfillSettings(), NOW) == datetime(2026, 5, 5, tzinfo=UTC)
+    assert resumes_at(capped, ON, vienna, NOW) == datetime(2026, 5, 4, 22, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -67,39 +69,39 @@ def test_a_job_at_its_cap_goes_on_when_the_day_ends_in_the_zone_of_the_caps() ->
         ({"auto_resume": False}, ON),
         ({"capped_day": None}, ON),
         ({"capped_day": date(2026, 5, 3)}, ON),
-        ({"status": Status.PAUSED}, ON),
+        ({"status": BackfillStatus.PAUSED}, ON),
         ({}, OFF),
     ],
 )
 def test_no_time_is_promised_to_a_job_that_does_not_go_on_by_itself(changes: dict[str, Any], switch: Any) -> None:
-    capped = job(**{"status": Status.COST_CAPPED, "capped_day": NOW.date(), **changes})
-    assert goes_on_at(capped, switch, BackfillSettings(), NOW) is None
+    capped = job(**{"status": BackfillStatus.COST_CAPPED, "capped_day": NOW.date(), **changes})
+    assert resumes_at(capped, switch, BackfillSettings(), NOW) is None
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_every_status_is_said_in_words_also_while_backfill_is_off(status: Status) -> None:
+@pytest.mark.parametrize("status", list(BackfillStatus))
+def test_every_status_is_said_in_words_also_while_backfill_is_off(status: BackfillStatus) -> None:
     for switch in (ON, OFF):
-        said = saying(job(status=status, status_reason="the cap is reached", error=None), switch)
+        said = state_in_words(job(status=status, status_reason="the cap is reached", error=None), switch)
         assert said[0].isupper()
         assert said.endswith(".")
-    assert "off: switched off by owner" in saying(job(status=Status.PENDING), OFF)
-    assert "goes on by itself then" in saying(job(status=Status.COST_CAPPED), ON)
-    assert "once backfill is on again" in saying(job(status=Status.COST_CAPPED), OFF)
+    assert "off: switched off by owner" in state_in_words(job(status=BackfillStatus.PENDING), OFF)
+    assert "goes on by itself then" in state_in_words(job(status=BackfillStatus.COST_CAPPED), ON)
+    assert "once backfill is on again" in state_in_words(job(status=BackfillStatus.COST_CAPPED), OFF)
 
 
 def test_what_can_be_done_follows_the_table_of_transitions() -> None:
-    assert possible(job(status=Status.ACTIVE)) == [Event.PAUSE, Event.CANCEL]
-    assert possible(job(status=Status.ERROR)) == [Event.RESUME, Event.CANCEL]
-    assert possible(job(status=Status.COMPLETED)) == []
+    assert possible(job(status=BackfillStatus.ACTIVE)) == [BackfillEvent.PAUSE, BackfillEvent.CANCEL]
+    assert possible(job(status=BackfillStatus.ERROR)) == [BackfillEvent.RESUME, BackfillEvent.CANCEL]
+    assert possible(job(status=BackfillStatus.COMPLETED)) == []
 
 
 @pytest.mark.parametrize(
     "cursor", [None, {}, {"place": 1}, {"place": {"received_ms": "x"}}, {"place": {"received_ms": -1}}]
 )
 def test_a_cursor_of_another_form_says_nothing(cursor: Any) -> None:
-    assert came_to(job(cursor=cursor)) is None
+    assert reached_day(job(cursor=cursor)) is None
 
 
 def test_the_day_that_a_job_has_come_to_is_read_from_its_cursor() -> None:
     place = {"received_ms": int(NOW.timestamp()) * 1_000}
-    assert came_to(replace(job(), cursor={"place": place})) == date(2026, 5, 4)
+    assert reached_day(replace(job(), cursor={"place": place})) == date(2026, 5, 4)

@@ -6,14 +6,14 @@ import defusedxml.ElementTree as ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.charts import Part, as_image, bars, pie, sparkline
+from postroom.dashboard.display.charts import ChartPart, as_image, bars, pie, sparkline
 
-PARTS = st.lists(st.builds(Part, st.text(), st.floats(0, 1e12), st.text()), max_size=6)
+PARTS = st.lists(st.builds(ChartPart, st.text(), st.floats(0, 1e12), st.text()), max_size=6)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @given(st.text(), PARTS)
-def test_every_chart_can_be_drawn_and_read(title: str, parts: list[Part]) -> None:
+def test_every_chart_can_be_drawn_and_read(title: str, parts: list[ChartPart]) -> None:
     for chart in (pie(title, parts), bars(title, parts), sparkline(title, parts)):
         drawn = ElementTree.fromstring(chart.svg)
         assert drawn.find(f"{SVG}title") is not None
@@ -22,17 +22,17 @@ def test_every_chart_can_be_drawn_and_read(title: str, parts: list[Part]) -> Non
 
 
 def test_a_pie_begins_at_the_top_and_goes_round_once() -> None:
-    chart = pie("Mail", [Part("a", 1, "1"), Part("b", 3, "3")])
+    chart = pie("Mail", [ChartPart("a", 1, "1"), ChartPart("b", 3, "3")])
     assert "M80 80L80.0 10.0A70.0 70.0 0 0 1 150.0 80.0Z" in chart.svg
     assert "A70.0 70.0 0 1 1 80.0 10.0Z" in chart.svg
     assert chart.description == "Mail: a 1, b 3"
 
 
 def test_one_part_alone_is_a_whole_circle_and_nothing_an_empty_one() -> None:
-    assert '<circle class="s0"' in pie("Mail", [Part("a", 5, "5"), Part("b", 0, "0")]).svg
+    assert '<circle class="s0"' in pie("Mail", [ChartPart("a", 5, "5"), ChartPart("b", 0, "0")]).svg
     assert '<circle class="empty"' in pie("Mail", []).svg
     assert pie("Mail", []).description == "Mail: nothing yet"
 
 
 def test_as_an_image_the_words_are_its_alternative() -> None:
-    assert 'alt="&lt;Mail&gt;: a 1"' in as_image(pie("<Mail>", [Part("a", 1, "1")]))
+    assert 'alt="&lt;Mail&gt;: a 1"' in as_image(pie("<Mail>", [ChartPart("a", 1, "1")]))

@@ -8,20 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.showing.differences import MOST_ROWS, Change, Piece, Row, Side, difference
+from postroom.dashboard.display.differences import (
+    MOST_ROWS,
+    DifferenceRow,
+    DifferenceSide,
+    LineChange,
+    LinePiece,
+    difference,
+)
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "c", "a b", "a c", "the end"]), max_size=30)
 
 
-def said(side: Side) -> str:
+def said(side: DifferenceSide) -> str:
     return "".join(piece.text for piece in side.pieces)
 
 
-def pieces(side: Side | None) -> tuple[Piece, ...]:
+def pieces(side: DifferenceSide | None) -> tuple[LinePiece, ...]:
     return () if side is None else side.pieces
 
 
-def changes(old: str, new: str) -> list[Change]:
+def changes(old: str, new: str) -> list[LineChange]:
     return [row.change for row in difference(old, new).rows]
 
 
@@ -42,7 +49,7 @@ def test_what_is_not_shown_is_the_same_on_both_sides(old: list[str], new: list[s
         seen = sum(1 if getattr(row, side_of) else row.left_out for row in rows)
         assert seen == len(written)
     for row in rows:
-        if row.change is Change.SAME:
+        if row.change is LineChange.SAME:
             assert [piece.text for piece in pieces(row.old)] == [piece.text for piece in pieces(row.new)]
 
 
@@ -50,7 +57,7 @@ def test_what_is_not_shown_is_the_same_on_both_sides(old: list[str], new: list[s
 def test_a_text_does_not_differ_from_itself(lines: list[str]) -> None:
     result = difference("\n".join(lines), "\n".join(lines))
     assert (result.removed, result.added) == (0, 0)
-    assert {row.change for row in result.rows} <= {Change.SAME, Change.LEFT_OUT}
+    assert {row.change for row in result.rows} <= {LineChange.SAME, LineChange.LEFT_OUT}
 
 
 def test_words_that_changed_within_a_line_are_marked_and_no_others() -> None:
@@ -64,15 +71,15 @@ def test_words_that_changed_within_a_line_are_marked_and_no_others() -> None:
 
 
 def test_lines_that_came_and_went_stand_alone() -> None:
-    assert changes("a\nb\nc", "a\nc") == [Change.SAME, Change.REMOVED, Change.SAME]
-    assert changes("a\nc", "a\nb\nc") == [Change.SAME, Change.ADDED, Change.SAME]
-    assert changes("", "a") == [Change.ADDED]
+    assert changes("a\nb\nc", "a\nc") == [LineChange.SAME, LineChange.REMOVED, LineChange.SAME]
+    assert changes("a\nc", "a\nb\nc") == [LineChange.SAME, LineChange.ADDED, LineChange.SAME]
+    assert changes("", "a") == [LineChange.ADDED]
 
 
 def test_long_parts_that_are_the_same_are_folded_to_their_edges() -> None:
     lines = [f"line {n}" for n in range(100)]
     rows = difference("\n".join(lines), "\n".join([*lines[:50], "new", *lines[50:]])).rows
-    assert [row.left_out for row in rows if row.change is Change.LEFT_OUT] == [47, 47]
+    assert [row.left_out for row in rows if row.change is LineChange.LEFT_OUT] == [47, 47]
     assert len(rows) == 3 + 1 + 3 + 2
 
 
@@ -98,4 +105,4 @@ def test_no_text_takes_long_or_makes_a_long_page(old: str, new: str) -> None:
 
 def test_a_row_without_a_side_is_one_that_came_or_went() -> None:
     rows = difference("a\nb", "x\ny\nz").rows
-    assert rows[-1] == Row(Change.ADDED, new=rows[-1].new)
+    assert rows[-1] == DifferenceRow(LineChange.ADDED, new=rows[-1].new)

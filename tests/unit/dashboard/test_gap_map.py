@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.reading.gap_map import Holding, gap_map
+from postroom.dashboard.archive.queries import Coverage, gap_map
 from postroom.sync.slices import Slice
 from postroom.sync.state import SliceRow
 
@@ -26,7 +26,7 @@ def test_the_spans_cover_the_time_exactly_once(watermark: int, cuts: list[int], 
     assert spans[0].start == FIRST
     assert spans[-1].end == NOW
     assert all(one.end == other.start and one.holding != other.holding for one, other in pairwise(spans))
-    proven = [span for span in spans if span.holding is Holding.PROVEN]
+    proven = [span for span in spans if span.holding is Coverage.PROVEN]
     assert all(span.end.timestamp() <= watermark for span in proven)
 
 
@@ -38,4 +38,4 @@ def test_what_is_done_beyond_a_gap_is_ahead_and_what_nobody_listed_is_said_so() 
         SliceRow(Slice(LEFT + 2 * third, None), False, 0),
     ]
     found = [span.holding for span in gap_map(0, rows, FIRST, NOW)]
-    assert found == [Holding.OPEN, Holding.AHEAD, Holding.UNLISTED]
+    assert found == [Coverage.OPEN, Coverage.AHEAD, Coverage.UNLISTED]

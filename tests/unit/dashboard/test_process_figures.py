@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from postroom.dashboard.reading.process_figures import figures_of, quantile
-from postroom.telemetry.metrics import Sample
+from postroom.dashboard.archive.queries import figures_of, quantile
+from postroom.telemetry.metrics import MetricSample
 
 
 def test_calls_latencies_retries_and_splits_are_summed_over_their_labels() -> None:
     bounds = {"0.1": (5, 1), "0.5": (9, 1), "+Inf": (10, 1)}
     samples = [
-        Sample("postroom_gmail_calls_total", {"method": "get", "outcome": "ok"}, 9.0),
-        Sample("postroom_gmail_calls_total", {"method": "list", "outcome": "ok"}, 1.0),
-        Sample("postroom_gmail_calls_total", {"method": "get", "outcome": "throttled"}, 1.0),
-        Sample("postroom_sync_retries_total", {}, 3.0),
-        Sample("postroom_sync_splits_total", {"what": "job"}, 1.0),
-        Sample("postroom_sync_splits_total", {"what": "slice"}, 1.0),
-        Sample("something_else", {}, 5.0),
+        MetricSample("postroom_gmail_calls_total", {"method": "get", "outcome": "ok"}, 9.0),
+        MetricSample("postroom_gmail_calls_total", {"method": "list", "outcome": "ok"}, 1.0),
+        MetricSample("postroom_gmail_calls_total", {"method": "get", "outcome": "throttled"}, 1.0),
+        MetricSample("postroom_sync_retries_total", {}, 3.0),
+        MetricSample("postroom_sync_splits_total", {"what": "job"}, 1.0),
+        MetricSample("postroom_sync_splits_total", {"what": "slice"}, 1.0),
+        MetricSample("something_else", {}, 5.0),
         *(
-            Sample("postroom_gmail_latency_seconds_bucket", {"method": method, "le": le}, float(counts[place]))
+            MetricSample("postroom_gmail_latency_seconds_bucket", {"method": method, "le": le}, float(counts[place]))
             for le, counts in bounds.items()
             for place, method in enumerate(("get", "list"))
         ),

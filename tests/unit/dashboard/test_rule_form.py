@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 
-from postroom.dashboard.changing import rule_form
 from postroom.dashboard.forms import Form
-from postroom.triage.rules.model import parse_draft
-from postroom.triage.rules.reading import parse_condition
-from tests.support.rule_mail import conditions
+from postroom.dashboard.rules import rule_form
+from postroom.triage.rules.conditions import parse_condition
+from postroom.triage.rules.rule import parse_draft
+from tests.support.rules import conditions
 
 ACTIONS: list[Any] = [
     ["archive"],

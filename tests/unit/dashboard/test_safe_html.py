@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.showing.html import FRAME_POLICY, SANDBOX, frame_document, safe_html
-from postroom.dashboard.showing.markup import DEEPEST, LONGEST
-from tests.support.harmless import read_frame
-from tests.support.hostile_mail import HTML_BODIES
+from postroom.dashboard.display.foreign_content import (
+    DEEPEST_HTML,
+    FRAME_POLICY,
+    LONGEST_HTML,
+    SANDBOX,
+    frame_document,
+    safe_html,
+)
+from tests.support.hostile_mail import HTML_BODIES, read_frame
 
 _SCRAPS = (
     "< > \" ' / = & ; <!-- --> <script> </script> <style> </style> <svg> <a&href= javascript:alert(1) <b> </b> <table> "
@@ -24,7 +29,7 @@ _PIECES = st.sampled_from([*_SCRAPS.split(), " ", "\0", "\ud800", "<a href="])
 def test_nothing_of_an_attack_is_left(name: str) -> None:
     read = read_frame(frame_document(safe_html(HTML_BODIES[name])))
     assert read.harms == []
-    assert read.deepest <= 3 * DEEPEST  # a table gets the parts that it lacks
+    assert read.deepest <= 3 * DEEPEST_HTML  # a table gets the parts that it lacks
 
 
 @given(st.lists(_PIECES | st.text(max_size=5), max_size=40).map("".join))
@@ -74,7 +79,7 @@ def test_a_thousand_paragraphs_that_nobody_closed_are_a_thousand_paragraphs() ->
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:
-    assert safe_html("<p>" + "x" * LONGEST).is_cut
+    assert safe_html("<p>" + "x" * LONGEST_HTML).is_cut
     assert safe_html("<i></i>" * 30_000).is_cut
     assert not safe_html("<p>x").is_cut
 

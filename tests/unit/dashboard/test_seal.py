@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.security.seal import Seal
+from postroom.dashboard.security.sessions import Signer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(minutes=15)
-SEAL = Seal()
+SEAL = Signer()
 
 
 def test_a_seal_is_good_for_its_purpose_and_its_time_only() -> None:
@@ -22,7 +22,7 @@ def test_a_seal_is_good_for_its_purpose_and_its_time_only() -> None:
     assert opened.is_good(NOW + LONGEST, LONGEST)
     assert not opened.is_good(NOW + LONGEST + timedelta(seconds=1), LONGEST)
     assert not opened.is_good(NOW - timedelta(seconds=1), LONGEST), "the clock was set back"
-    for other in (SEAL.open("two", sealed), Seal().open("one", sealed)):
+    for other in (SEAL.open("two", sealed), Signer().open("one", sealed)):
         assert other is not None
         assert not other.is_good(NOW, LONGEST)
 

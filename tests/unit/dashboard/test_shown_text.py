@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.showing.downloads import download
-from postroom.dashboard.showing.links import host_of, safe_url
-from postroom.dashboard.showing.mistakes import mistake_in
-from postroom.dashboard.showing.text import linked
+from postroom.dashboard.display.foreign_content import download, host_of, linked, safe_url
+from postroom.dashboard.forms import mistake_in
 from postroom.domain.errors import BadInput
 from postroom.mail.query import QueryError
-from tests.support.harmless import read_page
+from tests.support.hostile_mail import read_page
 
 
 @given(st.text() | st.from_regex(r"(https?://|mailto:|javascript:)[\x20-\x7e]{0,40}"))

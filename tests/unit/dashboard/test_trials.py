@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from postroom.archive.place import MailReader
-from postroom.dashboard.reading import trials
+from postroom.archive.backend import MailReader
+from postroom.dashboard.rules import queries
 from postroom.domain.clock import ManualClock
-from postroom.triage.rules.replaying import Subject
+from postroom.triage.rules.trial import TrialSubject
 
 
 class NothingButSpam:
@@ -27,7 +27,7 @@ class NothingButSpam:
 
 
 def test_mail_that_is_passed_over_counts_against_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_LONGEST_S", 0)
+    monkeypatch.setattr(queries, "_LONGEST_S", 0)
     archive = NothingButSpam()
-    _, is_cut_short = trials._replayed(cast(MailReader, archive), Subject([]), ManualClock().now(), 10)
+    _, is_cut_short = queries._replayed(cast(MailReader, archive), TrialSubject([]), ManualClock().now(), 10)
     assert (archive.drawn, is_cut_short) == (1, True)

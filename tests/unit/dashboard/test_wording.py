@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard import wording
+from postroom.dashboard.display import formatting
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @given(st.text())
 def test_the_words_of_others_never_become_markup_and_turn_no_direction(text: str) -> None:
-    for shown in (str(wording.plain(text)), str(wording.said(text))):
+    for shown in (str(formatting.plain(text)), str(formatting.said(text))):
         inner = shown.removeprefix("<bdi>").removesuffix("</bdi>")
         assert not re.search(r"<(?!/?code>)", inner)
         assert not re.search("[\x00-\x08\u202a-\u202e\u2066-\u2069\u200e\u200f]", shown)
 
 
 def test_backticks_in_pairs_are_code_and_others_are_left_alone() -> None:
-    assert wording.said("run `a <b>` now") == "<bdi>run <code>a &lt;b&gt;</code> now</bdi>"
-    assert wording.said("it`s") == "<bdi>it`s</bdi>"
+    assert formatting.said("run `a <b>` now") == "<bdi>run <code>a &lt;b&gt;</code> now</bdi>"
+    assert formatting.said("it`s") == "<bdi>it`s</bdi>"
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_backticks_in_pairs_are_code_and_others_are_left_alone() -> None:
     ],
 )
 def test_durations_have_their_two_largest_units(seconds: float, said: str) -> None:
-    assert wording.duration(seconds) == said
-    assert wording.duration(timedelta(seconds=seconds)) == said
+    assert formatting.duration(seconds) == said
+    assert formatting.duration(timedelta(seconds=seconds)) == said
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_durations_have_their_two_largest_units(seconds: float, said: str) -> No
     [(3, "just now"), (59, "59 seconds ago"), (60, "1 minute ago"), (7_300, "2 hours ago"), (-3_600, "in 1 hour")],
 )
 def test_times_are_told_from_now(age_s: int, said: str) -> None:
-    assert wording.ago(NOW - timedelta(seconds=age_s), NOW) == said
-    assert wording.ago(None, NOW) == "never"
+    assert formatting.ago(NOW - timedelta(seconds=age_s), NOW) == said
+    assert formatting.ago(None, NOW) == "never"
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_times_are_told_from_now(age_s: int, said: str) -> None:
     [(0, 10, "0 %"), (1, 1_000, "0.1 %"), (1, 3, "33 %"), (10, 10, "100 %"), (999, 1_000, "99.9 %")],
 )
 def test_shares_of_almost_nothing_and_almost_all_have_a_decimal(part: int, whole: int, said: str) -> None:
-    assert wording.percent(part, whole) == said
+    assert formatting.percent(part, whole) == said
 
 
 def test_a_share_of_nothing_is_none() -> None:
-    assert wording.percent(0, 0) == "\N{EN DASH}"
+    assert formatting.percent(0, 0) == "\N{EN DASH}"
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_a_share_of_nothing_is_none() -> None:
     [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (52_000_000, "52 MB"), (3 * 10**15, "3,000.0 TB")],
 )
 def test_sizes_have_a_short_number(number: int, said: str) -> None:
-    assert wording.size(number) == said
+    assert formatting.size(number) == said

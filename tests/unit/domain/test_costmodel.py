@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.costmodel import Binds, classification_cost, duration
+from postroom.domain.model_costs import Binds, FixedTariff, TokenCounts, classification_cost, job_duration
 from postroom.domain.money import Micros, format_dollars, from_cents
-from postroom.domain.tariffs import FixedTariff, Tokens
 
-TOKENS, BLENDED = Tokens(9_000, 1_000), FixedTariff(Decimal("3.00"), Decimal("3.00"))
+TOKENS, BLENDED = TokenCounts(9_000, 1_000), FixedTariff(Decimal("3.00"), Decimal("3.00"))
 
 
 @pytest.mark.req("BF-19")
@@ -37,7 +36,7 @@ def test_the_savings_of_the_worked_examples() -> None:
 
 def lasts(**changes: int) -> tuple[int, Binds]:
     values = {"messages": 1_000, "rate": 100, "cost": 0, "cap": 500, "units": 0, "per_minute": 6_000} | changes
-    found = duration(
+    found = job_duration(
         messages=values["messages"],
         rate_per_hour=values["rate"],
         cost=from_cents(values["cost"]),
@@ -69,7 +68,7 @@ def test_a_job_takes_as_long_as_its_tightest_limit(changes: dict[str, int], seco
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 10**9), st.integers(1, 10**6))
 def test_more_of_anything_never_takes_less(messages: int, rate: int, cost: int, cap: int) -> None:
     def seconds(more_messages: int = 0, more_cost: int = 0) -> int:
-        return duration(
+        return job_duration(
             messages=messages + more_messages,
             rate_per_hour=rate,
             cost=Micros(cost + more_cost),

@@ -8,7 +8,7 @@ import pytest
 
 from postroom.domain.errors import Fatal
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
-from postroom.domain.tariffs import tariff_for
+from postroom.domain.model_costs import tariff_for
 
 pytestmark = pytest.mark.req("HW-7")
 

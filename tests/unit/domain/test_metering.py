@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.domain.metering import (
+from postroom.domain.model_costs import (
     MOST_BYTES_BESIDE_TEXT,
     MOST_GUIDANCE_BYTES,
     MOST_HEADER_BYTES,
@@ -19,15 +19,17 @@ from postroom.domain.metering import (
     MOST_TEXT_BYTES,
     MOST_THREAD_BYTES,
     MOST_TOOL_BYTES,
-    Meter,
+    CostMeter,
+    FixedTariff,
+    TokenCounts,
     as_data,
-    cut,
+    cut_to_bytes,
     most_input_tokens,
+    tariff_for,
 )
-from postroom.domain.tariffs import FixedTariff, Tokens, tariff_for
-from postroom.triage.asking import Question
-from postroom.triage.offers import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, Offer, bounded
+from postroom.triage.choices import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, ToolOffer, bounded
 from postroom.triage.prompt import INSTRUCTIONS, Briefing, EarlierMail, MailToJudge, question_about
+from postroom.triage.questions import ModelQuestion
 
 RECEIVED = datetime(2026, 1, 1, tzinfo=UTC)
 steady = settings(deadline=None, derandomize=True, max_examples=150)
@@ -37,16 +39,16 @@ any_text = st.text(max_size=3_000) | st.text(alphabet='<>&\\"\n\x00\x85\u2028Ã©æ
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.decimals("0", "1000", places=4))
 def test_a_cost_is_exact_and_never_rounded_down(tokens_in: int, tokens_out: int, price: Decimal) -> None:
     exact = tokens_in * price + tokens_out * price
-    assert exact <= FixedTariff(price, price).cost(Tokens(tokens_in, tokens_out)) < exact + 1
+    assert exact <= FixedTariff(price, price).cost(TokenCounts(tokens_in, tokens_out)) < exact + 1
 
 
 @pytest.mark.req("BF-9")
 def test_published_prices_are_those_of_the_price_list() -> None:
     tariff = tariff_for("anthropic", "claude-haiku-4-5")
     assert tariff is not None
-    assert tariff.cost(Tokens(1_000_000, 0)) == 1_000_000
-    assert tariff.cost(Tokens(0, 1_000_000)) == 5_000_000
-    assert tariff.cost(Tokens(1_000_000, 0, cache_read=1_000_000)) < 1_000_000
+    assert tariff.cost(TokenCounts(1_000_000, 0)) == 1_000_000
+    assert tariff.cost(TokenCounts(0, 1_000_000)) == 5_000_000
+    assert tariff.cost(TokenCounts(1_000_000, 0, cache_read=1_000_000)) < 1_000_000
     assert "$1 in, $5 out" in tariff.describe()
 
 
@@ -56,13 +58,13 @@ def test_published_prices_are_those_of_the_price_list() -> None:
 )
 def test_what_has_no_price_has_no_tariff_and_lets_nothing_be_spent(provider: str | None, model: str | None) -> None:
     assert tariff_for(provider, model) is None
-    assert Meter(None, 100).most("hello") is None
+    assert CostMeter(None, 100).most("hello") is None
 
 
 def test_a_price_of_ones_own_wins_over_the_published_one() -> None:
     tariff = tariff_for("anthropic", "claude-haiku-4-5", Decimal("2"), Decimal("3"))
     assert tariff is not None
-    assert tariff.cost(Tokens(10, 10)) == 50
+    assert tariff.cost(TokenCounts(10, 10)) == 50
 
 
 @steady
@@ -77,7 +79,7 @@ def test_data_cannot_end_its_fence_and_reads_back_as_it_was(text: str) -> None:
 @steady
 @given(any_text, st.integers(2, 400))
 def test_a_cut_text_fits_and_is_a_beginning(text: str, most: int) -> None:
-    piece = cut(text, most)
+    piece = cut_to_bytes(text, most)
     assert len(as_data(piece).encode()) <= most
     assert text.startswith(piece)
 
@@ -91,7 +93,7 @@ def _briefing(text: str, lines: list[str], names: list[str]) -> Briefing:
         rules=tuple(lines * 20),
         labels=tuple((name, text) for name in names * 20),
         thread=thread,
-        offer=Offer(
+        offer=ToolOffer(
             labels=bounded(labels, MOST_LABEL_CHOICES_BYTES),
             on_message=frozenset([*labels, "TRASH", "STARRED"]),
             forward_to=bounded([f"a{number}@{'x' * 50}.example" for number in range(100)], MOST_ADDRESS_BYTES),
@@ -123,7 +125,7 @@ def test_no_prompt_is_longer_than_what_was_reserved_for_it(text: str, subject: s
     assert json.loads(data)["from"] == "a@b.example"
 
 
-def _parts_fit(question: Question) -> bool:
+def _parts_fit(question: ModelQuestion) -> bool:
     """Each part within its own bound, so that none lives on the room of another."""
     told = _bytes(question.instructions) - _bytes(INSTRUCTIONS)
     thread = question.content.partition("<mail>")[0]
@@ -139,7 +141,7 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _tool_bytes(question: Question) -> int:
+def _tool_bytes(question: ModelQuestion) -> int:
     tools = [
         {
             "type": "function",
@@ -151,15 +153,15 @@ def _tool_bytes(question: Question) -> int:
 
 
 def test_the_most_is_that_of_one_question_and_its_longest_answer() -> None:
-    meter = Meter(FixedTariff(Decimal(1), Decimal(10)), 100)
+    meter = CostMeter(FixedTariff(Decimal(1), Decimal(10)), 100)
     assert meter.most("hello") == most_input_tokens("hello") + 1_000
 
 
 def test_every_tool_at_once_has_room_for_what_it_may_name() -> None:
     labels = bounded([f"Label with a name {number}" for number in range(500)], MOST_LABEL_CHOICES_BYTES)
     forward_to = bounded([f"person{number}@example.org" for number in range(500)], MOST_ADDRESS_BYTES)
-    offer = Offer(labels, frozenset([*labels, "TRASH", "STARRED"]), forward_to)
-    size = _tool_bytes(Question("", "", offer.tools()))
+    offer = ToolOffer(labels, frozenset([*labels, "TRASH", "STARRED"]), forward_to)
+    size = _tool_bytes(ModelQuestion("", "", offer.tools()))
     assert len(offer.tools()) == 13
     assert MOST_TOOL_BYTES - 1_000 < size < MOST_TOOL_BYTES - 200, "room for the framing of a provider, and no waste"
 

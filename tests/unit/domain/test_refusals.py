@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError, Retryable
-from postroom.domain.refusals import from_wire, to_wire
+from postroom.domain.errors import (
+    BadInput,
+    Fatal,
+    NotAllowed,
+    NotFound,
+    PostroomError,
+    Retryable,
+    error_from_wire,
+    error_to_wire,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +32,7 @@ from postroom.domain.refusals import from_wire, to_wire
     ],
 )
 def test_an_error_arrives_as_what_it_was(error: PostroomError) -> None:
-    arrived = from_wire(to_wire(error))
+    arrived = error_from_wire(error_to_wire(error))
     assert type(arrived) is type(error)
     assert arrived.message == error.message
     assert vars(arrived) == vars(error)
@@ -32,4 +40,4 @@ def test_an_error_arrives_as_what_it_was(error: PostroomError) -> None:
 
 @given(st.none() | st.dictionaries(st.text(), st.integers()) | st.builds(lambda x: {"error": x}, st.text()))
 def test_an_answer_of_another_shape_is_fatal_and_keeps_its_text(answer: dict[str, object] | None) -> None:
-    assert from_wire(answer, "what it said").message == "what it said"
+    assert error_from_wire(answer, "what it said").message == "what it said"

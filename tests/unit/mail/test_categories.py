@@ -6,15 +6,15 @@ from datetime import date
 from functools import cache
 
 import pytest
-from benchmarks.category_scores import Score, scores
+from benchmarks.categories import Score, scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.mail.categories import facts_of, load, matches, shipped
 from postroom.mail.headers import Headers
 from postroom.mail.query import parse
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 # The rules were written against seeds below ten; a mailbox of another seed has other senders.
 UNSEEN_SEEDS = (101, 202, 303)

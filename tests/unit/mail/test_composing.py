@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address
-from postroom.mail.composing import MAX_REFERENCES, OutgoingMail, forward_of, reply_to
-from postroom.mail.enclosures import OutgoingAttachment
+from postroom.mail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, forward_of, reply_to
 from postroom.mail.parsing import ParsedMail, parse_mail
 
 # The same examples on every run; how long one takes is not what these tests are about.

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.mail.contact_csv import read_csv
-from postroom.mail.contact_files import AddressBook, BookEntry, Kind
-from postroom.mail.vcards import read_vcards
+from postroom.mail.address_books import AddressBook, BookEntry, ContactKind, read_csv, read_vcards
 
 steady = settings(deadline=None, derandomize=True, max_examples=150)
 
@@ -41,7 +39,7 @@ def test_a_card_of_version_4_with_parameters_in_quotes_and_a_kind() -> None:
         'VERSION:4.0\r\nKIND:org\r\nFN:Bücher; & Söhne\r\nEMAIL;PREF=1;X-NOTE="a:b;c":info@bücher.example',
         "VERSION:4.0\r\nKIND:group\r\nFN:Choir\r\nEMAIL:choir@example.org",
     )
-    assert book.entries == (BookEntry("info@xn--bcher-kva.example", "Bücher; & Söhne", Kind.ORGANISATION),)
+    assert book.entries == (BookEntry("info@xn--bcher-kva.example", "Bücher; & Söhne", ContactKind.ORGANISATION),)
 
 
 @pytest.mark.req("PQ-4")
@@ -66,7 +64,7 @@ def test_cards_without_a_usable_address_are_named_and_left_out() -> None:
 
 def test_a_company_without_a_person_is_an_organisation() -> None:
     book = vcards("VERSION:3.0\r\nORG:City;Library\r\nEMAIL:desk@library.example")
-    assert book.entries == (BookEntry("desk@library.example", "City Library", Kind.ORGANISATION),)
+    assert book.entries == (BookEntry("desk@library.example", "City Library", ContactKind.ORGANISATION),)
 
 
 @pytest.mark.req("PQ-4")

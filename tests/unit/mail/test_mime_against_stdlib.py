@@ -10,10 +10,9 @@ from email.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.gmail.sim.mailbox import GeneratedMailbox
-from postroom.mail.bodies import decode_transfer, transfer_encoding_of
 from postroom.mail.headers import split_headers
-from postroom.mail.mime import parts_of
+from postroom.mail.mime import decode_transfer, parts_of, transfer_encoding_of
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)

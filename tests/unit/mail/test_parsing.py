@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from postroom.mail.bodies import safe_filename
-from postroom.mail.charsets import decode_text
-from postroom.mail.encoded_words import decode_words
+from postroom.mail.charsets import decode_text, decode_words
 from postroom.mail.headers import parse_parameters
 from postroom.mail.html_text import html_to_text
-from postroom.mail.mime import MAX_DEPTH, MAX_PARTS
+from postroom.mail.mime import MAX_DEPTH, MAX_PARTS, safe_filename
 from postroom.mail.parsing import parse_headers, parse_mail
 
 CLEAN = b"Message-ID: <m@x.org>\r\nDate: Mon, 2 Mar 2026 10:00:00 +0100\r\n"

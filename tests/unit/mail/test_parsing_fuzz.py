@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.gmail.sim.mailbox import GeneratedMailbox
 from postroom.mail.html_text import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.sim.gmail.generated import GeneratedMailbox
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)

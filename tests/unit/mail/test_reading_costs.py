@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from postroom.mail.parsing import parse_mail
-from tests.support.hostile_bytes import HOSTILE, Cost, cost_of
+from tests.support.reading_faults import HOSTILE, Cost, cost_of
 
 MIB = 1 << 20
 LARGEST = 50 * MIB

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.mail.addresses import parse_addresses
-from postroom.mail.headers import Headers
-from postroom.mail.triage_headers import LONGEST_HEADER, MOST_BYTES, triage_headers
+from postroom.mail.headers import LONGEST_HEADER, MOST_BYTES, Headers, triage_headers
 
 
 @pytest.mark.req("JB-9")

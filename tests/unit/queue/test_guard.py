@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.domain.tiers import TIERS
-from postroom.queue.guard import StarvationGuard
+from postroom.queue.plan import StarvationGuard
 
 BUSY = [[1], [1], [1]]
 waiting_sets = st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=400)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
 from postroom.domain.tiers import Tier
-from postroom.queue.catalogue import RetryPolicy
-from postroom.queue.model import ClaimedJob, JobState, QueueName
+from postroom.queue.job import ClaimedJob, JobState, QueueName, RetryPolicy
 from postroom.queue.outcome import (
     Interrupted,
     Outcome,

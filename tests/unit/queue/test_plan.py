@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.domain.tiers import TIERS, Tier
-from postroom.queue.guard import StarvationGuard
-from postroom.queue.model import QueueName
-from postroom.queue.plan import Pick, Slots, first_after, plan
+from postroom.queue.job import QueueName
+from postroom.queue.plan import Pick, Slots, StarvationGuard, first_after, plan
 
 Heads = dict[tuple[QueueName, Tier], list[str]]
 

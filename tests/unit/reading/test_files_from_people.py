@@ -14,13 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from postroom.dashboard.showing.differences import MOST_ROWS, difference
+from postroom.dashboard.display.differences import MOST_ROWS, difference
 from postroom.domain.errors import BadInput
-from postroom.mail.contact_csv import MOST_COLUMNS, read_csv
-from postroom.mail.vcards import read_vcards
+from postroom.mail.address_books import MOST_COLUMNS, read_csv, read_vcards
 from postroom.reading.structured import MOST_PARTS, load_json, load_toml, load_yaml
-from postroom.triage.rules.files import FileFormat, parse_text
-from postroom.websources.config import LARGEST_FILE, parse_sources
+from postroom.triage.rules.files import RulesFileFormat, parse_text
+from postroom.web.sources import LARGEST_FILE, parse_sources
 
 pytestmark = pytest.mark.req("HW-2")
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +35,7 @@ def _made_of(words: list[str]) -> st.SearchStrategy[str]:
 def test_no_shape_of_file_takes_more_than_twice_the_time_at_twice_the_size() -> None:
     """Threefold with slack; what takes next to nothing is not compared."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.file_shapes"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tests.support.reading_faults"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     times: dict[str, tuple[float, float]] = json.loads(done.stdout)
     assert {name: pair for name, pair in times.items() if pair[1] > 0.25 and pair[1] > 3.2 * pair[0]} == {}
@@ -70,7 +69,7 @@ def test_any_file_of_sources_is_read_or_refused(text: str) -> None:
     _read_or_refused(parse_sources, text)
 
 
-@pytest.mark.parametrize("format", list(FileFormat))
+@pytest.mark.parametrize("format", list(RulesFileFormat))
 @given(text=st.text(max_size=500) | _made_of(_MARKS))
 @example(text="rules: " + "[" * 5_000)
 @example(text='{"rules": ' * 50_000)
@@ -82,7 +81,7 @@ def test_any_file_of_sources_is_read_or_refused(text: str) -> None:
 @example(text="? [a]\n: b")
 @example(text="rules: [{name: a, actions: [star], condition: &c {any: [*c]}}]")
 @settings(max_examples=60, deadline=None)
-def test_any_file_of_rules_is_read_or_refused(text: str, format: FileFormat) -> None:
+def test_any_file_of_rules_is_read_or_refused(text: str, format: RulesFileFormat) -> None:
     _read_or_refused(lambda written: parse_text(written, format), text)
 
 

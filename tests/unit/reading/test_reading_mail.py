@@ -16,8 +16,7 @@ from postroom.mail.parsing import parse_mail
 from postroom.reading import mail as cell
 from postroom.reading.limited import Failure, ReadingFailed
 from postroom.reading.mail import from_wire, read_headers, read_mail, to_wire
-from tests.support.broken_reading import break_reading
-from tests.support.hostile_bytes import HOSTILE
+from tests.support.reading_faults import HOSTILE, break_reading
 
 RAW = (
     b"From: Ada <ada@x.example>\r\nSubject: Hello\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n"

@@ -9,19 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.archive.certificates import Action, Removal
-from postroom.archive.model import ArchivedMessage, Provenance
+from postroom.archive.certificates import Removal, RemovalAction
+from postroom.archive.messages import ArchivedMessage, Provenance
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.settings import ArchiverSettings
-from postroom.sync.archiver.policy import policy_of, require_enabled
-from postroom.sync.archiver.selection import Grounds, Policy, Stays, is_removed, why_it_stays
+from postroom.sync.archiver.plan import (
+    KeepReason,
+    RemovalGrounds,
+    RemovalPolicy,
+    is_removed,
+    keep_reason,
+    policy_of,
+    require_enabled,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 RECEIVED = datetime(2024, 3, 1, 12, tzinfo=UTC)
 WATERMARK = int(datetime(2026, 5, 31, tzinfo=UTC).timestamp())
-FROM_INBOX = Removal(Action.LABEL, "INBOX")
-POLICY = Policy(FROM_INBOX, frozenset({"STARRED", "IMPORTANT", "Family/Keep"}), NOW - timedelta(days=30))
-GROUNDS = Grounds(WATERMARK)
+FROM_INBOX = Removal(RemovalAction.LABEL, "INBOX")
+POLICY = RemovalPolicy(FROM_INBOX, frozenset({"STARRED", "IMPORTANT", "Family/Keep"}), NOW - timedelta(days=30))
+GROUNDS = RemovalGrounds(WATERMARK)
 
 MESSAGE = ArchivedMessage(
     account="me@example.org",
@@ -45,36 +52,36 @@ MESSAGE = ArchivedMessage(
 
 @pytest.mark.req("SY-10")
 def test_old_mail_of_the_inbox_that_came_from_the_api_may_be_removed() -> None:
-    assert why_it_stays(MESSAGE, POLICY, GROUNDS) is None
+    assert keep_reason(MESSAGE, POLICY, GROUNDS) is None
 
 
 @pytest.mark.req("SY-10")
 @pytest.mark.parametrize(
     ("message", "grounds", "reason"),
     [
-        (replace(MESSAGE, gmail_id=None), GROUNDS, Stays.NOT_AT_GMAIL),
-        (replace(MESSAGE, deleted_at_source=NOW), GROUNDS, Stays.GONE),
-        (MESSAGE, Grounds(WATERMARK, removed_before={MESSAGE.key}), Stays.REMOVED_BEFORE),
-        (replace(MESSAGE, labels=("SENT",)), GROUNDS, Stays.NOTHING_TO_REMOVE),
-        (MESSAGE, Grounds(int(RECEIVED.timestamp())), Stays.ABOVE_WATERMARK),
-        (MESSAGE, Grounds(0), Stays.ABOVE_WATERMARK),
-        (MESSAGE, Grounds(WATERMARK, bad={MESSAGE.key}), Stays.BAD),
-        (replace(MESSAGE, labels=("INBOX", "STARRED")), GROUNDS, Stays.LABEL),
-        (replace(MESSAGE, labels=("INBOX", "family/keep")), GROUNDS, Stays.LABEL),
-        (replace(MESSAGE, labels=("INBOX", "DRAFT")), GROUNDS, Stays.LABEL),
-        (replace(MESSAGE, date=NOW - timedelta(days=30)), GROUNDS, Stays.YOUNG),
-        (replace(MESSAGE, provenance=Provenance.TAKEOUT), GROUNDS, Stays.NOT_COMPARED),
-        (replace(MESSAGE, provenance=Provenance.IMPORT), GROUNDS, Stays.NOT_COMPARED),
+        (replace(MESSAGE, gmail_id=None), GROUNDS, KeepReason.NOT_AT_GMAIL),
+        (replace(MESSAGE, deleted_at_source=NOW), GROUNDS, KeepReason.GONE),
+        (MESSAGE, RemovalGrounds(WATERMARK, removed_before={MESSAGE.key}), KeepReason.REMOVED_BEFORE),
+        (replace(MESSAGE, labels=("SENT",)), GROUNDS, KeepReason.NOTHING_TO_REMOVE),
+        (MESSAGE, RemovalGrounds(int(RECEIVED.timestamp())), KeepReason.ABOVE_WATERMARK),
+        (MESSAGE, RemovalGrounds(0), KeepReason.ABOVE_WATERMARK),
+        (MESSAGE, RemovalGrounds(WATERMARK, bad={MESSAGE.key}), KeepReason.BAD),
+        (replace(MESSAGE, labels=("INBOX", "STARRED")), GROUNDS, KeepReason.LABEL),
+        (replace(MESSAGE, labels=("INBOX", "family/keep")), GROUNDS, KeepReason.LABEL),
+        (replace(MESSAGE, labels=("INBOX", "DRAFT")), GROUNDS, KeepReason.LABEL),
+        (replace(MESSAGE, date=NOW - timedelta(days=30)), GROUNDS, KeepReason.YOUNG),
+        (replace(MESSAGE, provenance=Provenance.TAKEOUT), GROUNDS, KeepReason.NOT_COMPARED),
+        (replace(MESSAGE, provenance=Provenance.IMPORT), GROUNDS, KeepReason.NOT_COMPARED),
     ],
 )
-def test_every_reason_to_stay_is_named(message: ArchivedMessage, grounds: Grounds, reason: Stays) -> None:
-    assert why_it_stays(message, POLICY, grounds) is reason
+def test_every_reason_to_stay_is_named(message: ArchivedMessage, grounds: RemovalGrounds, reason: KeepReason) -> None:
+    assert keep_reason(message, POLICY, grounds) is reason
 
 
 def test_the_second_of_the_watermark_itself_is_not_below_it() -> None:
     at = int(RECEIVED.timestamp())
-    assert why_it_stays(MESSAGE, POLICY, Grounds(at)) is Stays.ABOVE_WATERMARK
-    assert why_it_stays(replace(MESSAGE, date=RECEIVED - timedelta(milliseconds=1)), POLICY, Grounds(at)) is None
+    assert keep_reason(MESSAGE, POLICY, RemovalGrounds(at)) is KeepReason.ABOVE_WATERMARK
+    assert keep_reason(replace(MESSAGE, date=RECEIVED - timedelta(milliseconds=1)), POLICY, RemovalGrounds(at)) is None
 
 
 messages = st.builds(
@@ -86,20 +93,20 @@ messages = st.builds(
     deleted_at_source=st.sampled_from([None, NOW]),
 )
 grounds = st.builds(
-    Grounds,
+    RemovalGrounds,
     st.integers(0, int(datetime(2031, 1, 1, tzinfo=UTC).timestamp())),
     st.sampled_from([frozenset(), frozenset({MESSAGE.key})]),
     st.sampled_from([frozenset(), frozenset({MESSAGE.key})]),
 )
-removals = st.sampled_from([FROM_INBOX, Removal(Action.TRASH), Removal(Action.DELETE)])
+removals = st.sampled_from([FROM_INBOX, Removal(RemovalAction.TRASH), Removal(RemovalAction.DELETE)])
 
 
 @pytest.mark.req("SY-10")
 @given(messages, grounds, removals)
 def test_whatever_may_be_removed_is_below_the_watermark_and_meets_every_condition(
-    message: ArchivedMessage, grounds: Grounds, removal: Removal
+    message: ArchivedMessage, grounds: RemovalGrounds, removal: Removal
 ) -> None:
-    if why_it_stays(message, replace(POLICY, removal=removal), grounds) is not None:
+    if keep_reason(message, replace(POLICY, removal=removal), grounds) is not None:
         return
     assert message.date.timestamp() < grounds.watermark
     assert message.date < POLICY.young_from
@@ -122,8 +129,10 @@ def test_nothing_is_removed_without_saying_what_removing_means() -> None:
     with pytest.raises(BadInput, match="action"):
         policy_of(ArchiverSettings(enabled=True), NOW)
     with pytest.raises(BadInput, match="label"):
-        policy_of(ArchiverSettings(), NOW, action=Action.DELETE, label="INBOX")
+        policy_of(ArchiverSettings(), NOW, action=RemovalAction.DELETE, label="INBOX")
     policy = policy_of(ArchiverSettings(action="trash", keep_labels=" A ,, B/c"), NOW)
-    assert policy.removal == Removal(Action.TRASH)
+    assert policy.removal == Removal(RemovalAction.TRASH)
     assert policy.keep_labels == {"A", "B/c"}
-    assert policy_of(ArchiverSettings(action="trash"), NOW, action=Action.LABEL, label="Old").removal.label == "Old"
+    assert (
+        policy_of(ArchiverSettings(action="trash"), NOW, action=RemovalAction.LABEL, label="Old").removal.label == "Old"
+    )

@@ -7,14 +7,13 @@ import asyncio
 import pytest
 
 from postroom.domain.errors import Retryable
-from postroom.sync.dispatcher import Dispatcher
-from postroom.sync.isolation import Job
-from postroom.sync.supervisor import Supervisor
-from postroom.sync.weather import Weather
+from postroom.sync.fetch import OutageBackoff
+from postroom.sync.slice_ledger import FetchJob
+from postroom.sync.walk import Dispatcher, Supervisor
 from tests.support import virtual_time
 from tests.support.virtual_time import VirtualClock
 
-A, B, C = (Job(number, (f"m{number}",)) for number in range(3))
+A, B, C = (FetchJob(number, (f"m{number}",)) for number in range(3))
 
 
 @pytest.mark.req("SY-2")
@@ -77,7 +76,7 @@ def test_only_the_silent_are_cancelled() -> None:
 def test_patience_has_an_end() -> None:
     async def story() -> None:
         clock = VirtualClock()
-        weather = Weather(clock, patience_s=100)
+        weather = OutageBackoff(clock, patience_s=100)
 
         async def endure() -> None:
             while True:
@@ -94,7 +93,7 @@ def test_patience_has_an_end() -> None:
 def test_many_failures_of_one_storm_count_as_one() -> None:
     async def story() -> None:
         clock = VirtualClock()
-        weather = Weather(clock, patience_s=1_000)
+        weather = OutageBackoff(clock, patience_s=1_000)
         for _ in range(50):
             weather.storm(Retryable("it is down"))
         await weather.wait()

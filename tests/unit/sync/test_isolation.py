@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.domain.errors import Fatal, PostroomError, Retryable
-from postroom.sync.isolation import Again, Bad, Done, Job, Split, judge
+from postroom.sync.slice_ledger import Again, Bad, Done, FetchJob, Split, judge_attempt
 
 BUDGET = 5
 Attempt = Callable[[tuple[str, ...]], Mapping[str, PostroomError]]
@@ -19,15 +19,15 @@ Attempt = Callable[[tuple[str, ...]], Mapping[str, PostroomError]]
 
 def isolate(ids: list[str], attempt: Attempt) -> tuple[set[str], int]:
     """The bad ones, and how many attempts it took to name them."""
-    jobs, bad, steps = deque([Job(1, tuple(ids))]), set[str](), 0
+    jobs, bad, steps = deque([FetchJob(1, tuple(ids))]), set[str](), 0
     while jobs:
         job = jobs.popleft()
         steps += 1
-        match judge(job, attempt(job.ids), BUDGET):
+        match judge_attempt(job, attempt(job.ids), BUDGET):
             case Again(left, tries, _):
-                jobs.append(Job(1, left, tries))
+                jobs.append(FetchJob(1, left, tries))
             case Split(halves, tries):
-                jobs.extend(Job(1, half, tries) for half in halves)
+                jobs.extend(FetchJob(1, half, tries) for half in halves)
             case Bad(gmail_id, _):
                 bad.add(gmail_id)
             case Done():
@@ -81,17 +81,17 @@ def test_where_each_id_is_answered_for_only_the_failed_are_tried_again(
 
 @pytest.mark.req("SY-5")
 def test_a_failing_job_is_tried_five_times_with_growing_pauses_before_it_is_split() -> None:
-    job, pauses = Job(1, ("a", "b")), []
+    job, pauses = FetchJob(1, ("a", "b")), []
     failed: dict[str, PostroomError] = {"a": Retryable("no"), "b": Retryable("no")}
-    while isinstance(verdict := judge(job, failed, BUDGET), Again):
+    while isinstance(verdict := judge_attempt(job, failed, BUDGET), Again):
         pauses.append(verdict.pause_s)
-        job = Job(1, verdict.ids, verdict.tries)
+        job = FetchJob(1, verdict.ids, verdict.tries)
     assert pauses == [2, 4, 8, 16]
     assert verdict == Split((("a",), ("b",)), BUDGET)
 
 
 def test_what_can_never_succeed_is_not_tried_again() -> None:
-    assert isinstance(judge(Job(1, ("a", "b")), {"a": Fatal("never")}, BUDGET), Bad)
+    assert isinstance(judge_attempt(FetchJob(1, ("a", "b")), {"a": Fatal("never")}, BUDGET), Bad)
 
 
 def test_an_error_that_passes_costs_nobody() -> None:

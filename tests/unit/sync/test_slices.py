@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.sync.frontier import advance
-from postroom.sync.listing import query_of
-from postroom.sync.slices import DAY_S, EARLIEST_CUT, Granularity, Slice, granularity_for, plan, split
+from postroom.sync.slices import (
+    DAY_S,
+    EARLIEST_CUT,
+    Granularity,
+    Slice,
+    advance,
+    granularity_for,
+    plan,
+    query_of,
+    split,
+)
 
 instants = st.integers(0, 4_000_000_000)
 

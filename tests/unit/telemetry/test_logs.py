@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.telemetry import logs
-from postroom.telemetry.redaction import MASK, Redactor
+from postroom.telemetry.logs import MASK, Redactor
 
 SECRETS = [
     "ya29.a0AfH6SMBx_x-y",

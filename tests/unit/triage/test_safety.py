@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Wanted, meaning, parse_action
+from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, WantedAction, meaning, parse_action
 from postroom.settings import SafetySettings
-from postroom.triage.decision import Source
-from postroom.triage.judging import decided_by_model
+from postroom.triage.choices import ModelChoice
+from postroom.triage.decision import DecidedBy
 from postroom.triage.prompt import Briefing, MailToJudge
-from postroom.triage.reading import Choice
-from postroom.triage.safety import acts_alone, least_confidence, reasons_for
-from postroom.triage.suspicion import NOTHING_SUSPICIOUS, Suspicion
+from postroom.triage.safety import acts_alone, decided_by_model, least_confidence, reasons_for
+from postroom.triage.signs import NOTHING_SUSPICIOUS, Suspicion
 
 SAFETY = SafetySettings()
 ODD = Suspicion(("it speaks to a model",))
@@ -32,8 +31,8 @@ WANTED = {action: parse_action(action, NEEDS.get(action)) for action in ActionTy
 actions = st.sampled_from(list(ActionType))
 
 
-def by_model(wanted: Wanted, confidence: float | None = 1.0, **more: Any) -> tuple[str, ...]:
-    return reasons_for(wanted, Source.MODEL, confidence, more.pop("safety", SAFETY), **more)
+def by_model(wanted: WantedAction, confidence: float | None = 1.0, **more: Any) -> tuple[str, ...]:
+    return reasons_for(wanted, DecidedBy.MODEL, confidence, more.pop("safety", SAFETY), **more)
 
 
 @pytest.mark.req("JB-11")
@@ -76,10 +75,10 @@ def test_a_dangerous_action_waits_whoever_wants_it_but_for_a_rule_that_the_owner
         wanted = WANTED[action]
         assert by_model(wanted)
         assert by_model(wanted, unattended=True), "only a rule can be unattended"
-        assert reasons_for(wanted, Source.RULE, 1.0, SAFETY)
-        assert not reasons_for(wanted, Source.RULE, 1.0, SAFETY, unattended=True)
+        assert reasons_for(wanted, DecidedBy.RULE, 1.0, SAFETY)
+        assert not reasons_for(wanted, DecidedBy.RULE, 1.0, SAFETY, unattended=True)
         always = SafetySettings(always_approve=str(action))
-        assert reasons_for(wanted, Source.RULE, 1.0, always, unattended=True) == (f"{action} always needs approval",)
+        assert reasons_for(wanted, DecidedBy.RULE, 1.0, always, unattended=True) == (f"{action} always needs approval",)
 
 
 @pytest.mark.req("JB-11")
@@ -100,7 +99,7 @@ def test_a_label_that_is_a_state_of_gmails_counts_as_what_it_does(action: str, l
     assert meaning(wanted) == means
     if means == "trash":
         assert by_model(wanted)
-        assert reasons_for(wanted, Source.RULE, 1.0, SAFETY)
+        assert reasons_for(wanted, DecidedBy.RULE, 1.0, SAFETY)
 
 
 @pytest.mark.req("JB-11")
@@ -122,7 +121,7 @@ def test_what_reaches_further_never_needs_less(steps: tuple[float, float, float]
 
 
 def test_a_rule_is_sure_and_is_not_swayed_by_what_the_message_says() -> None:
-    assert not reasons_for(WANTED[ActionType.ARCHIVE], Source.RULE, 1.0, SAFETY, suspicion=ODD)
+    assert not reasons_for(WANTED[ActionType.ARCHIVE], DecidedBy.RULE, 1.0, SAFETY, suspicion=ODD)
 
 
 @pytest.mark.req("JB-11")
@@ -140,7 +139,7 @@ def test_a_reply_that_reaches_somebody_beside_the_sender_waits(headers: dict[str
     received = datetime(2026, 1, 1, tzinfo=UTC)
     mail = MailToJudge("ann@example.org", None, "Hello", "Hello", received, headers, (), ())
     fearless = SafetySettings(dangerous_actions="delete")
-    decision = decided_by_model(Choice(WANTED[ActionType.AUTO_REPLY], 1.0, "x"), mail, Briefing(), fearless)
+    decision = decided_by_model(ModelChoice(WANTED[ActionType.AUTO_REPLY], 1.0, "x"), mail, Briefing(), fearless)
     assert decision.reasons == (() if reached is None else (f"it would reach {reached}, whom you have not named",))
 
 

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.actions import ActionType, parse_action
-from postroom.gmail.sim.command import build
 from postroom.mail.parsing import parse_mail
 from postroom.settings import SafetySettings
-from postroom.triage.judging import decided_by_model
+from postroom.sim.gmail.server import build
+from postroom.triage.choices import ModelChoice
 from postroom.triage.prompt import Briefing, MailToJudge
-from postroom.triage.reading import Choice
-from postroom.triage.security_mail import security_sign
-from tests.support.injections.letter import RECEIVED
-from tests.support.ordinary_mail import ORDINARY
+from postroom.triage.safety import decided_by_model
+from postroom.triage.signs import security_sign
+from tests.support.injections import ORDINARY, RECEIVED
 
 pytestmark = pytest.mark.req("HW-6")
 
@@ -263,14 +262,14 @@ def test_the_model_alone_hides_neither_security_mail_nor_mail_of_contacts() -> N
     reset = MailToJudge("no-reply@shop.example", None, "Reset your password", "Hello", RECEIVED, {}, (), ())
     letter = MailToJudge("ann@example.org", "Ann", "Lunch", "Friday?", RECEIVED, {}, (), ())
     for name in ("archive", "mark_read", "trash", "unstar"):
-        choice = Choice(parse_action(name), 1.0, "As told.")
+        choice = ModelChoice(parse_action(name), 1.0, "As told.")
         careless = SafetySettings(dangerous_actions="")
         [asked] = decided_by_model(choice, reset, Briefing(), careless).actions
         assert any("never hides this" in reason for reason in asked.reasons), name
         assert not decided_by_model(choice, letter, Briefing(), careless).reasons
         [asked] = decided_by_model(choice, letter, Briefing(), careless, contacts=("ann@example.org",)).actions
         assert any("ann@example.org is a contact of yours" in reason for reason in asked.reasons), name
-    marks = Choice(parse_action(ActionType.STAR), 1.0, "Important.")
+    marks = ModelChoice(parse_action(ActionType.STAR), 1.0, "Important.")
     assert not decided_by_model(marks, reset, Briefing(), SafetySettings(), contacts=("ann@example.org",)).reasons
 
 

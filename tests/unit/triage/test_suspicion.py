@@ -9,20 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence
-from postroom.gmail.sim.command import build
 from postroom.mail.parsing import parse_mail
 from postroom.settings import SafetySettings
-from postroom.triage.judging import decided_by_model
-from postroom.triage.offers import Offer
+from postroom.sim.gmail.server import build
+from postroom.triage.choices import ModelChoice, ToolOffer
 from postroom.triage.prompt import Briefing, EarlierMail, MailToJudge, shown_texts
-from postroom.triage.reading import Choice
-from postroom.triage.suspicion import suspicion_of
-from tests.support.injections import CORPUS, Injection
-from tests.support.injections.letter import RECEIVED
-from tests.support.offices import wanted
-from tests.support.ordinary_mail import ORDINARY
+from postroom.triage.safety import decided_by_model
+from postroom.triage.signs import suspicion_of
+from tests.support.injections import CORPUS, ORDINARY, RECEIVED, Injection
+from tests.support.triage import wanted
 
-BRIEFING = Briefing(offer=Offer(labels=("Receipts",), forward_to=("books@example.org",)))
+BRIEFING = Briefing(offer=ToolOffer(labels=("Receipts",), forward_to=("books@example.org",)))
 OBEYING: dict[ActionType, dict[str, Any]] = {
     ActionType.APPLY_LABEL: {"label": "Receipts"},
     ActionType.REMOVE_LABEL: {"label": "INBOX"},
@@ -50,7 +47,7 @@ def test_a_model_that_obeys_gets_nothing_through_that_hides_destroys_or_sends(in
     """The model does whatever the message wants: as sure as can be, and asking for no approval."""
     mail = injection.mail()
     for action in ActionType:
-        choice = Choice(wanted(action, **OBEYING.get(action, {})), 1.0, "As told.", asks_approval=False)
+        choice = ModelChoice(wanted(action, **OBEYING.get(action, {})), 1.0, "As told.", asks_approval=False)
         [proposal] = decided_by_model(choice, mail, BRIEFING, SafetySettings()).actions
         if CONSEQUENCES[action] >= Consequence.DESTROYS:
             assert proposal.reasons
@@ -62,7 +59,7 @@ def test_a_model_that_obeys_gets_nothing_through_that_hides_destroys_or_sends(in
 @hostile
 def test_even_an_owner_who_calls_nothing_dangerous_is_asked(injection: Injection) -> None:
     careless = SafetySettings(dangerous_actions="", min_confidence=0, hiding_confidence=0, destroying_confidence=0)
-    choice = Choice(wanted("trash"), 1.0, "As told.", asks_approval=False)
+    choice = ModelChoice(wanted("trash"), 1.0, "As told.", asks_approval=False)
     decision = decided_by_model(choice, injection.mail(), BRIEFING, careless)
     assert decision.reasons or injection.is_plain
 
@@ -71,7 +68,7 @@ def test_even_an_owner_who_calls_nothing_dangerous_is_asked(injection: Injection
 def test_an_order_in_an_earlier_message_of_the_conversation_is_noticed_too() -> None:
     thread = (EarlierMail("mallory@elsewhere.example", "Hi", CORPUS[0].text, RECEIVED, by_owner=False),)
     honest = Injection("honest", "Any news?").mail()
-    choice = Choice(wanted("archive"), 1.0, "As told.")
+    choice = ModelChoice(wanted("archive"), 1.0, "As told.")
     assert decided_by_model(choice, honest, Briefing(thread=thread), SafetySettings()).reasons
     assert not decided_by_model(choice, honest, Briefing(), SafetySettings()).reasons
 
@@ -79,7 +76,7 @@ def test_an_order_in_an_earlier_message_of_the_conversation_is_noticed_too() -> 
 @pytest.mark.req("JB-11")
 def test_a_reply_that_would_go_to_somebody_else_says_so() -> None:
     mail = Injection("honest", "Can you answer?", headers={"Reply-To": "other@elsewhere.example"}).mail()
-    choice = Choice(wanted("auto_reply", body="Yes."), 1.0, "Polite.")
+    choice = ModelChoice(wanted("auto_reply", body="Yes."), 1.0, "Polite.")
     careless = SafetySettings(dangerous_actions="")
     assert "other@elsewhere.example" in decided_by_model(choice, mail, Briefing(), careless).reasons[0]
 

@@ -1,20 +1,22 @@
-"""`POST /discord/interactions`: buttons pressed in Discord. Nothing is believed before its signature holds.
+"""`POST /discord/interactions`: buttons pressed in Discord. Nothing is trusted before its Ed25519 signature holds.
 
-Only the users on the list are heard. A press that comes twice, or late, changes nothing and is told how things stand.
+Only listed users are heard. A repeated or late press changes nothing and is told the current state.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from starlette.types import Receive, Scope, Send
 
 from postroom.actions import approvals
-from postroom.actions.approvals import Answer, Verdict
-from postroom.actions.discord import messages
-from postroom.actions.discord.signatures import Verifier
+from postroom.actions.approvals import ApprovalOutcome, ApprovalVerdict
+from postroom.actions.discord import notify
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, PostroomError
@@ -22,6 +24,28 @@ from postroom.queue import JobQueue
 from postroom.settings import DiscordSettings
 from postroom.telemetry import logs
 from postroom.webserver import mark_known
+
+OLDEST = timedelta(minutes=5)
+_SECONDS = re.compile(r"[0-9]{1,12}")
+_SIGNATURE = re.compile(r"[0-9a-fA-F]{128}")
+
+
+class SignatureVerifier:
+    def __init__(self, public_key: str) -> None:
+        self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+
+    def holds(self, signature: str, timestamp: str, body: bytes, now: datetime) -> bool:
+        """False for a wrong signature, and for a right one of another day: it is somebody's recording."""
+        if not _SECONDS.fullmatch(timestamp) or not _SIGNATURE.fullmatch(signature):
+            return False
+        if abs(now.timestamp() - int(timestamp)) > OLDEST.total_seconds():
+            return False
+        try:
+            self._key.verify(bytes.fromhex(signature), timestamp.encode("ascii") + body)
+        except InvalidSignature:
+            return False
+        return True
+
 
 log = logs.get(__name__)
 
@@ -34,7 +58,7 @@ _UNNAMED = re.compile(r"[^\w .-]+")
 Json = dict[str, Any]
 
 
-class _Refused(Exception):
+class _InteractionRefused(Exception):
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
         self.status = status
@@ -45,34 +69,34 @@ class DiscordInteractions:
     """An ASGI application."""
 
     def __init__(self, settings: DiscordSettings, queue: JobQueue) -> None:
-        self._verifier = Verifier(settings.public_key or "")
+        self._verifier = SignatureVerifier(settings.public_key or "")
         self._users = settings.users
         self._queue = queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             status, answer = 200, await self._answer(await self._verified(scope, receive))
-        except _Refused as refused:
+        except _InteractionRefused as refused:
             log.warning("discord.refused", status=refused.status, problem=refused.problem)
             status, answer = refused.status, {"error": refused.problem}
         await _send(send, status, answer)
 
     async def _verified(self, scope: Scope, receive: Receive) -> Json:
         if scope["method"] != "POST":
-            raise _Refused(405, "Only POST is served here.")
+            raise _InteractionRefused(405, "Only POST is served here.")
         signature, timestamp = _header(scope, b"x-signature-ed25519"), _header(scope, b"x-signature-timestamp")
         if not signature or not timestamp:
-            raise _Refused(401, "The signature is missing.")
+            raise _InteractionRefused(401, "The signature is missing.")
         body = await _body(receive)
         if not self._verifier.holds(signature, timestamp, body, self._queue.clock.now()):
-            raise _Refused(401, "The signature does not hold.")
+            raise _InteractionRefused(401, "The signature does not hold.")
         mark_known(scope)
         try:
             interaction = json.loads(body)
         except (ValueError, RecursionError):
             interaction = None
         if not isinstance(interaction, dict):
-            raise _Refused(400, "The body is not a JSON object.")
+            raise _InteractionRefused(400, "The body is not a JSON object.")
         return interaction
 
     async def _answer(self, interaction: Json) -> Json:
@@ -82,21 +106,21 @@ class DiscordInteractions:
             case int(kind) if kind == _COMPONENT:
                 return await self._pressed(interaction)
             case _:
-                raise _Refused(400, "Only buttons are served here.")
+                raise _InteractionRefused(400, "Only buttons are served here.")
 
     async def _pressed(self, interaction: Json) -> Json:
         data = interaction.get("data")
-        button = messages.parse_custom_id(data.get("custom_id") if isinstance(data, dict) else None)
+        button = notify.parse_custom_id(data.get("custom_id") if isinstance(data, dict) else None)
         if button is None:
-            raise _Refused(400, "The button is not one of Postroom's.")
+            raise _InteractionRefused(400, "The button is not one of Postroom's.")
         user = _user(interaction)
         if user is None or user[0] not in self._users:
             log.warning("discord.not_allowed", user=user[0] if user else None)
             return _only_to_you("You are not among those who may answer.")
         return await self._record(*button, Actor("discord", f"{user[1]} ({user[0]})"))
 
-    async def _record(self, verdict: Verdict, action_id: str, who: Actor) -> Json:
-        def write(tx: Tx) -> Answer:
+    async def _record(self, verdict: ApprovalVerdict, action_id: str, who: Actor) -> Json:
+        def write(tx: Tx) -> ApprovalOutcome:
             return approvals.answer(tx, self._queue, action_id, verdict, who)
 
         try:
@@ -106,7 +130,7 @@ class DiscordInteractions:
         except PostroomError as error:
             log.error("discord.not_recorded", error=error.message)
             return _only_to_you("Your answer could not be recorded now. Press again in a moment.")
-        return {"type": _UPDATE, "data": messages.answered(answer.question)}
+        return {"type": _UPDATE, "data": notify.answered(answer.question)}
 
 
 def _user(interaction: Json) -> tuple[str, str] | None:
@@ -133,10 +157,10 @@ async def _body(receive: Receive) -> bytes:
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
-            raise _Refused(400, "The body broke off.")
+            raise _InteractionRefused(400, "The body broke off.")
         body += event.get("body", b"")
         if len(body) > LARGEST_BODY:
-            raise _Refused(413, "The body is too large.")
+            raise _InteractionRefused(413, "The body is too large.")
         if not event.get("more_body"):
             return bytes(body)
 

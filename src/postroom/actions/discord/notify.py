@@ -1,28 +1,107 @@
-"""The job `approval.notify`: bring one question to where people are, and take it away again once it is answered.
+"""The job `approval.notify`: posts a question in Discord and removes its buttons once it is answered.
 
-It may run any number of times: it looks at the action and at what it has said, and says what is missing.
+It may run any number of times. Of a message only sender and subject are shown, as inert text: no mention, link or
+markup in it has an effect.
 """
 
 from __future__ import annotations
 
+import base64
+import re
+import unicodedata
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import select, update
 
-from postroom.actions import approvals, store
-from postroom.actions.approvals import Question
-from postroom.actions.discord import messages
+from postroom.actions import approvals, lifecycle
+from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict, NoticeState, standing
 from postroom.actions.discord.client import DiscordChannel, MessageGone
-from postroom.actions.notices import NoticeState
+from postroom.actions.wording import deed
 from postroom.db import Tx
-from postroom.db.tables.actions import approval_notices
+from postroom.db.tables.triage import approval_notices
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import parse_id
 from postroom.queue import JobContext, JobType, KeyUse, RetryPolicy
-from postroom.queue.model import Json
+from postroom.queue.job import Json
+
+DiscordJson = dict[str, Any]
+
+MOST_SAID = 2_000
+_MOST_OF_A_FIELD = 150
+_MOST_REASONS = 5
+_SUPPRESS_EMBEDS = 1 << 2
+_PREFIX = "postroom"
+_CUSTOM_ID = re.compile(
+    rf"{_PREFIX}:(approve|reject):([0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}})"
+)
+_SPACE = re.compile(r"\s+")
+
+
+def asking(question: ApprovalQuestion) -> DiscordJson:
+    """The question, with its two buttons."""
+    return _message(question, "needs your approval", [_buttons(question.action.id)])
+
+
+def answered(question: ApprovalQuestion) -> DiscordJson:
+    """The same once it is answered or over: no button is left."""
+    return _message(question, inert(standing(question.action)), [])
+
+
+def nonce_of(action_id: str) -> str:
+    """Of 22 characters; Discord takes 25."""
+    return base64.urlsafe_b64encode(uuid.UUID(action_id).bytes).rstrip(b"=").decode("ascii")
+
+
+def custom_id(verdict: ApprovalVerdict, action_id: str) -> str:
+    return f"{_PREFIX}:{verdict}:{action_id}"
+
+
+def parse_custom_id(text: object) -> tuple[ApprovalVerdict, str] | None:
+    """What a button stands for; None for one that is not ours."""
+    found = _CUSTOM_ID.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else (ApprovalVerdict(found[1]), found[2])
+
+
+def inert(text: str | None, most: int = _MOST_OF_A_FIELD) -> str:
+    """Anybody's words in a code span, on one line, cut; nothing in them can end the span."""
+    whole = _SPACE.sub(" ", text or "").strip()
+    plain = "".join(char for char in whole if char == " " or not unicodedata.category(char).startswith(("C", "Z")))
+    plain = plain.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
+    if len(plain) > most:
+        plain = plain[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return f"`{plain}`" if plain else "(none)"
+
+
+def _message(question: ApprovalQuestion, state: str, components: list[DiscordJson]) -> DiscordJson:
+    action = question.action
+    lines = [
+        f"**Postroom**: {state}",
+        f"From: {inert(question.sender)}",
+        f"Subject: {inert(question.subject)}",
+        f"Would: {inert(deed(action))}",
+        *([f"The answer goes to: {inert(question.answers_go_to)}"] if question.answers_go_to else []),
+        f"Wanted by: {inert(action.wanted_by)}",
+        *(f"Because: {inert(reason)}" for reason in action.reasons[:_MOST_REASONS]),
+        f"`postroom approvals show {action.id}`",
+    ]
+    return {
+        "content": "\n".join(lines)[:MOST_SAID],
+        "components": components,
+        "allowed_mentions": {"parse": []},
+        "flags": _SUPPRESS_EMBEDS,
+    }
+
+
+def _buttons(action_id: str) -> DiscordJson:
+    approve = {"type": 2, "style": 3, "label": "Approve", "custom_id": custom_id(ApprovalVerdict.APPROVE, action_id)}
+    reject = {"type": 2, "style": 4, "label": "Reject", "custom_id": custom_id(ApprovalVerdict.REJECT, action_id)}
+    return {"type": 1, "components": [approve, reject]}
+
 
 NOTIFY = JobType(jobs.APPROVAL_NOTIFY, KeyUse.REPEATABLE, RetryPolicy(max_attempts=8), timedelta(minutes=2))
 CHANNEL = "discord"
@@ -54,28 +133,28 @@ class ApprovalNotifier:
                 await self._close(self._channel, notice.message_id, question)
         return await _finish(context, question, NoticeState.CLOSED)
 
-    async def _ask(self, context: JobContext, channel: DiscordChannel, question: Question) -> _Notice:
+    async def _ask(self, context: JobContext, channel: DiscordChannel, question: ApprovalQuestion) -> _Notice:
         """On record before and after; a message that was posted and not recorded has the same nonce, and works too."""
         action_id = question.action.id
         await context.write(lambda tx: _begin(tx, context, action_id))
         async with context.step("ask") as step:
-            message_id = await channel.post(messages.asking(question), messages.nonce_of(action_id))
+            message_id = await channel.post(asking(question), nonce_of(action_id))
             step.result = {"message_id": message_id}
         await context.write(lambda tx: _note(tx, context, action_id, NoticeState.SENT, message_id))
         return _Notice(message_id, NoticeState.SENT)
 
-    async def _close(self, channel: DiscordChannel, message_id: str, question: Question) -> None:
+    async def _close(self, channel: DiscordChannel, message_id: str, question: ApprovalQuestion) -> None:
         try:
-            await channel.edit(message_id, messages.answered(question))
+            await channel.edit(message_id, answered(question))
         except MessageGone:
             return
 
 
-async def _situation(context: JobContext) -> tuple[Question, _Notice | None]:
+async def _situation(context: JobContext) -> tuple[ApprovalQuestion, _Notice | None]:
     payload = context.job.payload
     action_id = parse_id(str(payload.get("action_id")), "action_id")
 
-    def read(tx: Tx) -> tuple[Question, _Notice | None]:
+    def read(tx: Tx) -> tuple[ApprovalQuestion, _Notice | None]:
         question = approvals.get_question(tx, action_id)
         if question.action.account_id != payload.get("account_id"):
             raise BadInput("account_id", f"action {action_id} belongs to another account")
@@ -85,12 +164,12 @@ async def _situation(context: JobContext) -> tuple[Question, _Notice | None]:
     return await context.queue.database.read(read)
 
 
-async def _finish(context: JobContext, question: Question, outcome: str) -> Json:
+async def _finish(context: JobContext, question: ApprovalQuestion, outcome: str) -> Json:
     """The job ends only if what it said still holds: an answer that came meanwhile found this job at work."""
     action_id = question.action.id
 
     def end(tx: Tx) -> Json:
-        status = store.get(tx, action_id, lock=True).status
+        status = lifecycle.get_action(tx, action_id, lock=True).status
         if question.is_open and status is not ActionStatus.APPROVED_PENDING:
             raise Retryable("The question was answered just now.", retry_after=timedelta(0))
         if outcome == NoticeState.CLOSED:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.payload import Request
-from postroom.actions.outbound.prepare import MessageType
+from postroom.actions.outbound.request import MessageType, SendRequest
 from postroom.domain.actions import ForwardParameters, Parameters, ReplyParameters
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.addresses import Address
@@ -45,16 +44,18 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SendRefused:
     """It is not sent, and never will be: the reason."""
 
     reason: str
 
 
-def compose(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
+def compose(
+    request: SendRequest, parameters: Parameters, original: Original, author: Author
+) -> OutgoingMail | SendRefused:
     if original.mail.trouble:
         # Without its headers nobody can tell whether an answer would go round in circles.
-        return Refused(f"not sent: the message could not be read ({original.mail.trouble}); answer it yourself")
+        return SendRefused(f"not sent: the message could not be read ({original.mail.trouble}); answer it yourself")
     try:
         match request.message_type:
             case MessageType.REPLY:
@@ -64,14 +65,16 @@ def compose(request: Request, parameters: Parameters, original: Original, author
             case _:
                 assert_never(request.message_type)
     except BadInput as error:
-        return Refused(error.message)
+        return SendRefused(error.message)
 
 
-def _reply(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
+def _reply(
+    request: SendRequest, parameters: Parameters, original: Original, author: Author
+) -> OutgoingMail | SendRefused:
     if not isinstance(parameters, ReplyParameters):
         raise Fatal("The action is no reply.")
     if problem := loop_guard.unanswerable(original.mail, original.labels, author.own):
-        return Refused(f"not answered: {problem}")
+        return SendRefused(f"not answered: {problem}")
     letter = reply_to(
         original.mail,
         from_=Address(author.address),
@@ -84,18 +87,20 @@ def _reply(request: Request, parameters: Parameters, original: Original, author:
     )
     letter = _as_asked(letter, request)
     if problem := loop_guard.misdirected_reply(letter, author.own):
-        return Refused(f"not answered: {problem}")
+        return SendRefused(f"not answered: {problem}")
     if not author.is_attended and (problem := loop_guard.diverted_reply(original.mail, letter)):
-        return Refused(f"not answered: {problem}; approve it, or answer yourself")
+        return SendRefused(f"not answered: {problem}; approve it, or answer yourself")
     return letter
 
 
-def _forward(request: Request, parameters: Parameters, original: Original, author: Author) -> OutgoingMail | Refused:
+def _forward(
+    request: SendRequest, parameters: Parameters, original: Original, author: Author
+) -> OutgoingMail | SendRefused:
     if not isinstance(parameters, ForwardParameters):
         raise Fatal("The action is no forward.")
     if len(original.raw) > LARGEST:
         size = len(original.raw) / 1_000_000
-        return Refused(f"not forwarded: the message has {size:.0f} MB, and Gmail sends no more than 25")
+        return SendRefused(f"not forwarded: the message has {size:.0f} MB, and Gmail sends no more than 25")
     letter = forward_of(
         original.mail,
         from_=Address(author.address),
@@ -108,11 +113,11 @@ def _forward(request: Request, parameters: Parameters, original: Original, autho
     )
     letter = replace(letter, subject=request.subject or letter.subject, cc=_addresses(request.cc))
     if problem := loop_guard.looping_forward(original.mail, letter, author.own):
-        return Refused(f"not forwarded: {problem}")
+        return SendRefused(f"not forwarded: {problem}")
     return letter
 
 
-def _as_asked(letter: OutgoingMail, request: Request) -> OutgoingMail:
+def _as_asked(letter: OutgoingMail, request: SendRequest) -> OutgoingMail:
     return replace(
         letter,
         cc=_addresses(request.cc),
@@ -121,7 +126,7 @@ def _as_asked(letter: OutgoingMail, request: Request) -> OutgoingMail:
     )
 
 
-def _marks(request: Request) -> tuple[tuple[str, str], ...]:
+def _marks(request: SendRequest) -> tuple[tuple[str, str], ...]:
     return ((loop_guard.ACTION_HEADER, request.action_id),)
 
 

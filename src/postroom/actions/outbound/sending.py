@@ -4,44 +4,127 @@
         │                        └──────► unclear    the draft is gone, and no sent message was found
         └► given_up                                  refused before there was a draft
 
-A draft can be sent only once, so it is enough that never more than one draft of an action is sent: its id is committed
-before it is, under the job's fence. Whatever happens after that, a draft that is still there was not sent, and one that
-is gone is looked for among what was sent. No step begins again at the beginning.
+A draft can be sent only once, so it is enough that at most one draft of an action is ever sent: its id is
+committed first, under the job's fence. A draft that still exists was not sent; one that is gone is looked for
+among sent mail. No step starts over from the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from sqlalchemy import select
 
-from postroom.accounts.jobs import account_of
-from postroom.accounts.store import Account, list_accounts
-from postroom.actions import store
-from postroom.actions.outbound import ending, record
-from postroom.actions.outbound.finding import find_drafts, find_sent
-from postroom.actions.outbound.letters import Author, Original, Refused, compose
-from postroom.actions.outbound.originals import Originals
-from postroom.actions.outbound.payload import Request, parse_request
-from postroom.actions.outbound.prepare import MessageType, outbound_job
-from postroom.actions.outbound.record import Outbound, Stage
-from postroom.actions.store import Action
+from postroom.accounts.account import Account, list_accounts
+from postroom.accounts.account_jobs import account_of
+from postroom.actions import lifecycle
+from postroom.actions.lifecycle import Action
+from postroom.actions.outbound import record
+from postroom.actions.outbound import record as ending
+from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
+from postroom.actions.outbound.loop_guard import ACTION_HEADER
+from postroom.actions.outbound.record import Outbound, SendStage
+from postroom.actions.outbound.request import MessageType, SendRequest, outbound_job, parse_request
+from postroom.archive.backend import ArchiveBackend
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus, Origin
-from postroom.domain.errors import BadInput, Retryable
-from postroom.gmail.client import GmailClient
-from postroom.gmail.errors import Gone, LoginNeeded, Unavailable
-from postroom.gmail.resources import Draft
+from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.composing import OutgoingMail
+from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxUnavailable
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Failed, Got
+from postroom.mailboxes.gmail.resources import Draft, GmailMessage, MessageFormat
 from postroom.queue import JobContext
-from postroom.queue.model import Json
-from postroom.queue.steps import LeaseLost
+from postroom.queue.context import LeaseLost
+from postroom.queue.job import Json
+from postroom.telemetry import logs
+
+_MOST_LOOKED_AT = 50
+_SKEW = timedelta(minutes=10)
+"""Gmail's clock and ours need not agree."""
+
+
+async def find_drafts(client: GmailClient, action_id: str, thread_id: str | None) -> list[Draft]:
+    """Drafts of this action, made by an attempt that did not live to write them down. A reply's are in its thread."""
+    drafts = await client.list_drafts(page_size=100)
+    near = [draft for draft in drafts if thread_id is None or draft.message.thread_id == thread_id][:_MOST_LOOKED_AT]
+    ours = {message.id for message in await _headed(client, [draft.message.id for draft in near], action_id)}
+    return [draft for draft in near if draft.message.id in ours]
+
+
+async def find_sent(client: GmailClient, action_id: str, thread_id: str | None, since: datetime) -> str | None:
+    """The id of the message that this action sent: in the draft's thread, else among what was sent since."""
+    found = await _in_thread(client, action_id, thread_id) if thread_id else None
+    return found or await _among_sent(client, action_id, since)
+
+
+async def _in_thread(client: GmailClient, action_id: str, thread_id: str) -> str | None:
+    try:
+        thread = await client.get_thread(thread_id, MessageFormat.METADATA)
+    except Gone:
+        return None
+    return next((each.id for each in thread.messages if "SENT" in each.label_ids and _bears(each, action_id)), None)
+
+
+async def _among_sent(client: GmailClient, action_id: str, since: datetime) -> str | None:
+    query = f"after:{int((since - _SKEW).timestamp())}"
+    async for page in client.list_messages(
+        query, label_ids=["SENT"], include_spam_trash=True, page_size=_MOST_LOOKED_AT
+    ):
+        found = await _headed(client, [ref.id for ref in page.messages], action_id)
+        return next((message.id for message in found if "SENT" in message.label_ids), None)
+    return None
+
+
+async def _headed(client: GmailClient, ids: list[str], action_id: str) -> list[GmailMessage]:
+    fetched = await client.get_messages(ids, MessageFormat.METADATA, [ACTION_HEADER]) if ids else ()
+    if failed := next((each for each in fetched if isinstance(each, Failed)), None):
+        raise failed.error
+    return [each.message for each in fetched if isinstance(each, Got) and _bears(each.message, action_id)]
+
+
+def _bears(message: GmailMessage, action_id: str) -> bool:
+    headers: Iterable[tuple[str, str]] = () if message.payload is None else message.payload.headers
+    return any(name.lower() == ACTION_HEADER.lower() and value.strip() == action_id for name, value in headers)
+
+
+log = logs.get(__name__)
+
+
+class Originals:
+    def __init__(self, archive: ArchiveBackend | None) -> None:
+        self._archive = archive
+
+    async def raw(self, client: GmailClient, email: str, gmail_id: str, archive_key: str | None) -> bytes:
+        """The exact bytes; Fatal where neither has them any more."""
+        stored = await asyncio.to_thread(self._stored, email, archive_key or gmail_id)
+        if stored is not None:
+            return stored
+        try:
+            fetched = await client.get_message(gmail_id)
+        except Gone:
+            raise Fatal("The message is no longer in the mailbox, and the archive does not have it.") from None
+        return fetched.raw or b""
+
+    def _stored(self, email: str, key: str) -> bytes | None:
+        """An archive that cannot be read, or is on another host, is no reason not to ask Gmail."""
+        if self._archive is None:
+            return None
+        try:
+            with self._archive.reader() as archive:
+                return archive.raw(email, key)
+        except PostroomError as error:
+            log.warning("outbound.archive_not_read", error=error.message)
+            return None
+
 
 _NOT_FOUND_YET = "The draft is gone from the mailbox, and what was sent does not show it (yet)."
-_WITHOUT_DRAFT = frozenset({Stage.COMPOSING, Stage.GIVEN_UP})
+_WITHOUT_DRAFT = frozenset({SendStage.COMPOSING, SendStage.GIVEN_UP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +132,7 @@ class _Task:
     """Everything about one sending."""
 
     context: JobContext
-    request: Request
+    request: SendRequest
     account: Account
     action: Action
     own_addresses: tuple[str, ...]
@@ -59,15 +142,15 @@ class _Task:
     """In which a reply goes; None for what begins a conversation."""
 
 
-class Mailboxes(Protocol):
+class SendingMailboxes(Protocol):
     """Clients of accounts, for what a person waits for (`accounts.access.AccountClients`)."""
 
     async def of(self, account: Account) -> GmailClient:
         """Connected, and shared with others."""
 
 
-class Sender:
-    def __init__(self, gmail: Mailboxes, originals: Originals) -> None:
+class MailSender:
+    def __init__(self, gmail: SendingMailboxes, originals: Originals) -> None:
         self._gmail = gmail
         self._originals = originals
 
@@ -90,32 +173,32 @@ class Sender:
 
     async def _send(self, task: _Task, client: GmailClient) -> None:
         context, action_id = task.context, task.action.id
-        known = await context.queue.database.read(lambda tx: record.find(tx, action_id))
+        known = await context.queue.database.read(lambda tx: record.find_record(tx, action_id))
         if known is None and (found := await _sent_in_another_life(task, client)):
-            await ending.sent(context, task.action, found)
+            await ending.end_sent(context, task.action, found)
             return
         if known is None or known.stage in _WITHOUT_DRAFT:
             async with context.step("draft") as step:
                 drafted = await self._draft(task, client, is_first=known is None)
-                step.result = drafted.reason if isinstance(drafted, Refused) else {"draft_id": drafted.draft_id}
-            if isinstance(drafted, Refused):
-                await ending.refused(context, task.action, drafted.reason)
+                step.result = drafted.reason if isinstance(drafted, SendRefused) else {"draft_id": drafted.draft_id}
+            if isinstance(drafted, SendRefused):
+                await ending.end_refused(context, task.action, drafted.reason)
                 return
             known = drafted
-        if known.stage is Stage.SENT and known.sent_message_id:
-            await ending.sent(context, task.action, known.sent_message_id)
+        if known.stage is SendStage.SENT and known.sent_message_id:
+            await ending.end_sent(context, task.action, known.sent_message_id)
             return
         async with context.step("send") as step:
             step.result = {"sent_message_id": await self._deliver(task, client, known)}
         if step.result["sent_message_id"] is None:
-            await ending.unclear(context, task.action)
+            await ending.end_unclear(context, task.action)
         else:
-            await ending.sent(context, task.action, step.result["sent_message_id"])
+            await ending.end_sent(context, task.action, step.result["sent_message_id"])
 
-    async def _draft(self, task: _Task, client: GmailClient, *, is_first: bool) -> Outbound | Refused:
+    async def _draft(self, task: _Task, client: GmailClient, *, is_first: bool) -> Outbound | SendRefused:
         """Have one draft of this action in the mailbox and on record."""
         letter = await self._letter(task, client)
-        if isinstance(letter, Refused):
+        if isinstance(letter, SendRefused):
             return letter
         refused = await task.context.write(lambda tx: _begin(tx, task, letter))
         if refused is not None:
@@ -126,7 +209,7 @@ class Sender:
         draft = left_behind[0] if left_behind else await _create(client, letter, task.thread_id)
         return await task.context.write(lambda tx: _put_on_record(tx, task, draft))
 
-    async def _letter(self, task: _Task, client: GmailClient) -> OutgoingMail | Refused:
+    async def _letter(self, task: _Task, client: GmailClient) -> OutgoingMail | SendRefused:
         action, email = task.action, task.account.email
         raw = await self._originals.raw(client, email, action.gmail_id, task.archive_key)
         parameters = action.wanted.parameters
@@ -139,12 +222,12 @@ class Sender:
         """Send the draft on record; the sent message's id, or None where nobody can tell what became of it."""
         context, action_id = task.context, task.action.id
         draft_id = known.draft_id or ""
-        await context.write(lambda tx: record.sending(tx, action_id, context.queue.clock.now()))
+        await context.write(lambda tx: record.mark_sending(tx, action_id, context.queue.clock.now()))
         try:
             return (await client.send_draft(draft_id)).id
         except Gone:
             return await _sent_before(task, client, known)
-        except Unavailable as error:
+        except MailboxUnavailable as error:
             if not (error.may_have_happened and context.job.is_last_attempt):
                 raise
             found = await find_sent(client, action_id, known.thread_id, known.created_at)
@@ -180,20 +263,20 @@ async def _remove(client: GmailClient, draft: Draft) -> None:
         return
 
 
-def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> Refused | None:
+def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> SendRefused | None:
     now, action = task.context.queue.clock.now(), task.action
     if task.request.message_type is MessageType.REPLY:
         addressed = [address.address for address in (*letter.to, *letter.cc)]
-        answered = record.take_turn(tx, action.account_id, action.id, addressed, now)
+        answered = record.take_reply_turn(tx, action.account_id, action.id, addressed, now)
         if answered is not None:
-            return Refused(f"not answered: {answered} got an automatic answer within the last 24 hours")
-    record.begin(tx, action.id, now)
+            return SendRefused(f"not answered: {answered} got an automatic answer within the last 24 hours")
+    record.begin_record(tx, action.id, now)
     return None
 
 
 def _put_on_record(tx: Tx, task: _Task, draft: Draft) -> Outbound:
-    record.drafted(tx, task.action.id, draft, task.context.queue.clock.now())
-    known = record.find(tx, task.action.id)
+    record.mark_drafted(tx, task.action.id, draft, task.context.queue.clock.now())
+    known = record.find_record(tx, task.action.id)
     if known is None:
         raise BadInput("action_id", "the action was removed while its mail was written")
     return known
@@ -205,8 +288,8 @@ async def _task_of(context: JobContext) -> _Task:
     return await context.queue.database.read(lambda tx: _load(tx, context, request, account))
 
 
-def _load(tx: Tx, context: JobContext, request: Request, account: Account) -> _Task:
-    action = store.get(tx, request.action_id)
+def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -> _Task:
+    action = lifecycle.get_action(tx, request.action_id)
     _check(request, account, action)
     query = select(messages).where(messages.c.id == action.message_id)
     row = tx.execute(query).one_or_none() if action.message_id else None
@@ -223,7 +306,7 @@ def _load(tx: Tx, context: JobContext, request: Request, account: Account) -> _T
     )
 
 
-def _check(request: Request, account: Account, action: Action) -> None:
+def _check(request: SendRequest, account: Account, action: Action) -> None:
     """The job, the account and the action belong together; what does not is nobody's to send."""
     if action.account_id != account.id:
         raise BadInput("account_id", f"action {action.id} belongs to another account")

@@ -16,10 +16,10 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 
 from postroom import __version__
-from postroom.app.backup import manifest as manifests
-from postroom.app.backup import small_files
-from postroom.app.backup.manifest import DATABASE, DUMP, Manifest
-from postroom.archive import copying
+from postroom.app.backup import contents
+from postroom.app.backup import contents as manifests
+from postroom.app.backup.contents import DATABASE, DUMP, Manifest
+from postroom.archive.shards import file_archive
 from postroom.audit.heads import head_in_postgres, head_in_sqlite, head_line
 from postroom.db import Dialect
 from postroom.db.snapshot import Copied, copy_sqlite, dump_postgres, make_private, sync
@@ -69,7 +69,7 @@ def backup_size(settings: Settings) -> int:
     PostgreSQL is not among them."""
     database = _sqlite_file(make_url(settings.database_url))
     of_database = database.stat().st_size if database is not None and database.exists() else 0
-    return of_database + copying.archive_size(settings.home / "archive")
+    return of_database + file_archive.archive_size(settings.home / "archive")
 
 
 def _copy_all(
@@ -77,15 +77,15 @@ def _copy_all(
 ) -> str:
     """In the one order that is right; returns the name of the file that holds the control database."""
     home, archive = settings.home, settings.home / "archive"
-    notes, marks = small_files.connector_notes(home), copying.read_marks(archive)
-    heads = small_files.audit_heads(home)
+    notes, marks = contents.connector_notes(home), file_archive.read_sync_marks(archive)
+    heads = contents.audit_heads(home)
     began("control database")
     database = "" if url is None else _copy_database(url, folder, copied)
-    copying.copy_archive(archive, folder / "archive", copied, before_each=began)
-    kept = copying.unchanged_marks(marks, copying.read_marks(archive))
+    file_archive.copy_archive(archive, folder / "archive", copied, before_each=began)
+    kept = file_archive.unchanged_sync_marks(marks, file_archive.read_sync_marks(archive))
     small = {
-        **small_files.joined_notes(notes, small_files.connector_notes(home)),
-        **small_files.settings_and_secrets(home, with_key=with_key),
+        **contents.joined_notes(notes, contents.connector_notes(home)),
+        **contents.settings_and_secrets(home, with_key=with_key),
         **{f"archive/{path}": content for path, content in kept.items()},
         **heads,
     }

@@ -15,9 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from postroom.app.backup.contents import DATABASE, DUMP, FILE_NAME, BackupFile, Manifest, read_manifest
 from postroom.app.backup.creating import empty_again, refuse_taken
-from postroom.app.backup.manifest import DATABASE, DUMP, FILE_NAME, Entry, Manifest, read_manifest
-from postroom.archive.verify import Report, verify
+from postroom.archive.shards.verification import VerifyReport, verify
 from postroom.db.snapshot import Copied, sync
 from postroom.domain.errors import BadInput, Fatal
 from postroom.settings import FILE_NAME as SETTINGS
@@ -31,7 +31,7 @@ _LETTERS = "SELECT count(*) FROM actions WHERE status IN ('queued', 'executing')
 @dataclass(frozen=True, slots=True)
 class Restored:
     manifest: Manifest
-    report: Report
+    report: VerifyReport
     """Of the archive, as `postroom verify` finds it."""
     lacks_key: bool
     """There are secrets, and the key to them was not in the backup."""
@@ -63,7 +63,7 @@ def restore_backup(
             raise Fatal(f"{error.filename or home}: {error.strerror}. Nothing was left behind.") from error
         raise
     has_secrets = any(entry.path.startswith(f"{VAULT}/") for entry in manifest.files)
-    report = verify(home / "archive", progress=verified) if (home / "archive").exists() else Report()
+    report = verify(home / "archive", progress=verified) if (home / "archive").exists() else VerifyReport()
     return Restored(manifest, report, has_secrets and not manifest.has_key, _letters_waiting(home / DATABASE))
 
 
@@ -100,7 +100,7 @@ def _copy_aside(folder: Path, aside: Path, manifest: Manifest, copied: Copied) -
             _copy(folder, entry, target, copied)
 
 
-def _copy(folder: Path, entry: Entry, target: Path | None, copied: Copied) -> None:
+def _copy(folder: Path, entry: BackupFile, target: Path | None, copied: Copied) -> None:
     """Copy, or only read, and hold what was read against the manifest."""
     digest = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -1,19 +1,120 @@
-"""From a message as it was found to mail for the archive: what its container knows of it, by format.
+"""What a container (Takeout, mbox, Maildir) knows about a message: ids, labels, delivery date.
 
-Functions of this module run in the preparing processes, so they are plain functions that can be named across processes.
-Takeout's added headers (`X-GM-THRID`, `X-Gmail-Labels`) stay in the stored bytes: what is kept is what the file holds,
-and the provenance TAKEOUT says that Gmail's own bytes may differ.
+These are plain module-level functions because they are pickled by name for the preparing processes. Takeout writes
+system labels in the account's language; the word for read or unread, which is on every message, says which one.
+Takeout's own headers stay in the stored bytes, and provenance TAKEOUT says that Gmail's bytes may differ.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from postroom.archive.importing.gmail_labels import labels_of_header
-from postroom.archive.importing.model import FoundMail
-from postroom.archive.model import IncomingMail, Provenance
+from postroom.archive.importing.state import FoundMessage
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.mail.charsets import decode_words
+
+_ENGLISH = {
+    "inbox": "INBOX",
+    "sent": "SENT",
+    "sent mail": "SENT",
+    "draft": "DRAFT",
+    "drafts": "DRAFT",
+    "spam": "SPAM",
+    "trash": "TRASH",
+    "bin": "TRASH",
+    "unread": "UNREAD",
+    "starred": "STARRED",
+    "important": "IMPORTANT",
+    "chat": "CHAT",
+    "category personal": "CATEGORY_PERSONAL",
+    "category primary": "CATEGORY_PERSONAL",
+    "category social": "CATEGORY_SOCIAL",
+    "category promotions": "CATEGORY_PROMOTIONS",
+    "category updates": "CATEGORY_UPDATES",
+    "category forums": "CATEGORY_FORUMS",
+    "opened": "",  # the absence of UNREAD
+    "archived": "",  # the absence of INBOX
+}
+_GERMAN = {
+    "posteingang": "INBOX",
+    "gesendet": "SENT",
+    "entwürfe": "DRAFT",
+    "spam": "SPAM",
+    "papierkorb": "TRASH",
+    "ungelesen": "UNREAD",
+    "markiert": "STARRED",
+    "wichtig": "IMPORTANT",
+    "geöffnet": "",
+    "archiviert": "",
+}
+_FRENCH = {
+    "boîte de réception": "INBOX",
+    "messages envoyés": "SENT",
+    "brouillons": "DRAFT",
+    "spam": "SPAM",
+    "corbeille": "TRASH",
+    "non lus": "UNREAD",
+    "favoris": "STARRED",
+    "important": "IMPORTANT",
+    "ouvert": "",
+    "messages archivés": "",
+}
+_LANGUAGE_OF: Mapping[str, Mapping[str, str]] = {
+    "geöffnet": _GERMAN,
+    "ungelesen": _GERMAN,
+    "ouvert": _FRENCH,
+    "non lus": _FRENCH,
+}
+_FOLDERS = _ENGLISH | {"junk": "SPAM", "junk e-mail": "SPAM", "deleted items": "TRASH", "sent items": "SENT"}
+
+
+def labels_of_header(value: str) -> frozenset[str]:
+    """`X-Gmail-Labels`: names between commas, each maybe an encoded word, with quotes around those that hold commas."""
+    return _named(_split(decode_words(value)))
+
+
+def label_of_folder(name: str) -> str:
+    return _FOLDERS.get(name.lower(), name)
+
+
+def _named(names: list[str]) -> frozenset[str]:
+    folded = [name.casefold() for name in names]
+    known = next((_LANGUAGE_OF[name] for name in folded if name in _LANGUAGE_OF), _ENGLISH)
+    return frozenset(_ids(known, names, folded))
+
+
+def _ids(known: Mapping[str, str], names: list[str], folded: list[str]) -> Iterable[str]:
+    for name, key in zip(names, folded, strict=True):
+        label = known.get(key, name)
+        if label:
+            yield label
+
+
+def _split(value: str) -> list[str]:
+    """Between commas that stand outside of double quotes. A quote that is never closed is a plain character."""
+    names: list[str] = []
+    rest = " ".join(value.split())
+    while rest:
+        if rest.startswith('"') and (end := _closing_quote(rest)) > 0:
+            name, rest = rest[1:end], rest[end + 1 :].partition(",")[2]
+            name = name.replace('\\"', '"').replace('""', '"')
+        else:
+            name, _, rest = rest.partition(",")
+        names.append(name.strip())
+        rest = rest.lstrip()
+    return [name for name in names if name]
+
+
+def _closing_quote(text: str) -> int:
+    """Where the quote that opens the text is closed: before a comma or the end."""
+    position = text.find('"', 1)
+    while position > 0 and text[position + 1 :].lstrip()[:1] not in ("", ","):
+        position = text.find('"', position + 1)
+    return position
+
 
 _TAKEOUT_LINE = re.compile(rb"From (\d{1,20})@xxx(?: (.*))?")
 _LONGEST_HEADERS = 64 << 10
@@ -22,12 +123,12 @@ _LABELS = re.compile(rb"(?im)^X-Gmail-Labels:(.*(?:\n[ \t].*)*)")
 _ASCTIME = re.compile(rb"\w{3} (\w{3} +\d{1,2}) (\d{1,2}:\d\d(?::\d\d)?)(?: ([+-]\d{4}|[A-Z]{1,5}))? (\d{4})")
 
 
-def plain(found: FoundMail) -> IncomingMail:
+def plain(found: FoundMessage) -> IncomingMail:
     """Mail of which only the bytes and perhaps the folder are known."""
     return IncomingMail(found.raw, Provenance.IMPORT, labels=found.labels)
 
 
-def takeout(found: FoundMail) -> IncomingMail:
+def takeout(found: FoundMessage) -> IncomingMail:
     """Gmail's own ids: decimal in the file, hexadecimal in the API. Mail without them is kept as plain mail is."""
     line = _TAKEOUT_LINE.match(found.from_line)
     head = _head(found.raw)
@@ -43,7 +144,7 @@ def takeout(found: FoundMail) -> IncomingMail:
     )
 
 
-def delivery_date(found: FoundMail) -> datetime | None:
+def delivery_date(found: FoundMessage) -> datetime | None:
     """When the container says that the message came."""
     return found.delivered or date_of_line(found.from_line)
 

@@ -1,19 +1,55 @@
-"""Messages out of an mbox of any size in constant memory: read in large chunks, cut where a `From ` line begins.
+"""The mbox format (mboxrd), both ways: quoting, and a reader that cuts a file of any size in constant memory.
 
-A separator is a line that starts with `From ` and stands at the start of the file or after a blank line. Where the
-file's first one bears a time of day (nearly all do), so must the others: text that begins a paragraph with "From " and
-was not quoted stays text.
+A separator is a `From ` line at the start of the file or after a blank line. If the file's first one has a time of
+day, so must the others: an unquoted paragraph that begins with "From " stays text. A message without a final newline
+is marked in its `From ` line, so that reading gives back exactly its bytes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Protocol
 
-from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, FoundMail, Refused
-from postroom.archive.mbox_format import message_of
+from postroom.archive.importing.state import LARGEST_MESSAGE, FoundMessage, ImportFinding, RefusedMessage
 from postroom.domain.errors import BadInput
+
+SENDER = b"message@postroom.invalid"
+SENDER_UNTERMINATED = b"unterminated@postroom.invalid"
+_TO_QUOTE = re.compile(rb"^(?=>*+From )", re.MULTILINE)
+_QUOTED = re.compile(rb"^>(?=>*+From )", re.MULTILINE)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def mbox_entry(raw: bytes, date: datetime) -> bytes:
+    """The message as it stands in the file, from its `From ` line to its blank line."""
+    terminated = raw.endswith(b"\n")
+    sender = SENDER if terminated else SENDER_UNTERMINATED
+    return b"From %b %b\n%b%b\n" % (sender, _asctime(date), quote_from_lines(raw), b"" if terminated else b"\n")
+
+
+def message_of(from_line: bytes, content: bytes, *, unquote: bool) -> bytes:
+    """The message's bytes, given all that stands between its `From ` line and the blank line after it."""
+    if from_line.startswith(b"From " + SENDER_UNTERMINATED + b" ") and content.endswith(b"\n"):
+        content = content[:-1]
+    return unquote_from_lines(content) if unquote else content
+
+
+def quote_from_lines(raw: bytes) -> bytes:
+    return _TO_QUOTE.sub(b">", raw) if b"From " in raw else raw
+
+
+def unquote_from_lines(content: bytes) -> bytes:
+    return _QUOTED.sub(b"", content) if b">From " in content else content
+
+
+def _asctime(date: datetime) -> bytes:
+    """By hand: `strftime` would speak the language of the machine."""
+    text = f"{_DAYS[date.weekday()]} {_MONTHS[date.month - 1]} {date.day:2} {date:%H:%M:%S} {date.year:04}"
+    return text.encode("ascii")
+
 
 CHUNK = 1 << 20
 _MARK = b"\nFrom "
@@ -44,7 +80,7 @@ class MboxReader:
         self._at_end = False
         self._timed = False
 
-    def messages(self, offset: int = 0) -> Iterator[Finding]:
+    def messages(self, offset: int = 0) -> Iterator[ImportFinding]:
         """The messages from this offset on, which is one that `end` of a message named, or 0."""
         self._start()
         self._skip(offset)
@@ -62,7 +98,7 @@ class MboxReader:
         while self._base < offset and (self._buffer or self._fill()):
             self._drop(min(len(self._buffer), offset - self._base))
 
-    def _next(self) -> Finding:
+    def _next(self) -> ImportFinding:
         """The message at the front of the buffer, which begins with its `From ` line."""
         start = self._base
         searched = 0
@@ -78,7 +114,7 @@ class MboxReader:
         self._drop(end)
         return self._message(whole)
 
-    def _message(self, whole: bytes) -> FoundMail:
+    def _message(self, whole: bytes) -> FoundMessage:
         from_line, _, content = whole.partition(b"\n")
         if content.endswith(b"\n\n"):
             content = content[:-1]
@@ -86,7 +122,7 @@ class MboxReader:
             content = content[:-2]
         elif content == b"\n":
             content = b""
-        return FoundMail(message_of(from_line, content, unquote=self._unquote), self._base, from_line.rstrip(b"\r"))
+        return FoundMessage(message_of(from_line, content, unquote=self._unquote), self._base, from_line.rstrip(b"\r"))
 
     def _separator(self, searched: int) -> int:
         """Where the next message's `From ` line begins in the buffer, or -1 if that is not known yet."""
@@ -111,7 +147,7 @@ class MboxReader:
                 break
         return bytes(self._buffer[start:end])
 
-    def _refuse(self, start: int) -> Refused:
+    def _refuse(self, start: int) -> RefusedMessage:
         """Pass over a message without keeping it."""
         separator = self._separator(0)
         while separator < 0 and not self._at_end:
@@ -120,7 +156,7 @@ class MboxReader:
             separator = self._separator(0)
         self._drop(separator if separator >= 0 else len(self._buffer))
         problem = f"{self._base - start:,} bytes are more than the {self._largest:,} that a message may have"
-        return Refused(f"{self._name}, byte {start:,}", problem, self._base)
+        return RefusedMessage(f"{self._name}, byte {start:,}", problem, self._base)
 
     def _fill(self) -> bool:
         chunk = b"" if self._at_end else self._stream.read(CHUNK)

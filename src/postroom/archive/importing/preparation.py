@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from postroom.archive.importing.interpreting import delivery_date, plain
-from postroom.archive.importing.model import FoundMail, Interpretation
 from postroom.archive.importing.process import PreparingProcess
-from postroom.archive.model import IncomingMail
+from postroom.archive.importing.state import FoundMessage, Interpretation
+from postroom.archive.messages import IncomingMail
 from postroom.archive.preparing import UNDATED, PreparedMail, prepare
 
 PREPARED_HERE = 1_000
@@ -46,7 +46,7 @@ class Preparation:
         self._idle: queue.SimpleQueue[PreparingProcess] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(self.processes, "preparing")
 
-    def start(self, batch: Sequence[FoundMail]) -> PendingBatch:
+    def start(self, batch: Sequence[FoundMessage]) -> PendingBatch:
         self._started += len(batch)
         if self._started <= PREPARED_HERE:
             return lambda: prepare_all(self._interpret, batch)
@@ -60,7 +60,7 @@ class Preparation:
         for worker in self._workers:
             worker.close()
 
-    def _prepare_elsewhere(self, batch: Sequence[FoundMail]) -> list[Prepared]:
+    def _prepare_elsewhere(self, batch: Sequence[FoundMessage]) -> list[Prepared]:
         worker = self._idle.get()
         try:
             sent = worker.prepare(self._interpret, batch)
@@ -72,15 +72,15 @@ class Preparation:
         ]
 
 
-def prepare_all(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Prepared]:
+def prepare_all(interpret: Interpretation, batch: Sequence[FoundMessage]) -> list[Prepared]:
     return [_prepare(interpret, found) for found in batch]
 
 
-def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMail]) -> list[Sent]:
+def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMessage]) -> list[Sent]:
     return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
 
 
-def _prepare(interpret: Interpretation, found: FoundMail) -> Prepared:
+def _prepare(interpret: Interpretation, found: FoundMessage) -> Prepared:
     try:
         incoming, problem = interpret(found), None
     except Exception as error:  # whatever its headers do, its bytes are kept

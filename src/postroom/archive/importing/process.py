@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from postroom.archive.importing.model import FoundMail, Interpretation
+from postroom.archive.importing.state import FoundMessage, Interpretation
 from postroom.domain.errors import Retryable
 
 
@@ -33,7 +33,7 @@ class PreparingProcess:
             far.close()
         self._connection = Connection(near.detach())
 
-    def prepare(self, interpret: Interpretation, batch: Sequence[FoundMail]) -> Any:
+    def prepare(self, interpret: Interpretation, batch: Sequence[FoundMessage]) -> Any:
         try:
             self._connection.send((interpret, batch))
             return self._connection.recv()

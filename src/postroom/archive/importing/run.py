@@ -13,23 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postroom.archive.importing.model import (
-    Finding,
-    FoundMail,
+from postroom.archive.backend import MailWriter
+from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
+from postroom.archive.importing.state import (
+    COMPLETE,
+    FoundMessage,
+    ImportFinding,
     ImportProgress,
     ImportReport,
-    MailSource,
-    Refused,
+    ImportSource,
+    Mark,
+    Positions,
+    RefusedMessage,
     ShowProgress,
     Unreadable,
     readable,
 )
-from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
-from postroom.archive.importing.state import COMPLETE, Mark, Positions
 from postroom.archive.layout import account_name
-from postroom.archive.model import Stored, StoreOutcome
-from postroom.archive.place import MailWriter
-from postroom.archive.submission import Submission
+from postroom.archive.messages import StoredMessage, StoreOutcome, Submission
 from postroom.domain.errors import Fatal, PostroomError
 
 BATCH_MESSAGES = 200
@@ -45,15 +46,15 @@ class _Entry(NamedTuple):
 
     file: str
     mark: Mark
-    finding: Finding | None
+    finding: ImportFinding | None
     consumed: int
 
 
 @dataclass(slots=True)
 class _Batch:
-    mails: list[FoundMail] = field(default_factory=list)
+    mails: list[FoundMessage] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedMessage] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
     bytes: int = 0
     consumed: int = 0  # bytes of the source that it stands for
@@ -62,11 +63,11 @@ class _Batch:
         self.marks[entry.file] = entry.mark
         self.consumed += entry.consumed
         match entry.finding:
-            case FoundMail() as found:
+            case FoundMessage() as found:
                 self.mails.append(found)
                 self.origins.append(f"{readable(entry.file)}, to byte {found.end:,}")
                 self.bytes += len(found.raw)
-            case Refused() as refused:
+            case RefusedMessage() as refused:
                 self.refused.append(refused)
 
     @property
@@ -77,7 +78,7 @@ class _Batch:
 def import_mail(
     archive: MailWriter,
     account: str,
-    source: MailSource,
+    source: ImportSource,
     *,
     progress: ShowProgress | None = None,
     stop: threading.Event | None = None,
@@ -96,13 +97,13 @@ def import_mail(
         state.close()
 
 
-def count_mail(source: MailSource) -> ImportReport:
+def count_mail(source: ImportSource) -> ImportReport:
     """What an import would find, without an archive."""
     report = ImportReport()
     started = time.monotonic()
     for file in source.files():
         for finding in file.read(0):
-            if isinstance(finding, FoundMail):
+            if isinstance(finding, FoundMessage):
                 report.found += 1
                 report.bytes += len(finding.raw)
             else:
@@ -116,7 +117,7 @@ class _Run:
         self,
         archive: MailWriter,
         account: str,
-        source: MailSource,
+        source: ImportSource,
         state: Positions,
         preparation: Preparation,
         progress: ShowProgress | None,
@@ -193,7 +194,7 @@ class _Run:
         if self._progress is not None:
             self._progress(ImportProgress(self._consumed, self._source.total_bytes, report))
 
-    def _stored(self, prepared: list[Prepared], submission: Submission) -> list[Stored | str]:
+    def _stored(self, prepared: list[Prepared], submission: Submission) -> list[StoredMessage | str]:
         """Where each lies, or why it could not be stored: one of them keeps no other out."""
         try:
             return list(submission.result())

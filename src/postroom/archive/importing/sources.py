@@ -1,32 +1,212 @@
-"""What a person names on the command line, opened: one function a format. Refuses at once what it cannot be."""
+"""What a person names on the command line, opened: mbox, Takeout (.zip and .tgz are streamed, not unpacked), Maildir,
+`.eml`.
+
+A path that cannot be the named format is refused at once. A single file that cannot be read is reported, and the
+others are read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import stat
+import tarfile
+import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from postroom.archive.importing import interpreting
-from postroom.archive.importing.files import eml_files, is_maildir, maildir_files
-from postroom.archive.importing.mbox import MboxReader, starts_like_mbox
-from postroom.archive.importing.model import LARGEST_MESSAGE, Finding, MailFile, MailSource
-from postroom.archive.importing.packages import PACKAGE_ENDINGS, package_files
-from postroom.domain.errors import BadInput
+from postroom.archive.importing.interpreting import label_of_folder
+from postroom.archive.importing.mbox import ByteStream, MboxReader, starts_like_mbox
+from postroom.archive.importing.state import (
+    LARGEST_MESSAGE,
+    FoundMessage,
+    ImportFinding,
+    ImportSource,
+    MailFile,
+    RefusedMessage,
+    readable,
+)
+from postroom.domain.errors import BadInput, PostroomError
+
+_BASE64_RUN = re.compile(r"&([^-]*)-")
+
+
+def maildir_files(root: Path) -> Iterator[MailFile]:
+    """Every message of a Maildir and of the folders below it (Maildir++ or nested), folder by folder."""
+    for folder in _maildirs(root):
+        label = _label(root, folder)
+        for place in ("cur", "new"):
+            below = os.path.relpath(folder / place, root)
+            for name in _names(folder / place):
+                labels = _flag_labels(name, is_new=place == "new") | {label}
+                yield from _file(root, f"{below}/{name}", labels)
+
+
+def eml_files(path: Path) -> Iterator[MailFile]:
+    """One `.eml` file, or all of a folder and the folders below it."""
+    if path.is_file():
+        yield from _file(path.parent, path.name, None)
+        return
+    for folder, folders, names in os.walk(path, onerror=_fail):
+        folders.sort()
+        for name in sorted(names):
+            if name.lower().endswith(".eml"):
+                yield from _file(path, os.path.relpath(os.path.join(folder, name), path), None)
+
+
+def is_maildir(folder: Path) -> bool:
+    return (folder / "cur").is_dir() or (folder / "new").is_dir()
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise BadInput("path", f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _maildirs(root: Path) -> Iterator[Path]:
+    for folder, folders, _ in os.walk(root, onerror=_fail):
+        if is_maildir(Path(folder)):
+            yield Path(folder)
+        folders[:] = sorted(set(folders) - {"cur", "new", "tmp"})
+
+
+def _names(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError as error:
+        _fail(error)
+
+
+def _file(root: Path, name: str, labels: frozenset[str] | None) -> Iterator[MailFile]:
+    """The file as one of a source; none if it is a folder. One that cannot be looked at is reported when it is read."""
+    path = f"{root}/{name}"
+    try:
+        facts = os.stat(path)
+    except OSError:
+        yield MailFile(name, 0, lambda: "unreadable", partial(_read_message, path, labels, None))
+        return
+    if stat.S_ISREG(facts.st_mode):
+        delivered = datetime.fromtimestamp(facts.st_mtime, UTC)
+        identity = f"{facts.st_size}:{facts.st_mtime_ns}"
+        yield MailFile(name, facts.st_size, lambda: identity, partial(_read_message, path, labels, delivered))
+
+
+def _read_message(
+    path: str, labels: frozenset[str] | None, delivered: datetime | None, offset: int
+) -> Iterator[ImportFinding]:
+    if offset:
+        return
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST_MESSAGE:
+                problem = f"{size:,} bytes are more than the {LARGEST_MESSAGE:,} that a message may have"
+                yield RefusedMessage(readable(path), problem, 1)
+                return
+            raw = file.read()
+    except OSError as error:
+        yield RefusedMessage(readable(path), f"cannot be read: {error.strerror}", 1)
+        return
+    yield FoundMessage(raw, max(1, len(raw)), labels=labels, delivered=delivered)
+
+
+def _flag_labels(name: str, *, is_new: bool) -> frozenset[str]:
+    """`1700000000.M1P2.host:2,FS`: the letters after `2,` say what the owner did with the message."""
+    flags = name.rpartition(":2,")[2] if ":2," in name else ""
+    labels = {label for flag, label in (("F", "STARRED"), ("T", "TRASH"), ("D", "DRAFT")) if flag in flags}
+    return frozenset(labels | ({"UNREAD"} if is_new or "S" not in flags else set()))
+
+
+def _label(root: Path, folder: Path) -> str:
+    """The folder itself is the inbox; `.Work.Projects` and `Work/Projects` below it are the label Work/Projects."""
+    parts = [
+        part
+        for step in folder.relative_to(root).parts
+        for part in (step[1:].split(".") if step.startswith(".") else [step])
+    ]
+    return label_of_folder("/".join(_decoded(part) for part in parts if part)) if parts else "INBOX"
+
+
+def _decoded(part: str) -> str:
+    """IMAP's own UTF-7 (RFC 3501 5.1.3), in which servers write folder names: `Entw&APw-rfe`. Else as it stands."""
+    try:
+        return _BASE64_RUN.sub(
+            lambda run: f"+{run[1].replace(',', '/')}-".encode("ascii").decode("utf-7") if run[1] else "&", part
+        )
+    except UnicodeError:
+        return part
+
+
+PACKAGE_ENDINGS = (".zip", ".tgz", ".tar.gz")
+
+
+def package_files(path: Path, name: str, identity: str) -> Iterator[MailFile]:
+    """The mbox files of a package. Each is to be read before the next is asked for: a stream knows no way back."""
+    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
+    with _damage_is_told(path):
+        for member, size, stream in members(path):
+            yield MailFile(f"{name}/{member}", size, lambda: identity, partial(_read_member, path, member, stream))
+
+
+def _read_member(path: Path, member: str, stream: ByteStream, offset: int) -> Iterator[ImportFinding]:
+    with _damage_is_told(path):
+        yield from MboxReader(stream, f"{path}, {member}").messages(offset)
+
+
+def _zip_members(path: Path) -> Iterator[tuple[str, int, ByteStream]]:
+    with zipfile.ZipFile(path) as package:
+        for member in package.infolist():
+            if _is_mbox(member.filename) and not member.is_dir():
+                with package.open(member) as stream:
+                    yield member.filename, member.file_size, stream
+
+
+def _tar_members(path: Path) -> Iterator[tuple[str, int, ByteStream]]:
+    with tarfile.open(path, "r|gz") as package:
+        for member in package:
+            stream = package.extractfile(member) if member.isreg() and _is_mbox(member.name) else None
+            if stream is not None:
+                yield member.name, member.size, stream
+
+
+def _is_mbox(name: str) -> bool:
+    return name.lower().endswith(".mbox")
+
+
+@contextmanager
+def _damage_is_told(path: Path) -> Iterator[None]:
+    """The libraries' errors as one that names the file; what was read before the damage is kept by the run.
+
+    Damaged packages make them raise nearly anything: OSError for a place before the beginning, LZMAError, struct.error.
+    """
+    try:
+        yield
+    except (PostroomError, FileNotFoundError, PermissionError, MemoryError):
+        raise
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+        raise BadInput("path", f"{path} is damaged or cut off ({problem}); download it again") from error
+
 
 _HEAD = 64 << 10
 
 
-def open_mbox(path: Path, *, unquote: bool = True, largest_message: int = LARGEST_MESSAGE) -> MailSource:
+def open_mbox(path: Path, *, unquote: bool = True, largest_message: int = LARGEST_MESSAGE) -> ImportSource:
     """An mbox file. `unquote=False` keeps `>From ` lines as they are, for files whose writer did not quote."""
     _require_file(path, "mbox")
     read = partial(_read_mbox, path, unquote, largest_message)
     file = MailFile(path.name, path.stat().st_size, partial(_identity, path), read)
-    return MailSource("mbox", path, lambda: iter([file]), interpreting.plain, file.size)
+    return ImportSource("mbox", path, lambda: iter([file]), interpreting.plain, file.size)
 
 
-def open_takeout(path: Path) -> MailSource:
+def open_takeout(path: Path) -> ImportSource:
     """A Takeout's mbox, its .zip or .tgz as downloaded, or the folder that it was unpacked to."""
     _require(path)
     paths = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_takeout(file))
@@ -37,10 +217,10 @@ def open_takeout(path: Path) -> MailSource:
     files = partial(_takeout_files, path, paths)
     # How much is inside of a package is known when it has been read.
     total = None if any(map(_is_package, paths)) else sum(file.stat().st_size for file in paths)
-    return MailSource("takeout", path, files, interpreting.takeout, total)
+    return ImportSource("takeout", path, files, interpreting.takeout, total)
 
 
-def open_maildir(path: Path) -> MailSource:
+def open_maildir(path: Path) -> ImportSource:
     _require(path)
     if not path.is_dir():
         raise BadInput("path", f"{path} is a file; a Maildir is a folder with `cur` and `new` in it")
@@ -49,7 +229,7 @@ def open_maildir(path: Path) -> MailSource:
     return _of_files("maildir", path, partial(maildir_files, path))
 
 
-def open_eml(path: Path) -> MailSource:
+def open_eml(path: Path) -> ImportSource:
     _require(path)
     return _of_files("eml", path, partial(eml_files, path))
 
@@ -60,8 +240,8 @@ def looks_like_takeout(path: Path) -> bool:
         return b"@xxx " in file.readline(1_000)
 
 
-def _of_files(format: str, path: Path, files: partial[Iterator[MailFile]]) -> MailSource:
-    return MailSource(format, path, files, interpreting.plain, sum(file.size or 0 for file in files()))
+def _of_files(format: str, path: Path, files: partial[Iterator[MailFile]]) -> ImportSource:
+    return ImportSource(format, path, files, interpreting.plain, sum(file.size or 0 for file in files()))
 
 
 def _takeout_files(root: Path, paths: list[Path]) -> Iterator[MailFile]:
@@ -82,7 +262,7 @@ def _is_package(path: Path) -> bool:
     return path.name.lower().endswith(PACKAGE_ENDINGS)
 
 
-def _read_mbox(path: Path, unquote: bool, largest_message: int, offset: int) -> Iterator[Finding]:
+def _read_mbox(path: Path, unquote: bool, largest_message: int, offset: int) -> Iterator[ImportFinding]:
     with path.open("rb", buffering=0) as file:
         yield from MboxReader(file, str(path), unquote=unquote, largest_message=largest_message).messages(offset)
 

@@ -45,7 +45,7 @@ _CONNECT: dict[str, Any] = {
 Rows = list[tuple[Any, ...]]
 
 
-class Session:
+class ArchiveSession:
     """One connection, in the hands of one thread. Outside of `transaction` every statement is one of its own."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
@@ -89,17 +89,17 @@ class Session:
         return True
 
 
-class Connections:
+class ArchiveConnections:
     def __init__(self, url: URL, options: str = "") -> None:
         self._options = f"{_OPTIONS} {options}"
         self._url = url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._idle: list[Session] = []
+        self._idle: list[ArchiveSession] = []
         self._lock = threading.Lock()
         self._is_closed = False
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
-        session: Session | None = None
+    def session(self) -> Iterator[ArchiveSession]:
+        session: ArchiveSession | None = None
         try:
             session = self._take()
             yield session
@@ -128,7 +128,7 @@ class Connections:
         for session in idle:
             _drop(session)
 
-    def _take(self) -> Session:
+    def _take(self) -> ArchiveSession:
         while (session := self._idle_one()) is not None:
             if session.is_alive():
                 return session
@@ -136,15 +136,15 @@ class Connections:
         connection = psycopg.connect(
             self._url, autocommit=True, prepare_threshold=None, options=self._options, **_CONNECT
         )
-        return Session(connection)
+        return ArchiveSession(connection)
 
-    def _idle_one(self) -> Session | None:
+    def _idle_one(self) -> ArchiveSession | None:
         with self._lock:
             if self._is_closed:
                 raise Retryable("The archive is being closed.")
             return self._idle.pop() if self._idle else None
 
-    def _give_back(self, session: Session) -> None:
+    def _give_back(self, session: ArchiveSession) -> None:
         session.idle_since = time.monotonic()
         with self._lock:
             if not self._is_closed and not session.connection.closed and len(self._idle) < _MOST_IDLE:
@@ -153,7 +153,7 @@ class Connections:
         session.connection.close()
 
 
-def _drop(session: Session | None) -> None:
+def _drop(session: ArchiveSession | None) -> None:
     if session is not None:
         session.connection.close()
 

@@ -1,28 +1,88 @@
-"""Messages into the archive's tables, within a transaction that has the account's lock. Idempotent, as in a shard.
+"""Stores messages and their labels, within a transaction that holds the account's lock. Idempotent, as in a shard.
 
-Identity is the account and the Gmail id. The Message-ID is written by the sender and so proves nothing by itself: it
-finds a twin only together with equal bytes, and only where one of the two has no Gmail id.
+Identity is the account and the Gmail id. The sender writes the Message-ID, so it proves nothing by itself: it finds a
+duplicate only together with equal bytes, and only where one of the two has no Gmail id.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from postroom.archive import rowids
-from postroom.archive.model import Provenance, Stored, StoreOutcome
-from postroom.archive.packing import pack
-from postroom.archive.postgres.connections import Session
-from postroom.archive.postgres.labels import Labels
+from postroom.archive import layout
+from postroom.archive.messages import Provenance, StoredMessage, StoreOutcome
+from postroom.archive.postgres.connections import ArchiveSession
 from postroom.archive.postgres.schema import partition_of
 from postroom.archive.postgres.words import Indexed
-from postroom.archive.preparing import PreparedMail
+from postroom.archive.preparing import PreparedMail, pack
 from postroom.mail.parsing import UNREADABLE
+
+
+class AccountLabels:
+    def __init__(self, session: ArchiveSession, account: int) -> None:
+        self._db = session
+        self._account = account
+        self._numbers: dict[str, int] = {}
+
+    def replace(self, row_id: int, names: Collection[str]) -> None:
+        self._db.query(
+            "DELETE FROM archive.message_labels WHERE account = %s AND id = %s AND label <> ALL(%s)",
+            (self._account, row_id, self.numbers(names)),
+        )
+        self.give([(row_id, names)])
+
+    def begin(self, given: Iterable[tuple[int, Collection[str]]]) -> None:
+        """The first labels of new messages."""
+        given = list(given)
+        self.numbers({name for _, names in given for name in names})
+        rows = ((self._numbers[name], row_id, self._account) for row_id, names in given for name in names)
+        self._db.copy("archive.message_labels", "label, id, account", rows)
+
+    def give(self, given: Iterable[tuple[int, Collection[str]]]) -> None:
+        """What a message has already is no change."""
+        given = list(given)
+        self.numbers({name for _, names in given for name in names})
+        rows = [(self._numbers[name], row_id, self._account) for row_id, names in given for name in names]
+        sql = "INSERT INTO archive.message_labels (label, id, account) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+        self._db.many(sql, rows)
+
+    def take(self, row_id: int, names: Collection[str]) -> None:
+        sql = "DELETE FROM archive.message_labels WHERE account = %s AND id = %s AND label = ANY(%s)"
+        self._db.query(sql, (self._account, row_id, self.numbers(names)))
+
+    def rename(self, old: str, new: str) -> None:
+        """Where both names exist, those who had the old one join those who have the new one."""
+        known: dict[str, int] = dict(
+            self._db.query("SELECT name, label FROM archive.labels WHERE account = %s", (self._account,))
+        )
+        if old not in known:
+            return
+        if new not in known:
+            self._db.query("UPDATE archive.labels SET name = %s WHERE label = %s", (new, known[old]))
+            return
+        self._db.query(
+            "INSERT INTO archive.message_labels (label, id, account) "
+            "SELECT %s, id, account FROM archive.message_labels WHERE label = %s ON CONFLICT DO NOTHING",
+            (known[new], known[old]),
+        )
+        self._db.query("DELETE FROM archive.message_labels WHERE label = %s", (known[old],))
+        self._db.query("DELETE FROM archive.labels WHERE label = %s", (known[old],))
+
+    def numbers(self, names: Collection[str]) -> list[int]:
+        """The labels' numbers; those that are new get one."""
+        if not self._numbers.keys() >= set(names):
+            known = "SELECT name, label FROM archive.labels WHERE account = %s"
+            self._numbers |= dict(self._db.query(known, (self._account,)))
+        for name in sorted(set(names) - self._numbers.keys()):
+            made = "INSERT INTO archive.labels (account, name) VALUES (%s, %s) RETURNING label"
+            [(self._numbers[name],)] = self._db.query(made, (self._account, name))
+        return [self._numbers[name] for name in names]
+
 
 _FACTS = "message_id, sha256, size, provenance, sender, subject, has_attachment, problems, stored_at"
 _CONTENTS = "recipients, attachments, codec, data, cuts, body"
@@ -45,7 +105,7 @@ _REINDEX = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexedMail:
     """A message on its way in, with what the index will hold of it."""
 
     mail: PreparedMail
@@ -71,9 +131,9 @@ def message_hash(message_id: str) -> bytes:
     return hashlib.sha256(message_id.encode("utf-8", "replace")).digest()[:16]
 
 
-def new_ids(session: Session, account: int, entries: Sequence[Entry]) -> list[int]:
+def new_ids(session: ArchiveSession, account: int, entries: Sequence[IndexedMail]) -> list[int]:
     """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
-    taken = _taken(session, account, sorted({rowids.first_id(entry.mail.date_ms) for entry in entries}))
+    taken = _taken(session, account, sorted({layout.first_id(entry.mail.date_ms) for entry in entries}))
 
     def largest_taken(first: int) -> int | None:
         if first not in taken:
@@ -82,41 +142,41 @@ def new_ids(session: Session, account: int, entries: Sequence[Entry]) -> list[in
 
     ids = []
     for entry in entries:
-        row_id = rowids.free_id(entry.mail.date_ms, largest_taken)
-        taken[row_id - row_id % rowids.SLOTS] = row_id
+        row_id = layout.free_id(entry.mail.date_ms, largest_taken)
+        taken[row_id - row_id % layout.SLOTS] = row_id
         ids.append(row_id)
     return ids
 
 
-def _taken(session: Session, account: int, firsts: Sequence[int]) -> dict[int, int | None]:
+def _taken(session: ArchiveSession, account: int, firsts: Sequence[int]) -> dict[int, int | None]:
     """The largest id taken in each of these milliseconds."""
     rows = session.query(
         "SELECT first, (SELECT max(id) FROM archive.register WHERE account = %s AND id >= first AND id <= first + %s) "
         "FROM unnest(%s::bigint[]) AS first",
-        (account, rowids.SLOTS - 1, list(firsts)),
+        (account, layout.SLOTS - 1, list(firsts)),
     )
     return dict(rows)
 
 
-class Insertion:
+class PostgresInsertion:
     """Stores a batch of one account's messages. `ids` are their row ids, should they be new."""
 
-    def __init__(self, session: Session, account: int, email: str, labels: Labels) -> None:
+    def __init__(self, session: ArchiveSession, account: int, email: str, labels: AccountLabels) -> None:
         self._db = session
         self._account = account
         self._email = email
         self._labels = labels
-        self._new: list[tuple[int, Entry]] = []
+        self._new: list[tuple[int, IndexedMail]] = []
         self._by_key: dict[str, _Known] = {}
         self._by_message: dict[tuple[bytes, bytes], list[_Known]] = {}
 
-    def put(self, entries: Sequence[Entry], ids: Sequence[int]) -> list[Stored]:
+    def put(self, entries: Sequence[IndexedMail], ids: Sequence[int]) -> list[StoredMessage]:
         self._look_up(entries)
         answers = [self._put(entry, row_id) for entry, row_id in zip(entries, ids, strict=True)]
         self._flush()
         return answers
 
-    def _look_up(self, entries: Sequence[Entry]) -> None:
+    def _look_up(self, entries: Sequence[IndexedMail]) -> None:
         """What is registered, and is there: a message that was lost with its partition is stored anew."""
         keys, hashes = [entry.mail.key for entry in entries], [entry.message_hash for entry in entries]
         rows = self._db.query(
@@ -136,7 +196,7 @@ class Insertion:
         self._by_key[known.key] = known
         self._by_message.setdefault((hashed, known.sha256), []).append(known)
 
-    def _put(self, entry: Entry, row_id: int) -> Stored:
+    def _put(self, entry: IndexedMail, row_id: int) -> StoredMessage:
         mail = entry.mail
         known = self._find(entry)
         if known is None:
@@ -165,7 +225,7 @@ class Insertion:
         outcome = StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE
         return self._stored(known.id, known.key, known.sha256, outcome, mail.trouble)
 
-    def _find(self, entry: Entry) -> _Known | None:
+    def _find(self, entry: IndexedMail) -> _Known | None:
         mail = entry.mail
         if mail.key in self._by_key:
             return self._by_key[mail.key]
@@ -180,7 +240,7 @@ class Insertion:
         else:
             self._labels.give([(row_id, labels)])
 
-    def _other_bytes(self, known: _Known, entry: Entry) -> Stored:
+    def _other_bytes(self, known: _Known, entry: IndexedMail) -> StoredMessage:
         """The same Gmail id with other bytes: the API's are what Gmail holds; a Takeout's may differ in details."""
         mail = entry.mail
         if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
@@ -193,7 +253,7 @@ class Insertion:
             return self._stored(known.id, known.key, mail.sha256, StoreOutcome.REPLACED, mail.trouble)
         return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
 
-    def _reread(self, known: _Known, entry: Entry) -> None:
+    def _reread(self, known: _Known, entry: IndexedMail) -> None:
         """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
         mail = entry.mail
         self._store_pieces([entry])
@@ -226,12 +286,12 @@ class Insertion:
         place = (self._account, row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.date_ms)
         return (*place, *_facts(mail), *_contents(mail))
 
-    def _registered(self, row_id: int, entry: Entry) -> tuple[Any, ...]:
+    def _registered(self, row_id: int, entry: IndexedMail) -> tuple[Any, ...]:
         mail = entry.mail
         names = (self._account, mail.key, row_id, mail.mail.gmail_id, mail.thread_id)
         return (*names, entry.message_hash, mail.sha256, mail.mail.provenance)
 
-    def _store_pieces(self, entries: Iterable[Entry]) -> None:
+    def _store_pieces(self, entries: Iterable[IndexedMail]) -> None:
         pieces = {piece.sha256: piece for entry in entries for piece in entry.mail.cuts}
         rows = [(self._account, sha256, *pack(piece.content)) for sha256, piece in pieces.items()]
         sql = "INSERT INTO archive.pieces (account, sha256, codec, data) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
@@ -247,12 +307,12 @@ class Insertion:
 
     def _stored(
         self, row_id: int, key: str, sha256: bytes, outcome: StoreOutcome, trouble: str | None = None
-    ) -> Stored:
+    ) -> StoredMessage:
         shard = f"{self._email}/{partition_of(self._account, row_id).shown}"
-        return Stored(key, shard, row_id, sha256.hex(), outcome, trouble)
+        return StoredMessage(key, shard, row_id, sha256.hex(), outcome, trouble)
 
 
-def present(session: Session, account: int, ids: Sequence[int]) -> set[int]:
+def present(session: ArchiveSession, account: int, ids: Sequence[int]) -> set[int]:
     """Which of these rows are there."""
     if not ids:
         return set()
@@ -266,7 +326,7 @@ def _known(facts: Sequence[Any], is_unread: bool) -> _Known:
     return known
 
 
-def _readable(session: Session, account: int, ids: Sequence[int]) -> dict[int, bool]:
+def _readable(session: ArchiveSession, account: int, ids: Sequence[int]) -> dict[int, bool]:
     """Of these rows, those that are there, and whether they could be read."""
     if not ids:
         return {}
@@ -305,6 +365,6 @@ def _contents(mail: PreparedMail) -> tuple[Any, ...]:
     )
 
 
-def _indexed(entry: Entry) -> tuple[Any, ...]:
+def _indexed(entry: IndexedMail) -> tuple[Any, ...]:
     mail = entry.mail
     return len(mail.mail.raw), bool(mail.attachments), entry.indexed.tokens, entry.indexed.folded

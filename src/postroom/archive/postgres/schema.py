@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from postroom.archive.postgres.connections import Connections, Session
-from postroom.archive.rowids import date_of, first_id
+from postroom.archive.layout import date_of_id, first_id
+from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.domain.errors import Fatal, NewerSchema
 
 VERSION = 1
@@ -179,14 +179,14 @@ class Partition:
 
     @property
     def table(self) -> str:
-        return f"messages_{self.account}_{date_of(self.low):%Y_%m}"
+        return f"messages_{self.account}_{date_of_id(self.low):%Y_%m}"
 
     @property
     def shown(self) -> str:
-        return f"{date_of(self.low):%Y-%m}"
+        return f"{date_of_id(self.low):%Y-%m}"
 
 
-def prepare_tables(connections: Connections) -> None:
+def prepare_tables(connections: ArchiveConnections) -> None:
     """Make the tables if they are not there; refuse those of a newer Postroom. Many may do so at once."""
     with connections.session() as session, session.transaction():
         session.query("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK,))
@@ -201,7 +201,7 @@ def prepare_tables(connections: Connections) -> None:
 
 
 def partition_of(account: int, row_id: int) -> Partition:
-    date = date_of(row_id)
+    date = date_of_id(row_id)
     year, month = (date.year + 1, 1) if date.month == 12 else (date.year, date.month + 1)
     start, end = datetime(date.year, date.month, 1, tzinfo=UTC), datetime(year, month, 1, tzinfo=UTC)
     low, high = _first_id(start), _first_id(end)
@@ -212,7 +212,7 @@ def _first_id(moment: datetime) -> int:
     return first_id(round(moment.timestamp() * 1_000))
 
 
-def make_partition(session: Session, partition: Partition) -> None:
+def make_partition(session: ArchiveSession, partition: Partition) -> None:
     """Also the account's own, if it is the first."""
     number, months = partition.account, f"messages_{partition.account}"
     with session.transaction():
@@ -226,14 +226,14 @@ def make_partition(session: Session, partition: Partition) -> None:
         )
 
 
-def _attach(session: Session, parent: str, name: str, values: str, kind: str = "") -> None:
+def _attach(session: ArchiveSession, parent: str, name: str, values: str, kind: str = "") -> None:
     """Made apart and then attached, which stops nobody who reads or writes meanwhile."""
     if session.query("SELECT to_regclass(%s)", (f"archive.{name}",)) == [(None,)]:
         session.query(f"CREATE TABLE archive.{name} (LIKE archive.{parent} INCLUDING ALL) {kind}")
         session.query(f"ALTER TABLE archive.{parent} ATTACH PARTITION archive.{name} FOR VALUES {values}")
 
 
-def partitions(session: Session, accounts: list[int]) -> list[Partition]:
+def partitions(session: ArchiveSession, accounts: list[int]) -> list[Partition]:
     """Those that should be there, newest first."""
     rows = session.query(
         "SELECT account, low, high, lost FROM archive.partitions WHERE account = ANY(%s) ORDER BY low DESC, account",
@@ -242,12 +242,12 @@ def partitions(session: Session, accounts: list[int]) -> list[Partition]:
     return [Partition(*row) for row in rows]
 
 
-def find_account(session: Session, email: str) -> int | None:
+def find_account(session: ArchiveSession, email: str) -> int | None:
     rows = session.query("SELECT account FROM archive.accounts WHERE email = %s", (email,))
     return rows[0][0] if rows else None
 
 
-def account_number(session: Session, email: str) -> int:
+def account_number(session: ArchiveSession, email: str) -> int:
     """An account's number, given to it when it is first needed."""
     found = find_account(session, email)
     if found is None:
@@ -257,6 +257,6 @@ def account_number(session: Session, email: str) -> int:
     return found
 
 
-def lock_account(session: Session, account: int) -> None:
+def lock_account(session: ArchiveSession, account: int) -> None:
     """Until the transaction ends, nobody else changes the account's mail: so identity is decided once, in one place."""
     session.query("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, account))

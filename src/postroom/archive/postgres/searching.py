@@ -1,30 +1,200 @@
 """Search over the archive in PostgreSQL: the same questions as to the shards, and the same answers.
 
-Newest first, the newest hundred messages are looked at one by one, and then the others: what is common is found at
-once, and for the rest the server knows how rare each word is, and sorts what the index finds or goes back by date.
+A query becomes one SQL condition on a row of `archive.messages`, called `m`. Newest first, the newest hundred messages
+are looked at one by one, which finds common words at once; for the rest the server knows how rare each word is, and
+either sorts what the index finds or walks back by date.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
-from postroom.archive.layout import account_name
-from postroom.archive.model import ArchivedMessage
-from postroom.archive.postgres.conditions import Condition, Conditions, joined, wanted_words
-from postroom.archive.postgres.connections import Connections, Rows, Session, sayable
-from postroom.archive.postgres.paging import AfterRow, after_row
-from postroom.archive.postgres.reading import COLUMNS, DatabaseReader, read_row
-from postroom.archive.search.folding import fold
-from postroom.archive.search.labels import LabelIndex
-from postroom.archive.search.model import Hit, ShardProblem
-from postroom.archive.search.paging import MOST_RANKED, AfterRank, after_rank
-from postroom.archive.search.questions import TimeLeft
+from postroom.archive.layout import account_name, first_id
+from postroom.archive.messages import ArchivedMessage
+from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
+from postroom.archive.postgres.insertion import message_hash
+from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
+from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
+from postroom.archive.search.answers import (
+    MOST_RANKED,
+    AfterRank,
+    SearchHit,
+    ShardProblem,
+    Sort,
+    TimeLeft,
+    after_rank,
+    bad_page_token,
+    decode_page_token,
+    encode_page_token,
+)
+from postroom.archive.search.conditions import message_ids
+from postroom.archive.search.folding import LabelIndex, fold
 from postroom.archive.search.snippets import shown, snippet
 from postroom.domain.errors import BadInput
-from postroom.mail.query.nodes import And, Labelled, MessageId, Node
+from postroom.mail.query.nodes import (
+    And,
+    Anywhere,
+    HasAttachment,
+    HasUserLabel,
+    Labelled,
+    MessageId,
+    Node,
+    Not,
+    Or,
+    Received,
+    Size,
+    Text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRow:
+    """Everything older, and of the same instant everything in later accounts."""
+
+    account: str
+    row_id: int
+
+    def encoded(self) -> str:
+        return encode_page_token([Sort.DATE, self.account, self.row_id])
+
+
+def after_row(token: str) -> AfterRow:
+    match decode_page_token(token):
+        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id < 1 << 63:
+            return AfterRow(account, row_id)
+    raise bad_page_token()
+
+
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowConditions:
+    """For a folded query, in which every `Labelled` is the exact name of a label."""
+
+    labels: Mapping[str, Sequence[int]]
+    """The labels' numbers by name; an account has one number for a name, several accounts have several."""
+    of_the_user: Sequence[str]
+
+    def of(self, node: Node) -> RowCondition:
+        match node:
+            case And(parts):
+                left_out = [
+                    part.part.label for part in parts if isinstance(part, Not) and isinstance(part.part, Labelled)
+                ]
+                rest = [
+                    self.of(part) for part in parts if not (isinstance(part, Not) and isinstance(part.part, Labelled))
+                ]
+                return joined("AND", [*rest, *self._one_of(left_out, "NOT ")], empty="TRUE")
+            case Or(parts):
+                wanted = [part.label for part in parts if isinstance(part, Labelled)]
+                rest = [self.of(part) for part in parts if not isinstance(part, Labelled)]
+                return joined("OR", [*rest, *self._one_of(wanted)], empty="FALSE")
+            case Not(part):
+                inner = self.of(part)
+                return RowCondition(f"NOT ({inner.sql})", inner.values)
+            case Text():
+                return _text(node)
+            case _:
+                return self._fact(node)
+
+    def _one_of(self, names: Sequence[str], negation: str = "") -> list[RowCondition]:
+        """Many labels are one question: a plan of a thousand would take longer than any search."""
+        if not names:
+            return []
+        found = _labelled(sorted({label for name in names for label in self.labels.get(name, ())}))
+        return [RowCondition(f"{negation}{found.sql}", found.values)]
+
+    def _fact(
+        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+    ) -> RowCondition:
+        match node:
+            case Received(start, end):
+                low = first_id(start) if start is not None else 0
+                high = first_id(end) if end is not None else _LARGEST
+                return RowCondition("(m.id >= %s AND m.id < %s)", (low, high))
+            case Size(over, under):
+                sizes = [("m.size > %s", over), ("m.size < %s", under)]
+                parts = [RowCondition(sql, (min(size, _LARGEST),)) for sql, size in sizes if size is not None]
+                return joined("AND", parts, empty="TRUE")
+            case HasAttachment():
+                return RowCondition("m.has_attachment")
+            case MessageId(value):
+                return _named(value)
+            case Labelled(name):
+                return _labelled(self.labels.get(name, ()))
+            case HasUserLabel():
+                return _labelled([label for name in self.of_the_user for label in self.labels[name]])
+            case Anywhere():
+                return RowCondition("TRUE")
+            case _:
+                assert_never(node)
+
+
+def wanted_words(node: Node) -> Iterator[str]:
+    """A tsquery for each text that makes a message a better match."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from wanted_words(part)
+        case Text(field, text) if words := words_of(text):
+            yield f"({all_of(field, words)})"
+        case _:
+            return
+
+
+def joined(word: str, parts: Sequence[RowCondition], *, empty: str) -> RowCondition:
+    if not parts:
+        return RowCondition(empty)
+    sql = f" {word} ".join(part.sql for part in parts)
+    return RowCondition(f"({sql})", tuple(value for part in parts for value in part.values))
+
+
+def _text(node: Text) -> RowCondition:
+    """The index finds the words. Whether they stand next to each other it knows too, but for messages with more words
+    than it has places: those keep their words in order beside it."""
+    words = words_of(node.words)
+    if not words:
+        return RowCondition("FALSE")  # as in a shard: nothing to look for is found nowhere
+    every = RowCondition("m.tokens @@ %s::tsquery", (all_of(node.field, words),))
+    if len(words) == 1:
+        return every
+    near = RowCondition("m.folded IS NULL AND m.tokens @@ %s::tsquery", (phrase(node.field, words),))
+    places = FOLDED_IN[node.field]
+    in_order = RowCondition(
+        " OR ".join(f"strpos(m.folded[{place}], %s) > 0" for place in places), (around(words),) * len(places)
+    )
+    return RowCondition(
+        f"({every.sql} AND ({near.sql} OR {in_order.sql}))", every.values + near.values + in_order.values
+    )
+
+
+def _named(value: str) -> RowCondition:
+    names = message_ids(value)
+    found = (
+        "EXISTS (SELECT 1 FROM archive.register r WHERE r.account = m.account AND r.id = m.id "
+        "AND r.message_hash = ANY(%s))"
+    )
+    return RowCondition(found, ([message_hash(name) for name in names],))
+
+
+def _labelled(labels: Sequence[int]) -> RowCondition:
+    found = (
+        "EXISTS (SELECT 1 FROM archive.message_labels ml "
+        "WHERE ml.id = m.id AND ml.account = m.account AND ml.label = ANY(%s))"
+    )
+    return RowCondition(found, (list(labels),)) if labels else RowCondition("FALSE")
+
 
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
@@ -44,24 +214,24 @@ Found = tuple[int, int]
 _LARGEST_ID = (1 << 63) - 1
 
 
-class DatabaseQuestions:
-    def __init__(self, connections: Connections) -> None:
+class PostgresQuestions:
+    def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
 
-    def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> DatabaseQuestion:
+    def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> PostgresQuestion:
         names = None if accounts is None else sorted({account_name(account) for account in accounts})
-        return DatabaseQuestion(self._connections, node, names, time_left)
+        return PostgresQuestion(self._connections, node, names, time_left)
 
     def accounts(self) -> list[str]:
-        return DatabaseReader(self._connections).accounts()
+        return PostgresArchiveReader(self._connections).accounts()
 
     def close(self) -> None:
         """The connections are the archive's, and stay."""
 
 
-class DatabaseQuestion:
+class PostgresQuestion:
     def __init__(
-        self, connections: Connections, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft
+        self, connections: ArchiveConnections, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft
     ) -> None:
         self._connections = connections
         self._node = node
@@ -69,7 +239,7 @@ class DatabaseQuestion:
         self._time_left = time_left
         self.problems: tuple[ShardProblem, ...] = ()
 
-    def newest(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
+    def newest(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         after = after_row(token) if token else None
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left, after)
@@ -77,7 +247,7 @@ class DatabaseQuestion:
             hits = self._hits(asked, found[:limit])
         return hits, asked.place(found[limit - 1]).encoded() if len(found) > limit else None
 
-    def best(self, limit: int, token: str | None) -> tuple[tuple[Hit, ...], str | None]:
+    def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
         with self._connections.session() as session:
@@ -99,7 +269,7 @@ class DatabaseQuestion:
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
-    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[Hit, ...]:
+    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """A message that the index knows and the archive has lost is told of, and does not spoil the rest."""
         hits = asked.hits(found)
         if len(hits) < len(found):
@@ -124,7 +294,7 @@ class _Asked:
 
     def __init__(
         self,
-        session: Session,
+        session: ArchiveSession,
         node: Node,
         names: Sequence[str] | None,
         time_left: TimeLeft,
@@ -146,7 +316,7 @@ class _Asked:
                 self._labels[name].append(label)
         index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
         folded = fold(node, index)
-        whole = Conditions(self._labels, index.of_the_user).of(folded)
+        whole = RowConditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
 
@@ -159,8 +329,8 @@ class _Asked:
         rows = self._query(f"SELECT * FROM ({sql}) AS found LIMIT %s", (*values, limit))
         return [(account, row_id) for account, row_id in rows]
 
-    def _part(self, low: int, high: int, limit: int) -> Condition:
-        bounds = Condition("m.id >= %s AND m.id < %s", (low, high))
+    def _part(self, low: int, high: int, limit: int) -> RowCondition:
+        bounds = RowCondition("m.id >= %s AND m.id < %s", (low, high))
         return self._select(joined("AND", [bounds, self._where], empty="TRUE"), self._order, limit)
 
     def best(self, limit: int) -> list[Found]:
@@ -177,27 +347,27 @@ class _Asked:
         values = (list(self._accounts), *self._where.values, bound)
         return sum(count for (count,) in self._query(f"SELECT count(*) FROM ({sql}) AS found", values))
 
-    def hits(self, found: Sequence[Found]) -> tuple[Hit, ...]:
+    def hits(self, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """In the order in which they were found."""
         if not found:
             return ()
         phrases, body = shown(self._node)
         sql = f"SELECT {COLUMNS}, {body} FROM archive.messages m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"
         rows = self._query(sql, (sorted({account for account, _ in found}), [row_id for _, row_id in found]))
-        hits = {(row[0], row[1]): Hit(read_row(row), snippet(row[-1], phrases)) for row in rows}
+        hits = {(row[0], row[1]): SearchHit(read_row(row), snippet(row[-1], phrases)) for row in rows}
         return tuple(hits[one] for one in found if one in hits)
 
     def place(self, found: Found) -> AfterRow:
         account, row_id = found
         return AfterRow(self._accounts[account], row_id)
 
-    def _following(self) -> list[Condition]:
+    def _following(self) -> list[RowCondition]:
         """Of the same instant, only accounts that come later."""
         after = self._after
         if after is None:
             return []
         later = [number for number, email in self._accounts.items() if email > after.account]
-        return [Condition("(m.id < %s OR m.account = ANY(%s))", (after.row_id, later))]
+        return [RowCondition("(m.id < %s OR m.account = ANY(%s))", (after.row_id, later))]
 
     @property
     def _order(self) -> str:
@@ -207,17 +377,17 @@ class _Asked:
         ranks = ", ".join(str(number) for number in sorted(self._accounts, key=self._accounts.__getitem__))
         return f"m.id DESC, array_position(ARRAY[{ranks}]::integer[], m.account)"
 
-    def _found(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> list[Found]:
+    def _found(self, where: RowCondition, order: str, limit: int, order_values: Sequence[Any] = ()) -> list[Found]:
         select = self._select(where, order, limit, order_values)
         return [(account, row_id) for account, row_id in self._query(select.sql, select.values)]
 
-    def _select(self, where: Condition, order: str, limit: int, order_values: Sequence[Any] = ()) -> Condition:
+    def _select(self, where: RowCondition, order: str, limit: int, order_values: Sequence[Any] = ()) -> RowCondition:
         sql = (
             f"SELECT m.account, m.id FROM archive.entries m WHERE m.account = ANY(%s) AND {where.sql} ORDER BY {order}"
         )
-        return Condition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
+        return RowCondition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
 
-    def _narrowed(self, folded: Node) -> Iterator[Condition]:
+    def _narrowed(self, folded: Node) -> Iterator[RowCondition]:
         """What few messages have is found by itself, and only those are looked at."""
         parts = folded.parts if isinstance(folded, And) else (folded,)
         for part in parts:
@@ -225,15 +395,15 @@ class _Asked:
                 sql = "SELECT id FROM archive.message_labels WHERE label = ANY(%s) LIMIT %s"
                 ids = [row_id for (row_id,) in self._db.query(sql, (self._labels[part.label], _RARE + 1))]
                 if len(ids) <= _RARE:
-                    yield Condition("m.id = ANY(%s)", (ids,))
+                    yield RowCondition("m.id = ANY(%s)", (ids,))
             elif isinstance(part, MessageId):
                 yield self._named(part)
 
-    def _named(self, part: MessageId) -> Condition:
-        hashes = Conditions({}, ()).of(part).values[0]
+    def _named(self, part: MessageId) -> RowCondition:
+        hashes = RowConditions({}, ()).of(part).values[0]
         sql = "SELECT id FROM archive.register WHERE account = ANY(%s) AND message_hash = ANY(%s)"
         found = self._db.query(sql, (list(self._accounts), hashes))
-        return Condition("m.id = ANY(%s)", ([row_id for (row_id,) in found],))
+        return RowCondition("m.id = ANY(%s)", ([row_id for (row_id,) in found],))
 
     def _query(self, sql: str, values: Sequence[Any]) -> Rows:
         """A statement that takes too long by itself, the server breaks off."""
@@ -244,7 +414,7 @@ class _Asked:
         return self._db.query(sql, values)
 
 
-def _accounts(session: Session, names: Sequence[str] | None) -> dict[int, str]:
+def _accounts(session: ArchiveSession, names: Sequence[str] | None) -> dict[int, str]:
     """Those that are asked, and are there, by their numbers."""
     rows = session.query("SELECT account, email FROM archive.accounts")
     return {account: email for account, email in rows if names is None or email in names}

@@ -3,7 +3,15 @@
 A query becomes SQL over one shard (`folding`, `alternatives`, `selecting`), and `engine` asks the shards in turn.
 """
 
+from postroom.archive.search.answers import (
+    ArchivedThread,
+    SearchCount,
+    SearchHit,
+    SearchPage,
+    ShardProblem,
+    Snippet,
+    Sort,
+)
 from postroom.archive.search.engine import Search
-from postroom.archive.search.model import Count, Hit, Page, ShardProblem, Snippet, Sort, Thread
 
-__all__ = ["Count", "Hit", "Page", "Search", "ShardProblem", "Snippet", "Sort", "Thread"]
+__all__ = ["ArchivedThread", "Search", "SearchCount", "SearchHit", "SearchPage", "ShardProblem", "Snippet", "Sort"]

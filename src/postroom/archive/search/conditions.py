@@ -1,14 +1,17 @@
-"""Everything but text as SQL conditions on a message id, with bound values."""
+"""The leaves of a query as SQL for one shard: text as a full-text expression, everything else as conditions on a
+message id.
+
+Values are bound; what a person typed appears in a full-text expression only as a quoted string.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from postroom.archive.rowids import first_id
-from postroom.archive.search.labels import LabelIndex
-from postroom.archive.search.matching import expression, is_text
+from postroom.archive.layout import first_id
+from postroom.archive.search.folding import LabelIndex
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
@@ -22,7 +25,86 @@ from postroom.mail.query.nodes import (
     Received,
     Size,
     Text,
+    TextField,
 )
+
+COLUMNS = {
+    TextField.ANY: "{subject sender recipients cc bcc body filenames}",
+    TextField.FROM: "sender",
+    TextField.TO: "{recipients bcc}",
+    TextField.CC: "cc",
+    TextField.BCC: "bcc",
+    TextField.SUBJECT: "subject",
+    TextField.LIST: "list",
+    TextField.FILENAME: "filenames",
+}
+_DEEPEST = 6  # the index's own parser has a small stack
+
+
+def is_text(node: Node, depth: int = 0) -> bool:
+    """Whether the index alone can answer it. It cannot say "all but", only "these but not those"."""
+    if depth > _DEEPEST:
+        return False
+    match node:
+        case Text():
+            return True
+        case Or(parts):
+            return bool(parts) and all(is_text(part, depth + 1) for part in parts)
+        case And(parts):
+            wanted = [part for part in parts if not isinstance(part, Not)]
+            unwanted = [part.part for part in parts if isinstance(part, Not)]
+            return bool(wanted) and all(is_text(part, depth + 1) for part in wanted + unwanted)
+        case _:
+            return False
+
+
+def expression(node: Node) -> str:
+    """The index's words for a node that `is_text`."""
+    match node:
+        case Text(field, words):
+            return f"{COLUMNS[field]} : {quoted(words)}"
+        case Or(parts):
+            return _joined_text("OR", parts)
+        case And(parts):
+            return these_but_not(
+                [part for part in parts if not isinstance(part, Not)],
+                [part.part for part in parts if isinstance(part, Not)],
+            )
+        case _:
+            raise ValueError(f"{node!r} is not a question for the index")
+
+
+def these_but_not(wanted: Sequence[Node], unwanted: Sequence[Node]) -> str:
+    if not unwanted:
+        return _joined_text("AND", wanted)
+    return f"({_joined_text('AND', wanted)} NOT {_joined_text('OR', unwanted)})"
+
+
+def any_of(nodes: Sequence[Node]) -> str:
+    return _joined_text("OR", nodes)
+
+
+def wanted_in_body(node: Node) -> Iterator[str]:
+    """The words that a snippet of the body should show."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from wanted_in_body(part)
+        case Text(TextField.ANY, words):
+            yield words
+        case _:
+            return
+
+
+def quoted(words: str) -> str:
+    """As one phrase: the index cuts it into tokens as it did with the mail, so `ann@x.org` is three words in a row."""
+    return '"' + words.replace("\0", " ").replace('"', '""') + '"'
+
+
+def _joined_text(word: str, parts: Sequence[Node]) -> str:
+    inner = f" {word} ".join(map(expression, parts))
+    return inner if len(parts) == 1 else f"({inner})"
+
 
 BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
@@ -31,7 +113,7 @@ _SHALLOW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ShardCondition:
     sql: str
     values: tuple[Any, ...] = ()
     depth: int = 0
@@ -39,7 +121,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class ShardConditions:
     """Conditions on the messages of one statement, whose id is `id`: a column of the table that it calls `driver`."""
 
     id: str
@@ -47,11 +129,11 @@ class Conditions:
     has_message_row: bool
     """The driver is `messages` itself, so that its columns need no look-up."""
 
-    def of(self, node: Node) -> Condition:
+    def of(self, node: Node) -> ShardCondition:
         """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
         if isinstance(node, Text) or is_text(node):
             found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
-            return Condition(found, (expression(node),))
+            return ShardCondition(found, (expression(node),))
         match node:
             case And(parts):
                 return _joined("AND", [self.of(part) for part in parts], empty="TRUE")
@@ -59,13 +141,13 @@ class Conditions:
                 return _joined("OR", [self.of(part) for part in _text_as_one(parts)], empty="FALSE")
             case Not(part):
                 inner = self.of(part)
-                return Condition(f"NOT {inner.sql}", inner.values, inner.depth + 1)
+                return ShardCondition(f"NOT {inner.sql}", inner.values, inner.depth + 1)
             case _:
                 return self._leaf(node)
 
     def _leaf(
         self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
-    ) -> Condition:
+    ) -> ShardCondition:
         match node:
             case Received(start, end):
                 return _between(self.id, start, end)
@@ -74,26 +156,26 @@ class Conditions:
                 sizes = [self._size(sign, value) for sign, value in bounds if value is not None]
                 return _joined("AND", sizes, empty="TRUE")
             case HasAttachment():
-                return Condition(self._column("has_attachment"))
+                return ShardCondition(self._column("has_attachment"))
             case MessageId(value):
-                return Condition(f"{self._column('message_id')} IN (?, ?)", message_ids(value))
+                return ShardCondition(f"{self._column('message_id')} IN (?, ?)", message_ids(value))
             case Labelled(name):
                 found = f"EXISTS (SELECT 1 FROM message_labels WHERE label = {LABEL} AND id = {self.id})"
-                return Condition(found, (name,))
+                return ShardCondition(found, (name,))
             case HasUserLabel():
                 return self._has_one_of(self.labels.of_the_user)
             case Anywhere():
-                return Condition("TRUE")
+                return ShardCondition("TRUE")
             case _:
                 assert_never(node)
 
-    def _has_one_of(self, names: Sequence[str]) -> Condition:
+    def _has_one_of(self, names: Sequence[str]) -> ShardCondition:
         labels = f"SELECT label FROM labels WHERE name IN ({', '.join('?' * len(names))})"
         found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
-        return Condition(found, tuple(names))
+        return ShardCondition(found, tuple(names))
 
-    def _size(self, sign: str, value: int) -> Condition:
-        return Condition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
+    def _size(self, sign: str, value: int) -> ShardCondition:
+        return ShardCondition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
 
     def _column(self, name: str) -> str:
         if self.has_message_row:
@@ -107,10 +189,10 @@ def message_ids(value: str) -> tuple[str, str]:
     return f"<{value}>", value
 
 
-def _between(id: str, start: int | None, end: int | None) -> Condition:
+def _between(id: str, start: int | None, end: int | None) -> ShardCondition:
     low = first_id(start) if start is not None else 0
     high = first_id(end) if end is not None else _LARGEST
-    return Condition(f"({id} >= ? AND {id} < ?)", (low, high))
+    return ShardCondition(f"({id} >= ? AND {id} < ?)", (low, high))
 
 
 def _text_as_one(parts: Sequence[Node]) -> list[Node]:
@@ -120,19 +202,21 @@ def _text_as_one(parts: Sequence[Node]) -> list[Node]:
     return [*others, Or(text)] if text else others
 
 
-def _joined(word: str, parts: Sequence[Condition], *, empty: str) -> Condition:
+def _joined(word: str, parts: Sequence[ShardCondition], *, empty: str) -> ShardCondition:
     """The database's parser has a small stack: what is truly deep comes first, when the least is on it."""
     if not parts:
-        return Condition(empty)
+        return ShardCondition(empty)
     deepest, *others = sorted(parts, key=lambda part: part.depth if part.depth > _SHALLOW else 0, reverse=True)
     return _pair(word, deepest, _halved(word, others)) if others else deepest
 
 
-def _halved(word: str, parts: Sequence[Condition]) -> Condition:
+def _halved(word: str, parts: Sequence[ShardCondition]) -> ShardCondition:
     """Halved again and again, because a chain of a thousand would be refused."""
     middle = len(parts) // 2
     return parts[0] if len(parts) == 1 else _pair(word, _halved(word, parts[:middle]), _halved(word, parts[middle:]))
 
 
-def _pair(word: str, left: Condition, right: Condition) -> Condition:
-    return Condition(f"({left.sql} {word} {right.sql})", left.values + right.values, max(left.depth, right.depth) + 1)
+def _pair(word: str, left: ShardCondition, right: ShardCondition) -> ShardCondition:
+    return ShardCondition(
+        f"({left.sql} {word} {right.sql})", left.values + right.values, max(left.depth, right.depth) + 1
+    )

@@ -1,24 +1,91 @@
-"""SQL over one shard: for each alternative the statement that meets its messages newest first, without a sort.
+"""SQL over one shard: a query becomes alternatives, each with a statement that meets its messages newest first without
+a sort.
 
-Text drives where there is some, since the index keeps its entries in the order of ids; else a label does, and also if
-it is rare; large messages have an index of their own; else the messages themselves. Everything else is checked by
-look-ups on the way, so that a page stops as soon as it is full.
+`invoice (from:ann OR label:work)` is `invoice from:ann`, or else `invoice label:work`. Text drives a statement where
+there is some, else a label (also if it is rare), else size, else the messages themselves. Everything else is looked up
+on the way, so a page stops as soon as it is full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
-from postroom.archive.rowids import first_id
-from postroom.archive.search.alternatives import MOST, Alternative, alternatives
-from postroom.archive.search.conditions import BY_FACTS, LABEL, Condition, Conditions, message_ids
-from postroom.archive.search.labels import LabelIndex
-from postroom.archive.search.matching import any_of, these_but_not
-from postroom.archive.shard_schema import LARGE_MESSAGE_BYTES
+from postroom.archive.layout import first_id
+from postroom.archive.search.conditions import (
+    BY_FACTS,
+    LABEL,
+    ShardCondition,
+    ShardConditions,
+    any_of,
+    is_text,
+    message_ids,
+    these_but_not,
+)
+from postroom.archive.search.folding import LabelIndex
+from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
 from postroom.mail.query import span
-from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Received, Size
+from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Or, Received, Size
+
+MOST = 16
+
+Literals = tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    wanted: tuple[Node, ...]
+    """Text that must be there; the index answers it."""
+    unwanted: tuple[Node, ...]
+    """Text that must not be there."""
+    facts: tuple[Node, ...]
+    """Everything else: a leaf, or `Not` of a leaf."""
+
+
+def alternatives(node: Node, most: int = MOST) -> list[Alternative] | None:
+    """None if there would be too many of them."""
+    if _count(node, negated=False, most=most) > most:
+        return None
+    return [_sorted(literals) for literals in dict.fromkeys(_split(node, negated=False))]
+
+
+def _sorted(literals: Literals) -> Alternative:
+    unwanted = [part.part for part in literals if isinstance(part, Not) and is_text(part.part)]
+    wanted = [part for part in literals if is_text(part)]
+    facts = [part for part in literals if not is_text(part) and not (isinstance(part, Not) and is_text(part.part))]
+    return Alternative(tuple(wanted), tuple(unwanted), tuple(facts))
+
+
+def _split(node: Node, *, negated: bool) -> list[Literals]:
+    if not is_text(node):
+        match node, negated:
+            case (Not(part), _):
+                return _split(part, negated=not negated)
+            case (And(parts), False) | (Or(parts), True):
+                choices = [_split(part, negated=negated) for part in parts]
+                return [tuple(dict.fromkeys(sum(choice, ()))) for choice in product(*choices)]
+            case (And(parts), True) | (Or(parts), False):
+                return [literals for part in parts for literals in _split(part, negated=negated)]
+    return [(Not(node) if negated else node,)]
+
+
+def _count(node: Node, *, negated: bool, most: int) -> int:
+    """How many alternatives `_split` would give; stops counting a little above `most`."""
+    if not is_text(node):
+        match node, negated:
+            case (Not(part), _):
+                return _count(part, negated=not negated, most=most)
+            case (And(parts), False) | (Or(parts), True):
+                total = 1
+                for part in parts:
+                    total = min(total * _count(part, negated=negated, most=most), most + 1)
+                return total
+            case (And(parts), True) | (Or(parts), False):
+                return sum(_count(part, negated=negated, most=most) for part in parts)
+    return 1
+
 
 _WEIGHTS = "5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0"  # as the index's columns stand: a subject says more than a body
 
@@ -44,9 +111,9 @@ class Ids:
     def below(self, id: int | None) -> Ids:
         return self if id is None else Ids(self.low, id if self.high is None else min(id, self.high))
 
-    def conditions(self, id: str) -> list[Condition]:
-        low = [Condition(f"{id} >= ?", (self.low,))] if self.low is not None else []
-        return low + ([Condition(f"{id} < ?", (self.high,))] if self.high is not None else [])
+    def conditions(self, id: str) -> list[ShardCondition]:
+        low = [ShardCondition(f"{id} >= ?", (self.low,))] if self.low is not None else []
+        return low + ([ShardCondition(f"{id} < ?", (self.high,))] if self.high is not None else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +132,7 @@ class Select:
 
     table: str
     id: str
-    where: tuple[Condition, ...]
+    where: tuple[ShardCondition, ...]
     ids: Ids
     text: MergedText | None = None
     index: str = ""
@@ -91,7 +158,7 @@ class Select:
         source = f"{self.table} AS driver {self.index}"
         parts = [Statement(f"SELECT {self.id} FROM {source} WHERE {where.sql}", where.values)]
         if self.text is not None:
-            found = _all([Condition("search MATCH ?", (self.text.match,)), *ids.conditions("rowid")])
+            found = _all([ShardCondition("search MATCH ?", (self.text.match,)), *ids.conditions("rowid")])
             sql = f"{self.text.operation} SELECT rowid FROM search WHERE {found.sql}"
             parts.append(Statement(sql, found.values))
             parts += [_except_labelled(label, ids) for label in self.text.labels_left_out]
@@ -99,13 +166,13 @@ class Select:
 
 
 def _except_labelled(label: str, ids: Ids) -> Statement:
-    labelled = _all([Condition(f"label = {LABEL}", (label,)), *ids.conditions("id")])
+    labelled = _all([ShardCondition(f"label = {LABEL}", (label,)), *ids.conditions("id")])
     return Statement(f"EXCEPT SELECT id FROM message_labels WHERE {labelled.sql}", labelled.values)
 
 
-def _all(conditions: Sequence[Condition]) -> Condition:
+def _all(conditions: Sequence[ShardCondition]) -> ShardCondition:
     sql = " AND ".join(condition.sql for condition in conditions) or "TRUE"
-    return Condition(sql, tuple(value for condition in conditions for value in condition.values))
+    return ShardCondition(sql, tuple(value for condition in conditions for value in condition.values))
 
 
 def selects(node: Node, labels: LabelIndex, *, by_text: bool = False, most: int = MOST) -> list[Select]:
@@ -116,7 +183,7 @@ def selects(node: Node, labels: LabelIndex, *, by_text: bool = False, most: int 
     found = alternatives(node, most)
     if found is not None:
         return [_select(alternative, labels, by_text=by_text) for alternative in found]
-    whole = Conditions("driver.id", labels, has_message_row=True)
+    whole = ShardConditions("driver.id", labels, has_message_row=True)
     return [Select("messages", "driver.id", (whole.of(node),), Ids.of(node))]
 
 
@@ -144,7 +211,7 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
         return _by_label(alternative, label, labels)
     if alternative.wanted:
         return _by_text(alternative, labels)
-    conditions = Conditions("driver.id", labels, has_message_row=True)
+    conditions = ShardConditions("driver.id", labels, has_message_row=True)
     return _driven("messages", conditions, alternative, (), text=_text(alternative), index=BY_FACTS)
 
 
@@ -153,26 +220,26 @@ def _narrowest(facts: Sequence[Labelled], labels: LabelIndex) -> Labelled | None
 
 
 def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
-    conditions = Conditions("driver.rowid", labels, has_message_row=False)
-    match = Condition("driver.search MATCH ?", (these_but_not(alternative.wanted, alternative.unwanted),))
+    conditions = ShardConditions("driver.rowid", labels, has_message_row=False)
+    match = ShardCondition("driver.search MATCH ?", (these_but_not(alternative.wanted, alternative.unwanted),))
     return _driven("search", conditions, alternative, (match,))
 
 
 def _by_label(alternative: Alternative, label: Labelled, labels: LabelIndex) -> Select:
-    conditions = Conditions("driver.id", labels, has_message_row=False)
-    driver = Condition(f"driver.label = {LABEL}", (label.label,))
+    conditions = ShardConditions("driver.id", labels, has_message_row=False)
+    driver = ShardCondition(f"driver.label = {LABEL}", (label.label,))
     return _driven("message_labels", conditions, alternative, (driver,), done=label, text=_text(alternative))
 
 
 def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelIndex) -> Select:
-    conditions = Conditions("driver.id", labels, has_message_row=True)
-    driver = Condition("driver.message_id IN (?, ?)", message_ids(named.value))
+    conditions = ShardConditions("driver.id", labels, has_message_row=True)
+    driver = ShardCondition("driver.message_id IN (?, ?)", message_ids(named.value))
     return _driven("messages", conditions, alternative, (driver,), done=named, text=_text(alternative))
 
 
 def _of_the_large(alternative: Alternative, labels: LabelIndex) -> Select:
-    conditions = Conditions("driver.id", labels, has_message_row=True)
-    driver = Condition(f"driver.size >= {LARGE_MESSAGE_BYTES}")
+    conditions = ShardConditions("driver.id", labels, has_message_row=True)
+    driver = ShardCondition(f"driver.size >= {LARGE_MESSAGE_BYTES}")
     index = "INDEXED BY messages_large"
     return _driven("messages", conditions, alternative, (driver,), text=_text(alternative), index=index)
 
@@ -196,9 +263,9 @@ def _label_left_out(fact: Node) -> str | None:
 
 def _driven(
     table: str,
-    conditions: Conditions,
+    conditions: ShardConditions,
     alternative: Alternative,
-    driver: tuple[Condition, ...],
+    driver: tuple[ShardCondition, ...],
     done: Node | None = None,
     text: MergedText | None = None,
     index: str = "",

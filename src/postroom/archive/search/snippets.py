@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
-from postroom.archive.search.matching import wanted_in_body
-from postroom.archive.search.model import Snippet
-from postroom.archive.search.shards import SearchReader
+from postroom.archive.search.answers import Snippet
+from postroom.archive.search.conditions import wanted_in_body
+from postroom.archive.search.readers import SearchReader
 from postroom.mail.query.nodes import Node
 
 _LONGEST = 240

@@ -1,6 +1,6 @@
-"""Every request passes here before any page sees it: known host and visitor, no forgery, bounded, text.
+"""Every request passes here before a page sees it: known host, known visitor, no forgery, a bounded body of text.
 
-What is open to strangers is listed; everything else needs a login or a token, whether or not there is such a page, so
+What is open to strangers is listed; everything else needs a login or a token, whether or not such a page exists, so
 that no page can forget to ask.
 """
 
@@ -12,17 +12,16 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.dashboard import problems
-from postroom.dashboard.security import bodies, characters, cookies, forgery, sessions
-from postroom.dashboard.security.headers import dressed
-from postroom.dashboard.security.hosts import Hosts
-from postroom.dashboard.security.visitor import KEY, OWNER, Visitor
+from postroom.dashboard.security import request_checks, sessions
+from postroom.dashboard.security.request_checks import Hosts, with_security_headers
+from postroom.dashboard.security.sessions import OWNER, VISITOR_KEY, Visitor
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import NotAllowed, PostroomError
 from postroom.domain.roles import Role
 from postroom.settings import DashboardSettings
 from postroom.switchboard import tokens
-from postroom.switchboard.intake import Turns
+from postroom.switchboard.request_limits import RequestSlots
 from postroom.telemetry import logs
 from postroom.webserver import mark_known
 
@@ -36,7 +35,7 @@ _AT_ONCE = 8
 """Requests of one login or token that change something."""
 
 
-class Gate:
+class RequestGate:
     def __init__(
         self, inner: ASGIApp, database: Database, clock: Clock, settings: DashboardSettings, hosts: Hosts
     ) -> None:
@@ -45,18 +44,18 @@ class Gate:
         self._clock = clock
         self._settings = settings
         self._hosts = hosts
-        self._turns = Turns()
+        self._turns = RequestSlots()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        send = dressed(send, is_secure=self._hosts.is_secure)
+        send = with_security_headers(send, is_secure=self._hosts.is_secure)
         try:
             visitor = await self._identified(scope)
             async with self._turn(scope):
                 await self._pass(visitor, scope, receive, send)
         except PostroomError as error:
-            await problems.answer(scope, error)(scope, receive, send)
+            await problems.error_response(scope, error)(scope, receive, send)
 
     async def _pass(self, visitor: Visitor | None, scope: Scope, receive: Receive, send: Send) -> None:
         receive = await self._checked_body(visitor, scope, receive)
@@ -68,7 +67,7 @@ class Gate:
     def _turn(self, scope: Scope) -> AbstractAsyncContextManager[None]:
         """Only what changes something waits its turn: an open page keeps a request open for its stream."""
         sender = scope.get(SENDER)
-        if sender is None or scope["method"] in forgery.SAFE:
+        if sender is None or scope["method"] in request_checks.SAFE_METHODS:
             return nullcontext()
         return self._turns.taken(sender, _AT_ONCE)
 
@@ -77,30 +76,34 @@ class Gate:
         if not self._hosts.knows(request.headers.get("host", "")):
             raise problems.UnknownHost()
         visitor = await self._visitor(request)
-        scope[KEY] = visitor
+        scope[VISITOR_KEY] = visitor
         if visitor is None and not is_open(scope["path"]):
-            raise problems.Unknown()
+            raise problems.NotLoggedIn()
         if visitor is not None:
             mark_known(scope)
-        characters.check_address(scope)
+        request_checks.check_address(scope)
         return visitor
 
     async def _checked_body(self, visitor: Visitor | None, scope: Scope, receive: Receive) -> Receive:
-        if scope["method"] in forgery.SAFE:
+        if scope["method"] in request_checks.SAFE_METHODS:
             return receive
-        forgery.check_origin(Request(scope), self._hosts)
-        body = await bodies.read_body(receive, bodies.STRANGERS_BYTES if visitor is None else bodies.MOST_BYTES)
-        characters.check_body(body)
-        bodies.check_values(body)
+        request_checks.check_origin(Request(scope), self._hosts)
+        body = await request_checks.read_body(
+            receive, request_checks.STRANGERS_BYTES if visitor is None else request_checks.MOST_BYTES
+        )
+        request_checks.check_body(body)
+        request_checks.check_values(body)
         if visitor is not None and visitor.session is not None:
-            await forgery.check_token(Request(scope, bodies.again(body, receive)), visitor.secret)
-        return bodies.again(body, receive)
+            await request_checks.check_csrf_token(
+                Request(scope, request_checks.replay_body(body, receive)), visitor.secret
+            )
+        return request_checks.replay_body(body, receive)
 
     async def _visitor(self, request: Request) -> Visitor | None:
         """A token counts alone, and only for the API: pages are for people."""
         if "authorization" in request.headers:
             return await self._program(request)
-        secret = cookies.read(request, self._hosts)
+        secret = request_checks.read_session_cookie(request, self._hosts)
         if secret is None:
             return None
         now = self._clock.now()

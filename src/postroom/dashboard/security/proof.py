@@ -1,27 +1,35 @@
-"""Changes that ask for the passphrase again, even of a person who is logged in. One table, shown in docs/security.md.
+"""Proof that the person knows the passphrase: at the login, and again before a sensitive change. The table of
+sensitive changes is shown in docs/security.md.
 
-A session proves it when it begins and whenever it is asked; the proof holds for `dashboard.proof_minutes`. A token
-cannot prove that a person is there, so it makes none of these changes. The command line on the host is the owner's.
+A proof holds for `dashboard.proof_minutes`. A token cannot prove that a person is there, so it makes none of these
+changes; the command line on the host is the owner's. Every wrong guess counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from postroom import audit
+from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security.sessions import Session
-from postroom.domain.errors import NotAllowed
+from postroom.dashboard.security import login_throttle, passphrase, request_checks, sessions
+from postroom.dashboard.security.login_throttle import Guesser
+from postroom.dashboard.security.sessions import LoginSession
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.switchboard.tokens import revoke_all
 
-FIELD = "proof"
+PROOF_FIELD = "proof"
 """Of the form that asks: the passphrase."""
 
 _ASKS, _HOST = "asks for the passphrase", "not offered: only on the host"
 _REFUSED = "refused"
 
 
-class Sensitive(Enum):
+class SensitiveChange(Enum):
     """What is changed, and what the dashboard and a token with every permission can do about it."""
 
     MAKE_TOKEN = ("make a token", _ASKS, "only with `tokens`, and nothing beyond itself")
@@ -43,7 +51,7 @@ class Sensitive(Enum):
 class ProofNeeded(NotAllowed):
     """A change that asks for the passphrase again. `form` is what was sent, to be sent once more with it."""
 
-    def __init__(self, change: Sensitive, form: Form | None, problem: str = "", status: int = 403) -> None:
+    def __init__(self, change: SensitiveChange, form: Form | None, problem: str = "", status: int = 403) -> None:
         super().__init__(
             f"To {change.what}, give your passphrase again: send it to POST /api/settings/proof, then repeat this."
         )
@@ -55,18 +63,18 @@ class ProofNeeded(NotAllowed):
     @property
     def fields(self) -> list[tuple[str, str]]:
         """What was sent, but for the passphrase and the CSRF token."""
-        mine = (FIELD, "csrf")
+        mine = (PROOF_FIELD, "csrf")
         return [(name, value) for name, values in self.form.values.items() if name not in mine for value in values]
 
 
-def token_refusal(change: Sensitive) -> NotAllowed:
+def token_refusal(change: SensitiveChange) -> NotAllowed:
     return NotAllowed(
         f"A token cannot {change.what}: nobody can give the passphrase for it. Use the dashboard, or `postroom` on "
         "the command line."
     )
 
 
-def holds(session: Session, minutes: int, now: datetime) -> bool:
+def is_proof_fresh(session: LoginSession, minutes: int, now: datetime) -> bool:
     """Whether the passphrase was given in this session lately; one from the future was given by a wrong clock."""
     return session.proved_at is not None and timedelta(0) <= now - session.proved_at < timedelta(minutes=minutes)
 
@@ -75,5 +83,88 @@ def sensitive_table() -> Iterator[str]:
     """For docs/security.md, which a test compares with this."""
     yield "| change | dashboard | token |"
     yield "|---|---|---|"
-    for change in Sensitive:
+    for change in SensitiveChange:
         yield f"| {' | '.join(change.value)} |"
+
+
+async def prove_passphrase(here: RequestContext, offered: str, field: str = "passphrase") -> str:
+    """The hash that it was held against."""
+    stored = await here.read(passphrase.stored_hash)
+    guesser = guesser_of(here, stored)
+    try:
+        attempt = await here.write(lambda tx: login_throttle.admit_attempt(tx, guesser, here.now))
+        await here.desk.slowing.hold(attempt)
+    except login_throttle.TooManyAttempts:
+        await here.desk.failures.note(guesser.address, is_refused=True)
+        raise
+    if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
+        await here.desk.failures.note(guesser.address)
+        raise BadInput(field, "is not right")
+    await here.write(lambda tx: login_throttle.forgive_attempts(tx, guesser))
+    return stored
+
+
+def guesser_of(here: RequestContext, stored: str | None) -> Guesser:
+    offered = request_checks.read_device_cookie(here.request, here.desk.hosts)
+    device = sessions.device_of(offered, stored) if offered and stored else None
+    return Guesser(request_address(here), device)
+
+
+async def require_proof(here: RequestContext, change: SensitiveChange, form: Form | None = None) -> None:
+    """That the passphrase was given in this session lately, or is given with `form`. A token cannot give it."""
+    session = here.visitor.session
+    if session is None:
+        raise token_refusal(change)
+    if is_proof_fresh(session, here.app.settings.dashboard.proof_minutes, here.now):
+        return
+    if form is None or not form.secret(PROOF_FIELD):
+        raise ProofNeeded(change, form)
+    try:
+        await give_proof(here, form.secret(PROOF_FIELD), PROOF_FIELD)
+    except BadInput as error:
+        raise ProofNeeded(change, form, error.problem, 422) from None
+    except login_throttle.TooManyAttempts as error:
+        raise ProofNeeded(change, form, error.message, 429) from None
+
+
+async def give_proof(here: RequestContext, offered: str, field: str = "passphrase") -> None:
+    """From now on, for a few minutes, this session may make sensitive changes."""
+    session = here.visitor.session
+    if session is None:
+        raise NotAllowed("Only a login can do this: a token cannot prove that its owner is there.")
+    proven = await prove_passphrase(here, offered, field)
+
+    def note(tx: Tx) -> None:
+        passphrase.require_unchanged(tx, proven, field)
+        sessions.note_proof(tx, session.id, here.now)
+        audit.record(tx, here.actor, "dashboard.proof", ("dashboard_session", session.id), here.now)
+
+    await here.write(note)
+
+
+@dataclass(frozen=True, slots=True)
+class PassphraseChanged:
+    logins_ended: int
+    """All but the one that asked."""
+    tokens_revoked: int
+
+
+async def change_passphrase(
+    here: RequestContext, current: str, chosen: str, repeated: str, *, revoke_tokens: bool = False
+) -> PassphraseChanged:
+    """All other logins end with the old one, and with `revoke_tokens` every token."""
+    passphrase.check_passphrase(chosen, repeated)
+    proven = await prove_passphrase(here, current, "current")
+    made = await here.desk.hashing.make(chosen)
+    own = here.visitor.session
+
+    def change(tx: Tx) -> PassphraseChanged:
+        passphrase.require_unchanged(tx, proven, "current")
+        ended = passphrase.set_hash(tx, made, here.actor, here.now, but=own.id if own else None)
+        return PassphraseChanged(ended, revoke_all(tx, here.now, here.actor) if revoke_tokens else 0)
+
+    return await here.write(change)
+
+
+def request_address(here: RequestContext) -> str:
+    return here.request.client.host if here.request.client else "?"

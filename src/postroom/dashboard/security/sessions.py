@@ -1,20 +1,81 @@
-"""Logins. The browser has a secret in a cookie; here is its hash, and until when it is good."""
+"""Who makes a request, and what a browser carries: session secrets (stored only as hashes), login sessions, and
+values signed by this process that a page gives out and gets back unchanged.
+
+The signing key lives as long as the process, so no signed value outlives a change of the settings.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, select, update
+from starlette.types import Scope
 
-from postroom.dashboard.security import browser_secrets as secrets
+from postroom.audit import Actor
 from postroom.db import Tx
-from postroom.db.tables.dashboard import dashboard_sessions as table
-from postroom.domain.errors import NotFound
+from postroom.db.tables.access import dashboard_sessions
+from postroom.domain.errors import Fatal, NotFound
 from postroom.domain.ids import new_id, parse_id
+from postroom.domain.roles import Caller, Role
 from postroom.settings import DashboardSettings
+
+SESSION, LINK, DEVICE = "prt_session_", "prt_link_", "prt_device_"
+"""All begin as our tokens do, so that the log masks one that strays into it."""
+
+_FORM = re.compile(r"prt_(?:session|link)_[A-Za-z0-9_-]{43}")
+_DEVICE_FORM = re.compile(rf"{DEVICE}([A-Za-z0-9_-]{{22}})([0-9a-f]{{64}})")
+
+
+def fresh_secret(prefix: str) -> str:
+    return prefix + secrets.token_urlsafe(32)
+
+
+def secret_digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def has_secret_form(secret: str, prefix: str) -> bool:
+    return secret.startswith(prefix) and _FORM.fullmatch(secret) is not None
+
+
+def csrf_token(session_secret: str) -> str:
+    """What the forms of a session carry. Follows from the cookie, so it is stored nowhere and ends with the session."""
+    return hmac.new(session_secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+def is_csrf_token(offered: str, session_secret: str) -> bool:
+    return hmac.compare_digest(offered.encode(), csrf_token(session_secret).encode())
+
+
+def device_secret(passphrase_hash: str) -> str:
+    """For a browser that knew the passphrase. It opens nothing; it only sets the browser apart from strangers.
+
+    Follows from the stored hash, so it is stored nowhere and ends when the passphrase is changed.
+    """
+    device = secrets.token_urlsafe(16)
+    return f"{DEVICE}{device}{_device_seal(device, passphrase_hash)}"
+
+
+def device_of(offered: str, passphrase_hash: str) -> str | None:
+    """The device that this secret was made for, if it was made here and for this passphrase."""
+    found = _DEVICE_FORM.fullmatch(offered)
+    if found is None or not hmac.compare_digest(found[2], _device_seal(found[1], passphrase_hash)):
+        return None
+    return found[1]
+
+
+def _device_seal(device: str, passphrase_hash: str) -> str:
+    return hmac.new(passphrase_hash.encode(), f"device {device}".encode(), hashlib.sha256).hexdigest()
+
 
 MOST_LISTED = 100
 _SEEN_EVERY = timedelta(minutes=1)
@@ -23,7 +84,7 @@ _LONGEST_CLIENT = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     id: str
     client: str
     address: str
@@ -42,12 +103,12 @@ class Session:
 def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str, now: datetime) -> str:
     """The secret for the cookie; whoever begins a session has just proved to know the passphrase, or set it. Sessions
     that ended long ago are forgotten on the way."""
-    tx.execute(delete(table).where(table.c.expires_at < now - _KEPT))
-    secret = secrets.fresh(secrets.SESSION)
+    tx.execute(delete(dashboard_sessions).where(dashboard_sessions.c.expires_at < now - _KEPT))
+    secret = fresh_secret(SESSION)
     tx.execute(
-        table.insert().values(
+        dashboard_sessions.insert().values(
             id=new_id(),
-            sha256=secrets.digest(secret),
+            sha256=secret_digest(secret),
             client=client[:_LONGEST_CLIENT],
             address=address,
             created_at=now,
@@ -59,52 +120,141 @@ def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str
     return secret
 
 
-def find_session(tx: Tx, secret: str, settings: DashboardSettings, now: datetime) -> Session | None:
+def find_session(tx: Tx, secret: str, settings: DashboardSettings, now: datetime) -> LoginSession | None:
     """The session that this cookie opens, if it still does."""
-    if not secrets.has_form(secret, secrets.SESSION):
+    if not has_secret_form(secret, SESSION):
         return None
-    row = tx.execute(select(table).where(table.c.sha256 == secrets.digest(secret), *_good(settings, now))).one_or_none()
+    row = tx.execute(
+        select(dashboard_sessions).where(dashboard_sessions.c.sha256 == secret_digest(secret), *_good(settings, now))
+    ).one_or_none()
     return None if row is None else _session(row)
 
 
 def note_seen(tx: Tx, session_id: str, now: datetime) -> None:
-    tx.execute(update(table).where(table.c.id == session_id).values(last_seen_at=now))
+    tx.execute(update(dashboard_sessions).where(dashboard_sessions.c.id == session_id).values(last_seen_at=now))
 
 
 def note_proof(tx: Tx, session_id: str, now: datetime) -> None:
-    tx.execute(update(table).where(table.c.id == session_id).values(proved_at=now))
+    tx.execute(update(dashboard_sessions).where(dashboard_sessions.c.id == session_id).values(proved_at=now))
 
 
-def list_sessions(tx: Tx, settings: DashboardSettings, now: datetime) -> list[Session]:
+def list_sessions(tx: Tx, settings: DashboardSettings, now: datetime) -> list[LoginSession]:
     """Those that are open, the last used first."""
-    query = select(table).where(*_good(settings, now)).order_by(table.c.last_seen_at.desc(), table.c.id)
+    query = (
+        select(dashboard_sessions)
+        .where(*_good(settings, now))
+        .order_by(dashboard_sessions.c.last_seen_at.desc(), dashboard_sessions.c.id)
+    )
     return [_session(row) for row in tx.execute(query.limit(MOST_LISTED))]
 
 
 def end_session(tx: Tx, session_id: str, now: datetime) -> None:
     """Ending one that has ended changes nothing."""
     session_id = parse_id(session_id, "session")
-    if tx.execute(select(table.c.id).where(table.c.id == session_id)).first() is None:
+    if tx.execute(select(dashboard_sessions.c.id).where(dashboard_sessions.c.id == session_id)).first() is None:
         raise NotFound("session", f"there is no session {session_id}")
-    tx.execute(update(table).where(table.c.id == session_id, table.c.ended_at.is_(None)).values(ended_at=now))
+    tx.execute(
+        update(dashboard_sessions)
+        .where(dashboard_sessions.c.id == session_id, dashboard_sessions.c.ended_at.is_(None))
+        .values(ended_at=now)
+    )
 
 
 def end_all_sessions(tx: Tx, now: datetime, *, but: str | None = None) -> int:
     """All that are open, but for the one that asks; how many there were."""
-    others = [] if but is None else [table.c.id != but]
-    return tx.execute(update(table).where(table.c.ended_at.is_(None), *others).values(ended_at=now)).rowcount
+    others = [] if but is None else [dashboard_sessions.c.id != but]
+    return tx.execute(
+        update(dashboard_sessions).where(dashboard_sessions.c.ended_at.is_(None), *others).values(ended_at=now)
+    ).rowcount
 
 
 def leave_notice(tx: Tx, session_id: str, notice: Mapping[str, Any] | None) -> None:
     """What the next page of this session says once. Kept here and not in a cookie, where others could read it."""
     value = None if notice is None else dict(notice)
-    tx.execute(update(table).where(table.c.id == session_id).values(notice=value))
+    tx.execute(update(dashboard_sessions).where(dashboard_sessions.c.id == session_id).values(notice=value))
 
 
 def _good(settings: DashboardSettings, now: datetime) -> tuple[ColumnElement[bool], ...]:
     idle = now - timedelta(days=settings.idle_days)
-    return table.c.ended_at.is_(None), table.c.expires_at > now, table.c.last_seen_at > idle
+    return (
+        dashboard_sessions.c.ended_at.is_(None),
+        dashboard_sessions.c.expires_at > now,
+        dashboard_sessions.c.last_seen_at > idle,
+    )
 
 
-def _session(row: Any) -> Session:
-    return Session(**{name: getattr(row, name) for name in Session.__slots__})
+def _session(row: Any) -> LoginSession:
+    return LoginSession(**{name: getattr(row, name) for name in LoginSession.__slots__})
+
+
+VISITOR_KEY = "postroom.visitor"
+OWNER = Caller(Role.DASHBOARD, "owner")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    caller: Caller
+    session: LoginSession | None = None
+    secret: str = ""
+    """Of the session; empty for a program."""
+
+    @property
+    def csrf(self) -> str:
+        return csrf_token(self.secret) if self.session is not None else ""
+
+    @property
+    def actor(self) -> Actor:
+        return Actor.of(self.caller)
+
+
+def visitor_of(scope: Scope) -> Visitor | None:
+    visitor: Visitor | None = scope.get(VISITOR_KEY)
+    return visitor
+
+
+def require_visitor(scope: Scope) -> Visitor:
+    visitor = visitor_of(scope)
+    if visitor is None:
+        raise Fatal("A page was asked for without passing the gate.")
+    return visitor
+
+
+_LONGEST_SIGNED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class SignedValue:
+    value: dict[str, Any]
+    sealed_at: datetime
+    is_genuine: bool
+    """We gave it out, for this purpose. Anything else is only what somebody says."""
+
+    def is_good(self, now: datetime, longest: timedelta) -> bool:
+        """Genuine, and not older than that; a clock that was set back makes it too old rather than too young."""
+        return self.is_genuine and timedelta() <= now - self.sealed_at <= longest
+
+
+class Signer:
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def close(self, purpose: str, value: Mapping[str, Any], now: datetime) -> str:
+        written = json.dumps({"at": now.isoformat(), "value": dict(value)}, separators=(",", ":")).encode()
+        text = base64.urlsafe_b64encode(written).decode()
+        return f"{text}.{self._signature(purpose, text)}"
+
+    def open(self, purpose: str, sealed: str) -> SignedValue | None:
+        """None for what nobody can read."""
+        text, _, signature = sealed.rpartition(".")
+        try:
+            if len(sealed) > _LONGEST_SIGNED:
+                return None
+            written = json.loads(base64.b64decode(text, b"-_", validate=True))
+            at = datetime.fromisoformat(written["at"])
+            is_genuine = hmac.compare_digest(signature.encode(), self._signature(purpose, text).encode())
+            return SignedValue(dict(written["value"]), at, is_genuine)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def _signature(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}\n{text}".encode(), hashlib.sha256).hexdigest()

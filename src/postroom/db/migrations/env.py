@@ -1,4 +1,4 @@
-"""Alembic's entry point. It runs on the connection, and in the transaction, that `postroom.db.schema` hands over."""
+"""Alembic's entry point. It runs on the connection, and in the transaction, that `postroom.db.opening` hands over."""
 
 from alembic import context
 

@@ -1,18 +1,6 @@
 """The tables of the control database, one module an area. Migrations make them; a test holds the two together."""
 
-from postroom.db.tables import accounts, actions, backfill, dashboard, mail, queue, switchboard, sync, triage, web
-from postroom.db.tables.base import metadata
+from postroom.db.tables import access, accounts, mail, queue, triage, web
+from postroom.db.types import metadata
 
-__all__ = [
-    "accounts",
-    "actions",
-    "backfill",
-    "dashboard",
-    "mail",
-    "metadata",
-    "queue",
-    "switchboard",
-    "sync",
-    "triage",
-    "web",
-]
+__all__ = ["access", "accounts", "mail", "metadata", "queue", "triage", "web"]

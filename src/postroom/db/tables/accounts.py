@@ -1,11 +1,13 @@
-"""Accounts at mail providers, and the quota units that were granted from each account's allowance."""
+"""Accounts at mail providers, their granted quota, and how far each account's mail has been brought into the archive.
+
+Times of mail are seconds since 1970.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text
 
-from postroom.db.tables.base import metadata
-from postroom.db.types import Id, Instant
+from postroom.db.types import Id, Instant, metadata
 
 accounts = Table(
     "accounts",
@@ -58,4 +60,86 @@ troubled_messages = Table(
     Column("reader_version", Integer, nullable=False, comment="of the code that could not read it"),
     CheckConstraint("lane IN ('live', 'backfill', 'on demand', 'sync', 'import')", name="lane"),
     CheckConstraint("kind IN ('fetch', 'read', 'intake')", name="kind"),
+)
+
+
+# One reader an account at a time: whoever holds the lease on `changes` reads them, and moves the cursor. The other
+# duty, `walk`, is that of a sync beside a connector: it brings old mail and leaves the changes to the connector.
+history_cursors = Table(
+    "history_cursors",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("duty", Text, primary_key=True),
+    Column("history_id", Text, comment="null: nobody has read one yet"),
+    Column("holder", Text, comment="who reads now, in words for a person"),
+    Column("fence", Integer, nullable=False, comment="raised with each change of holder"),
+    Column("lease_expires_at", Instant),
+    Column("updated_at", Instant, nullable=False),
+    Column("moved_at", Instant, comment="when everything up to the cursor was last known to be in"),
+    Column(
+        "unfinished", Integer, nullable=False, server_default="0", comment="how often it was claimed since it moved"
+    ),
+    CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
+)
+
+sync_states = Table(
+    "sync_states",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("walk", Integer, nullable=False, comment="1 is the first sync; an expired history id begins another"),
+    Column("walk_started_at", Instant, nullable=False),
+    Column("walked_at", Instant, comment="null while the walk is under way"),
+    Column("compared_walk", Integer, nullable=False, comment="the last walk whose labels and deletions were compared"),
+    Column("granularity", Text, nullable=False),
+    Column("until", BigInteger, nullable=False, comment="where the newest slice with an end has its end"),
+    Column("frontier", BigInteger, nullable=False, comment="all slices of this walk that end at or before it are done"),
+    Column("watermark", BigInteger, nullable=False, comment="the largest frontier of any walk; never goes back"),
+    Column("counters", Text, nullable=False, comment="JSON"),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("granularity IN ('day', 'week', 'month')", name="granularity"),
+)
+
+# The slices from the frontier on; those below it are gone, the frontier speaks for them.
+sync_slices = Table(
+    "sync_slices",
+    metadata,
+    Column("account_id", Id, ForeignKey("sync_states.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("start_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("end_s", BigInteger, comment="null: has no end, and so moves no frontier"),
+    Column("state", Text, nullable=False),
+    Column("messages", Integer, nullable=False, comment="as listed"),
+    CheckConstraint("state IN ('open', 'done')", name="state"),
+)
+
+sync_alerts = Table(
+    "sync_alerts",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("condition", Text, primary_key=True),
+    Column("level", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("raised_at", Instant, nullable=False),
+    Column("last_seen_at", Instant, nullable=False),
+    Column("last_told_at", Instant, comment="null: nobody was told"),
+    Column("cleared_at", Instant),
+    CheckConstraint("level IN ('warning', 'critical')", name="level"),
+)
+
+# The labels as they were last seen at the source: so that a label that gets another name is known by its id. One that
+# has several names here is being renamed, or was when a process died.
+sync_labels = Table(
+    "sync_labels",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("label_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+)
+
+# How the last messages went, for the share of bad ones; kept over restarts, since many runs bring only a few.
+sync_windows = Table(
+    "sync_windows",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("outcomes", Text, nullable=False, comment="JSON: [messages, bad ones of them], oldest first"),
+    Column("updated_at", Instant, nullable=False),
 )

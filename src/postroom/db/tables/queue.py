@@ -16,8 +16,7 @@ from sqlalchemy import (
     text,
 )
 
-from postroom.db.tables.base import metadata
-from postroom.db.types import Id, Instant
+from postroom.db.types import Id, Instant, metadata
 
 jobs = Table(
     "jobs",

@@ -16,8 +16,7 @@ from sqlalchemy import (
     text,
 )
 
-from postroom.db.tables.base import metadata
-from postroom.db.types import Id, Instant, Json
+from postroom.db.types import Id, Instant, Json, metadata
 
 RUN_STATUSES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 MODES = ("SITEMAP", "ARCHIVE", "PAGINATION")

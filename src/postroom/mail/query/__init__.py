@@ -4,9 +4,8 @@
 as forgiving as Gmail's.
 """
 
-from postroom.mail.query.errors import QueryError
-from postroom.mail.query.formatting import format_query
 from postroom.mail.query.grammar import parse
-from postroom.mail.query.meaning import opens_spam_and_trash, span
+from postroom.mail.query.nodes import format_query, opens_spam_and_trash, span
+from postroom.mail.query.operands import QueryError
 
 __all__ = ["QueryError", "format_query", "opens_spam_and_trash", "parse", "span"]

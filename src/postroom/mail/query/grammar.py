@@ -1,4 +1,4 @@
-"""The grammar of a search, by recursive descent.
+"""The grammar of a search, by recursive descent, from its tokens; `strict` refuses what is probably a mistake.
 
     query  := either*                      side by side means all of them
     either := term ("OR" term)*
@@ -10,16 +10,134 @@ A query that means nothing raises QueryError; no other error can come out of her
 
 from __future__ import annotations
 
-from postroom.mail.query.errors import OperandError, QueryError
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
 from postroom.mail.query.nodes import EVERYTHING, And, Node, Not, Or, Text, TextField
-from postroom.mail.query.operands import OPERATORS, Operand
-from postroom.mail.query.strictness import check_operand, check_operator_name, check_quotes, check_word
-from postroom.mail.query.tokens import Kind, Token, tokens
+from postroom.mail.query.operands import CATEGORIES, OPERATORS, STATES, Operand, OperandError, QueryError
+
+
+class TokenKind(StrEnum):
+    OPEN = "("
+    CLOSE = ")"
+    OPEN_ANY = "{"
+    CLOSE_ANY = "}"
+    MINUS = "-"
+    OR = "OR"
+    AND = "AND"
+    OPERATOR = "operator"
+    """`from:` and the like; its operand follows at once."""
+    WORD = "word"
+    PHRASE = "phrase"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryToken:
+    kind: TokenKind
+    text: str
+    glued: bool
+    """No space before it: an operand belongs to its operator only so."""
+    start: int
+    """Where it begins in the query, counted from 0."""
+    is_closed: bool = True
+    """False for a phrase whose second quote is missing."""
+
+    @property
+    def spelled(self) -> str:
+        return f"{self.text}:" if self.kind is TokenKind.OPERATOR else self.text
+
+
+_PATTERN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<bracket>[(){}])
+      | "(?P<phrase>[^"]*)(?:"|$)
+      | (?P<minus>-(?=[^\s-]))
+      | (?P<operator>[A-Za-z][A-Za-z0-9_]*):
+      | (?P<word>[^\s(){}"]+)
+    """,
+    re.VERBOSE,
+)
+
+
+_WORD = re.compile(r'(?P<word>[^\s(){}"]+)')
+
+
+def tokens(query: str, operators: frozenset[str]) -> Iterator[QueryToken]:
+    """The tokens of a query, always ended by one END. A colon after an unknown word does not make an operator."""
+    position, before = 0, "space"
+    while found := _PATTERN.match(query, position):
+        kind = str(found.lastgroup)
+        is_unknown = kind == "operator" and found[kind].lower() not in operators
+        is_hyphen = kind == "minus" and before not in ("space", "bracket", "minus")
+        if (is_unknown or is_hyphen) and (word := _WORD.match(query, position)):
+            found, kind = word, "word"
+        position = found.end()
+        if kind != "space":
+            yield _token(kind, found, glued=before != "space")
+        before = kind
+    yield QueryToken(TokenKind.END, "", False, position)
+
+
+def _token(group: str, found: re.Match[str], glued: bool) -> QueryToken:
+    text, start = found[group], found.start()
+    if group == "bracket":
+        return QueryToken(TokenKind(text), text, glued, start)
+    if group == "phrase":
+        return QueryToken(TokenKind.PHRASE, text, glued, start, is_closed=len(found[0]) == len(text) + 2)
+    if group == "word" and text in ("OR", "|"):
+        return QueryToken(TokenKind.OR, text, glued, start)
+    if group == "word" and text == "AND":
+        return QueryToken(TokenKind.AND, text, glued, start)
+    if group == "operator":
+        return QueryToken(TokenKind.OPERATOR, text.lower(), glued, start)
+    return QueryToken(TokenKind(group) if group != "minus" else TokenKind.MINUS, text, glued, start)
+
+
+_OPERATOR = re.compile(r"([A-Za-z][A-Za-z0-9_]*):(?!//)")
+
+
+def check_operator_name(token: QueryToken) -> None:
+    """`form:alice` is a slip of the pen and no word; a web address is one."""
+    found = _OPERATOR.match(token.text) if token.kind is TokenKind.WORD else None
+    if not found:
+        return
+    nearest = difflib.get_close_matches(found[1].lower(), OPERATORS, n=1)
+    hint = f"{nearest[0]}:" if nearest else "an operator such as from:"
+    raise QueryError(
+        f"{found[1]}: is not an operator",
+        position=token.start + 1,
+        expected=f'{hint}, or quotes around it to search for it as it stands ("{token.text[:40]}")',
+    )
+
+
+def check_operand(operator: str, text: str) -> None:
+    if operator == "is" and text.lower() not in STATES:
+        raise OperandError(f"is:{text[:40]} is not known", f"one of {', '.join(sorted(STATES))}")
+    if operator == "category" and text.lower() not in CATEGORIES:
+        raise OperandError(f"category:{text[:40]} is not known", f"one of {', '.join(sorted(CATEGORIES))}")
+
+
+def check_quotes(stream: Iterable[QueryToken]) -> None:
+    for token in stream:
+        if not token.is_closed:
+            raise QueryError("the quote is not closed", position=token.start + 1, expected='a second "')
+
+
+def check_word(token: QueryToken, node: Node) -> None:
+    if isinstance(node, Text) and not any(character.isalnum() for character in node.words):
+        raise QueryError(
+            f"{node.words[:40]!r} has no letter or digit", position=token.start + 1, expected="something to look for"
+        )
+
 
 MAX_LENGTH = 20_000
 MAX_DEPTH = 40
 _KNOWN = frozenset(OPERATORS)
-_STICKY = (Kind.WORD, Kind.PHRASE, Kind.OPERATOR)
+_STICKY = (TokenKind.WORD, TokenKind.PHRASE, TokenKind.OPERATOR)
 _SOMETHING = "a word, a phrase or an operator"
 
 
@@ -34,7 +152,7 @@ def parse(query: str, now: int, *, strict: bool = False) -> Node:
         check_quotes(stream)
     parser = _Parser(stream, now, strict)
     node = parser.query(_PLAIN, depth=0)
-    parser.expect(Kind.END)
+    parser.expect(TokenKind.END)
     return node
 
 
@@ -48,38 +166,38 @@ _Reading = tuple[str, Operand]
 
 
 class _Parser:
-    def __init__(self, stream: list[Token], now: int, strict: bool) -> None:
+    def __init__(self, stream: list[QueryToken], now: int, strict: bool) -> None:
         self._stream = stream
         self._at = 0
         self._now = now
         self._strict = strict
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> QueryToken:
         return self._stream[self._at]
 
-    def _take(self) -> Token:
+    def _take(self) -> QueryToken:
         token = self._next
         self._at += 1
         return token
 
-    def expect(self, kind: Kind) -> None:
+    def expect(self, kind: TokenKind) -> None:
         if self._next.kind is not kind:
-            wanted = "the end" if kind is Kind.END else repr(str(kind))
-            problem = "the query ends" if self._next.kind is Kind.END else f"unexpected {_shown(self._next)}"
+            wanted = "the end" if kind is TokenKind.END else repr(str(kind))
+            problem = "the query ends" if self._next.kind is TokenKind.END else f"unexpected {_shown(self._next)}"
             raise _error(problem, self._next, wanted)
-        self._at += 1 if kind is not Kind.END else 0
+        self._at += 1 if kind is not TokenKind.END else 0
 
     def query(self, reading: _Reading, depth: int) -> Node:
-        return _joined(And, self._parts(reading, depth, Kind.AND))
+        return _joined(And, self._parts(reading, depth, TokenKind.AND))
 
     def _any_of(self, reading: _Reading, depth: int) -> Node:
-        return _joined(Or, self._parts(reading, depth, Kind.OR))
+        return _joined(Or, self._parts(reading, depth, TokenKind.OR))
 
-    def _parts(self, reading: _Reading, depth: int, joiner: Kind) -> list[Node]:
+    def _parts(self, reading: _Reading, depth: int, joiner: TokenKind) -> list[Node]:
         """Everything up to a closing bracket; the joiner between two parts says what is understood anyway."""
         parts: list[Node] = []
-        while self._next.kind not in (Kind.END, Kind.CLOSE, Kind.CLOSE_ANY):
+        while self._next.kind not in (TokenKind.END, TokenKind.CLOSE, TokenKind.CLOSE_ANY):
             if self._next.kind is joiner:
                 self._take()
             else:
@@ -88,7 +206,7 @@ class _Parser:
 
     def _either(self, reading: _Reading, depth: int) -> Node:
         parts = [self._term(reading, depth)]
-        while self._next.kind is Kind.OR:
+        while self._next.kind is TokenKind.OR:
             self._take()
             parts.append(self._term(reading, depth))
         return _joined(Or, parts)
@@ -98,34 +216,34 @@ class _Parser:
             raise _error("brackets stand too deep in each other", self._next, f"at most {MAX_DEPTH}")
         token = self._take()
         match token.kind:
-            case Kind.MINUS:
+            case TokenKind.MINUS:
                 return Not(self._term(reading, depth + 1))
-            case Kind.OPEN:
-                return self._closed(self.query(reading, depth + 1), Kind.CLOSE)
-            case Kind.OPEN_ANY:
-                return self._closed(self._any_of(reading, depth + 1), Kind.CLOSE_ANY)
-            case Kind.OPERATOR:
+            case TokenKind.OPEN:
+                return self._closed(self.query(reading, depth + 1), TokenKind.CLOSE)
+            case TokenKind.OPEN_ANY:
+                return self._closed(self._any_of(reading, depth + 1), TokenKind.CLOSE_ANY)
+            case TokenKind.OPERATOR:
                 return self._operand(token, depth)
-            case Kind.WORD | Kind.PHRASE:
+            case TokenKind.WORD | TokenKind.PHRASE:
                 if self._strict:
                     check_operator_name(token)
                 return self._read(reading, token, token.text)
-            case Kind.END | Kind.CLOSE | Kind.CLOSE_ANY | Kind.OR | Kind.AND:
+            case TokenKind.END | TokenKind.CLOSE | TokenKind.CLOSE_ANY | TokenKind.OR | TokenKind.AND:
                 raise _error(f"nothing to search for before {_shown(token)}", token, _SOMETHING)
 
-    def _operand(self, operator: Token, depth: int) -> Node:
+    def _operand(self, operator: QueryToken, depth: int) -> Node:
         """What follows an operator at once; with nothing there the operator is ignored, as Gmail does."""
         reading = (operator.text, OPERATORS[operator.text])
-        if not self._next.glued or self._next.kind in (Kind.CLOSE, Kind.CLOSE_ANY):
+        if not self._next.glued or self._next.kind in (TokenKind.CLOSE, TokenKind.CLOSE_ANY):
             if self._strict:
                 raise _error(f"{operator.spelled} has nothing after it", self._next, "its value, without a space")
             return EVERYTHING
-        if self._next.kind in (Kind.OPEN, Kind.OPEN_ANY):
+        if self._next.kind in (TokenKind.OPEN, TokenKind.OPEN_ANY):
             return self._term(reading, depth + 1)
         first = self._next
         return self._read(reading, first, self._glued_text())
 
-    def _read(self, reading: _Reading, token: Token, text: str) -> Node:
+    def _read(self, reading: _Reading, token: QueryToken, text: str) -> Node:
         name, operand = reading
         try:
             if self._strict:
@@ -144,17 +262,17 @@ class _Parser:
             text += self._take().spelled
         return text
 
-    def _closed(self, node: Node, kind: Kind) -> Node:
+    def _closed(self, node: Node, kind: TokenKind) -> Node:
         self.expect(kind)
         return node
 
 
-def _error(problem: str, token: Token, expected: str) -> QueryError:
+def _error(problem: str, token: QueryToken, expected: str) -> QueryError:
     return QueryError(problem, position=token.start + 1, expected=expected)
 
 
-def _shown(token: Token) -> str:
-    return repr(token.text[:40]) if token.kind is not Kind.END else "the end"
+def _shown(token: QueryToken) -> str:
+    return repr(token.text[:40]) if token.kind is not TokenKind.END else "the end"
 
 
 def _joined(join: type[And] | type[Or], parts: list[Node]) -> Node:

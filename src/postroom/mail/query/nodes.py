@@ -1,9 +1,15 @@
-"""What a parsed query is made of."""
+"""The tree of a parsed query: its nodes, what can be said of it before any mail is looked at, and writing it down
+again.
+
+`parse(format_query(node)) == node` for every node that comes out of `parse`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 
 class TextField(StrEnum):
@@ -88,3 +94,104 @@ class Anywhere:
 Node = And | Or | Not | Received | Size | Text | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
 
 EVERYTHING = And(())
+
+
+Span = tuple[int | None, int | None]
+
+
+def span(node: Node) -> Span:
+    """A range of dates, in milliseconds, outside of which nothing can match; None is open."""
+    if isinstance(node, Received):
+        return node.start, node.end
+    if isinstance(node, And):
+        spans = [span(part) for part in node.parts]
+        starts = [start for start, _ in spans if start is not None]
+        ends = [end for _, end in spans if end is not None]
+        return max(starts, default=None), min(ends, default=None)
+    if isinstance(node, Or):
+        spans = [span(part) for part in node.parts]
+        starts = [start for start, _ in spans if start is not None]
+        ends = [end for _, end in spans if end is not None]
+        return (
+            min(starts) if starts and len(starts) == len(spans) else None,
+            max(ends) if ends and len(ends) == len(spans) else None,
+        )
+    return None, None
+
+
+def opens_spam_and_trash(node: Node) -> bool:
+    """Spam and trash are searched only by a query that names them."""
+    if isinstance(node, And | Or):
+        return any(opens_spam_and_trash(part) for part in node.parts)
+    return isinstance(node, Anywhere) or (isinstance(node, Labelled) and node.label in ("SPAM", "TRASH"))
+
+
+_BARE = re.compile(r"(?!(?:OR|AND)$)[A-Za-z0-9][A-Za-z0-9_.@+-]*")
+_EVERYWHERE = ("anywhere", "all")  # `label:all` means another thing than a label of that name
+
+
+def format_query(node: Node) -> str:
+    """`parse(format_query(node)) == node` for every node that comes out of `parse`."""
+    return " ".join(map(_beside, node.parts)) if isinstance(node, And) else _beside(node)
+
+
+def _beside(node: Node) -> str:
+    """Within a list of what must all be true: OR binds tighter, so it needs no brackets."""
+    return " OR ".join(map(_alone, node.parts)) if isinstance(node, Or) else _alone(node)
+
+
+def _alone(node: Node) -> str:
+    match node:
+        case And() | Or():
+            return f"({format_query(node)})"
+        case Not(Not() as part):
+            return f"-({_alone(part)})"
+        case Not(part):
+            return f"-{_alone(part)}"
+        case Text(TextField.ANY, words):
+            return _quoted(words)
+        case Text(field, words):
+            return f"{field}:{_quoted(words)}"
+        case Labelled(label):
+            return f"{'is' if label.lower() in _EVERYWHERE else 'label'}:{_quoted(label)}"
+        case _:
+            return _fact(node)
+
+
+def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere) -> str:
+    match node:
+        case Received(start, end):
+            return _both(_seconds("after", start), _seconds("before", end))
+        case Size(over, under):
+            return _both(_bytes("larger", over), _bytes("smaller", under))
+        case MessageId(value):
+            return f"rfc822msgid:{_quoted(value)}"
+        case HasAttachment():
+            return "has:attachment"
+        case HasUserLabel():
+            return "has:userlabels"
+        case Anywhere():
+            return "in:anywhere"
+        case _:
+            assert_never(node)
+
+
+def _both(first: str, second: str) -> str:
+    return f"({first} {second})" if first and second else first or second or "()"
+
+
+def _seconds(operator: str, milliseconds: int | None) -> str:
+    return "" if milliseconds is None else f"{operator}:{milliseconds // 1_000}"
+
+
+def _bytes(operator: str, size: int | None) -> str:
+    if size is None:
+        return ""
+    for unit, factor in (("M", 1 << 20), ("K", 1 << 10)):
+        if size and size % factor == 0:
+            return f"{operator}:{size // factor}{unit}"
+    return f"{operator}:{size}"
+
+
+def _quoted(text: str) -> str:
+    return text if _BARE.fullmatch(text) else f'"{text}"'

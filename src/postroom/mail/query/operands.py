@@ -1,4 +1,4 @@
-"""What each operator makes of its operand: dates, ages, sizes, places, and words in a header."""
+"""What each operator makes of its operand: dates, ages, sizes, places, words in a header; and the errors of a query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from postroom.mail.query.errors import OperandError
+from postroom.domain.errors import BadInput
 from postroom.mail.query.nodes import (
     EVERYTHING,
     Anywhere,
@@ -21,6 +21,26 @@ from postroom.mail.query.nodes import (
     Text,
     TextField,
 )
+
+
+class QueryError(BadInput):
+    """A query that means nothing: `position` is the column of the mistake, counted from 1."""
+
+    def __init__(self, problem: str, *, position: int, expected: str) -> None:
+        super().__init__("query", f"{problem} at column {position}; expected {expected}")
+        self.reason = problem
+        self.position = position
+        self.expected = expected
+
+
+class OperandError(Exception):
+    """An operator cannot use its operand; the grammar adds where that stands."""
+
+    def __init__(self, problem: str, expected: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.expected = expected
+
 
 DAY_MS = 86_400_000
 _UNIT_DAYS = {"d": 1, "m": 30, "y": 365}

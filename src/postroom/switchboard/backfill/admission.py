@@ -1,6 +1,7 @@
-"""The way in for a job's messages: switch, status, rate and budget are asked here, within the transaction of ingest.
+"""One message of a backfill job: admitted under switch, status, rate and budget, and its money settled afterwards.
 
-A refusal is an answer, not an exception, because it may move the job (to `cost_capped`, say), and that must commit.
+Admission happens in the transaction of ingest. A refusal is a value, not an exception, because it may move the
+job (to `cost_capped`, say), and that must commit. Settling closes a reservation for good.
 """
 
 from __future__ import annotations
@@ -8,21 +9,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import chain, count, islice
+from typing import Any
+
+from sqlalchemy import Row, select
 
 from postroom import kill_switch
 from postroom.audit import SYSTEM
 from postroom.db import Tx
+from postroom.db.tables.mail import backfill_reservations as reservations
+from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill import ledger, switch
+from postroom.switchboard.backfill import job as switch
+from postroom.switchboard.backfill import ledger
+from postroom.switchboard.backfill.job import (
+    BackfillEvent,
+    BackfillJob,
+    BackfillMode,
+    BackfillStatus,
+    change_job,
+    find_job,
+    move_job,
+)
 from postroom.switchboard.backfill.leases import LIVE_MAIL_PAUSE, live_mail_waits
-from postroom.switchboard.backfill.model import BackfillJob, Mode, change, find, move
-from postroom.switchboard.backfill.rate import Window
-from postroom.switchboard.backfill.transitions import Event, Status
+from postroom.switchboard.backfill.rate import RateWindow
 
 
-class Verdict(StrEnum):
+class AdmissionVerdict(StrEnum):
     ADMITTED = "admitted"
     WAIT = "wait"
     """Not now: the hour is full, or live mail comes first. `retry_after` says when."""
@@ -32,47 +47,47 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    verdict: Verdict
-    status: Status
+    verdict: AdmissionVerdict
+    status: BackfillStatus
     backfill_enabled: bool
     reason: str | None = None
     retry_after: float | None = None
 
     @property
     def is_admitted(self) -> bool:
-        return self.verdict is Verdict.ADMITTED
+        return self.verdict is AdmissionVerdict.ADMITTED
 
 
-class Gate:
+class AdmissionGate:
     """One job's gate within one transaction, which holds the job's lock until it ends."""
 
     def __init__(self, tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> None:
         self._tx, self._settings, self._now = tx, settings, now
         self.job = job
         self._switch = kill_switch.state(tx, settings)
-        self._window = Window(tx, job.id, job.rate_limit_per_hour, now)
-        self._waits_for_live = job.mode is Mode.BACKGROUND and live_mail_waits(tx)
+        self._window = RateWindow(tx, job.id, job.rate_limit_per_hour, now)
+        self._waits_for_live = job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx)
 
     def admit(self, message_ref: str, cost: Micros | None) -> Admission:
         """May this message come in? `cost` is the most that its model call can cost: 0 where no model is asked, None
         where nobody knows, and then nothing comes in."""
-        if not self._switch.in_force and self.job.status is Status.ACTIVE:
+        if not self._switch.in_force and self.job.status is BackfillStatus.ACTIVE:
             self.job = switch.switch_off(self._tx, self.job, self._switch, self._now)
-        if self.job.status is not Status.ACTIVE:
+        if self.job.status is not BackfillStatus.ACTIVE:
             return self._stopped()
         self._keep_lease()
         if wait := self._wait():
             reason = "live mail comes first" if self._waits_for_live else "the limit of this hour is reached"
             seconds = min(wait.total_seconds(), self._settings.lease_s / 2)
-            return Admission(Verdict.WAIT, self.job.status, True, reason, seconds)
+            return Admission(AdmissionVerdict.WAIT, self.job.status, True, reason, seconds)
         if not self._affords(message_ref, cost):
             return self._stopped()
         self._window.take()
-        return Admission(Verdict.ADMITTED, self.job.status, True)
+        return Admission(AdmissionVerdict.ADMITTED, self.job.status, True)
 
     def _stopped(self) -> Admission:
         reason = self.job.status_reason or self.job.error or f"the job is {self.job.status}"
-        return Admission(Verdict.STOPPED, self.job.status, self._switch.in_force, reason)
+        return Admission(AdmissionVerdict.STOPPED, self.job.status, self._switch.in_force, reason)
 
     def _wait(self) -> timedelta:
         return max(self._window.wait, LIVE_MAIL_PAUSE if self._waits_for_live else timedelta())
@@ -82,7 +97,9 @@ class Gate:
         if cost == 0:
             return True
         if cost is None or cost > self.job.cap:
-            self.job = move(self._tx, self.job, Event.LOSE_METER, SYSTEM, self._now, error=self._why_unmetered(cost))
+            self.job = move_job(
+                self._tx, self.job, BackfillEvent.LOSE_METER, SYSTEM, self._now, error=self._why_unmetered(cost)
+            )
             return False
         day = ledger.day_of(self._now, self._settings.zone)
         if ledger.reserve(self._tx, self.job, message_ref, cost, day, self._now):
@@ -101,12 +118,77 @@ class Gate:
         lease = timedelta(seconds=self._settings.lease_s)
         expires = self.job.lease_expires_at
         if expires is None or expires - self._now < lease / 2:
-            self.job = change(self._tx, self.job, self._now, lease_expires_at=self._now + lease)
+            self.job = change_job(self._tx, self.job, self._now, lease_expires_at=self._now + lease)
 
 
-def open_gate(tx: Tx, settings: BackfillSettings, job_id: str, endpoint_identity: str, now: datetime) -> Gate:
+def open_gate(tx: Tx, settings: BackfillSettings, job_id: str, endpoint_identity: str, now: datetime) -> AdmissionGate:
     """The gate of the job that an envelope names. A job admits mail of its own mailbox only."""
-    job = find(tx, job_id, lock=True)
+    job = find_job(tx, job_id, lock=True)
     if job.endpoint_identity != endpoint_identity:
         raise BadInput("control.backfill_job_id", f"is a job for {job.endpoint_identity}, not for {endpoint_identity}")
-    return Gate(tx, settings, job, now)
+    return AdmissionGate(tx, settings, job, now)
+
+
+_MORE = "#"
+_AT_ONCE = 8
+
+
+class JobSpending:
+    def __init__(self, settings: BackfillSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+
+    def afford(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> bool:
+        """See to it that so much in all is set aside for the message; False, and nothing done, if there is no room."""
+        job = find_job(tx, job_id, lock=True)
+        rows = _rows(tx, job.id, message_ref)
+        missing = total - sum(_worth(row) for row in rows)
+        if missing <= 0:
+            return True
+        now = self._clock.now()
+        ref = message_ref if not rows else f"{message_ref}{_MORE}{len(rows)}"
+        return ledger.reserve(tx, job, ref, Micros(missing), ledger.day_of(now, self._settings.zone), now)
+
+    def settle(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> None:
+        """So much in all was spent on the message; what was set aside beyond it is free again."""
+        now = self._clock.now()
+        rows = _rows(tx, find_job(tx, job_id, lock=True).id, message_ref)
+        due = total - sum(row.settled_microdollars for row in rows if row.state == ledger.SETTLED)
+        # Each within what was set aside on its own day, which then stays within its cap.
+        for row in [row for row in rows if row.state == ledger.RESERVED]:
+            if (paid := min(due, row.amount_microdollars)) > 0:
+                ledger.settle(tx, self._settings, job_id, row.message_ref, Micros(paid), now)
+                due -= paid
+            else:
+                ledger.release(tx, self._settings, job_id, row.message_ref, now)
+        if due > 0:
+            ledger.settle(tx, self._settings, job_id, f"{message_ref}{_MORE}{len(rows)}", Micros(due), now)
+
+
+def message_of(reservation: str) -> str:
+    """Whose money a reservation is."""
+    return reservation.partition(_MORE)[0]
+
+
+def _rows(tx: Tx, job_id: str, message_ref: str) -> list[Row[Any]]:
+    """The message's reservations, the first one first. By their names, which are counted through: a search for how they
+    begin would look at all of the job's."""
+    names = chain([message_ref], (f"{message_ref}{_MORE}{number}" for number in count()))
+    rows: list[Row[Any]] = []
+    while True:
+        some = list(islice(names, _AT_ONCE))
+        mine = reservations.c.job_id == job_id, reservations.c.message_ref.in_(some)
+        found = {row.message_ref: row for row in tx.execute(select(reservations).where(*mine))}
+        rows += [found[name] for name in some if name in found]
+        if some[-1] not in found:
+            return rows
+
+
+def _worth(row: Row[Any]) -> int:
+    match row.state:
+        case ledger.SETTLED:
+            return int(row.settled_microdollars)
+        case ledger.RESERVED:
+            return int(row.amount_microdollars)
+        case _:
+            return 0

@@ -1,7 +1,13 @@
-"""Who works on a job: a connector that polled for it, until its lease runs out. The fence tells leases apart."""
+"""A connector's hold on a backfill job: it polls for one, holds it by a lease with a fence, and reports progress.
+
+Counts and cursor move together, so nothing is counted twice or skipped. A pause or cancel that arrived in the
+meantime is never overwritten, and a repeated report changes nothing.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -12,14 +18,26 @@ from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as queued
-from postroom.domain.errors import NotAllowed
+from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller
+from postroom.kill_switch import SwitchState
 from postroom.queue import JobState, QueueName
 from postroom.settings import BackfillSettings
+from postroom.switchboard.backfill import job as switch
+from postroom.switchboard.backfill import ledger
+from postroom.switchboard.backfill.job import (
+    BackfillEvent,
+    BackfillJob,
+    BackfillMode,
+    BackfillStatus,
+    change_job,
+    find_job,
+    job_from_row,
+    jobs_table,
+    move_job,
+)
 from postroom.switchboard.backfill.ledger import day_of
-from postroom.switchboard.backfill.model import BackfillJob, Mode, move, read, table
-from postroom.switchboard.backfill.rate import Window
-from postroom.switchboard.backfill.transitions import Event, Status
+from postroom.switchboard.backfill.rate import RateWindow
 
 LIVE_MAIL_PAUSE = timedelta(seconds=30)
 
@@ -29,13 +47,13 @@ class StaleFence(NotAllowed):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class JobAssignment:
     """What a connector needs to work on a job. Both days are included; `lease_s` is how long it may be silent."""
 
     job_id: str
     fence: int
     lease_s: float
-    mode: Mode
+    mode: BackfillMode
     target_categories: list[str]
     includes: list[str]
     date_from: date
@@ -48,7 +66,7 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class PollReply:
     backfill_enabled: bool
-    job: Assignment | None = None
+    job: JobAssignment | None = None
     retry_after: float | None = None
     """Seconds until the job's hour has room for a message; None: at once."""
 
@@ -65,10 +83,10 @@ def poll(
     found = _oldest_pending(tx, connector_type, endpoint_identity)
     if found is None:
         return PollReply(backfill_enabled=True)
-    job = move(
+    job = move_job(
         tx,
         found,
-        Event.START,
+        BackfillEvent.START,
         Actor.of(who),
         now,
         fence=found.fence + 1,
@@ -90,14 +108,14 @@ def require_identity(who: Caller, endpoint_identity: str) -> None:
 def expire_leases(tx: Tx, now: datetime, endpoint_identity: str | None = None) -> list[BackfillJob]:
     """Jobs whose connector was silent for too long wait for another, with their cursor. It may still come back with
     its last counts as long as nobody has taken over."""
-    jobs = table(tx)
-    query = select(jobs).where(jobs.c.status == Status.ACTIVE, jobs.c.lease_expires_at <= now)
+    jobs = jobs_table(tx)
+    query = select(jobs).where(jobs.c.status == BackfillStatus.ACTIVE, jobs.c.lease_expires_at <= now)
     if endpoint_identity is not None:
         query = query.where(jobs.c.endpoint_identity == endpoint_identity)
-    lost = [read(row) for row in tx.execute(tx.locking(query.order_by(jobs.c.id), skip_locked=True))]
+    lost = [job_from_row(row) for row in tx.execute(tx.locking(query.order_by(jobs.c.id), skip_locked=True))]
     reasons = [f"{job.lease_holder} was silent for too long" for job in lost]
     return [
-        move(tx, job, Event.LOSE_LEASE, SYSTEM, now, status_reason=reason)
+        move_job(tx, job, BackfillEvent.LOSE_LEASE, SYSTEM, now, status_reason=reason)
         for job, reason in zip(lost, reasons, strict=True)
     ]
 
@@ -106,20 +124,20 @@ def turn_day(
     tx: Tx, settings: BackfillSettings, now: datetime, endpoint_identity: str | None = None
 ) -> list[BackfillJob]:
     """Jobs that the cap of an earlier day stopped have a new budget, and wait for a connector again."""
-    jobs = table(tx)
+    jobs = jobs_table(tx)
     query = select(jobs).where(
-        jobs.c.status == Status.COST_CAPPED, jobs.c.auto_resume, jobs.c.capped_day < day_of(now, settings.zone)
+        jobs.c.status == BackfillStatus.COST_CAPPED, jobs.c.auto_resume, jobs.c.capped_day < day_of(now, settings.zone)
     )
     if endpoint_identity is not None:
         query = query.where(jobs.c.endpoint_identity == endpoint_identity)
-    capped = [read(row) for row in tx.execute(tx.locking(query.order_by(jobs.c.id), skip_locked=True))]
-    return [move(tx, job, Event.TURN_DAY, SYSTEM, now) for job in capped]
+    capped = [job_from_row(row) for row in tx.execute(tx.locking(query.order_by(jobs.c.id), skip_locked=True))]
+    return [move_job(tx, job, BackfillEvent.TURN_DAY, SYSTEM, now) for job in capped]
 
 
 def retry_after(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> float | None:
     """Seconds until a message of this job would be admitted; never so long that its lease would run out meanwhile."""
-    wait = Window(tx, job.id, job.rate_limit_per_hour, now).wait
-    if job.mode is Mode.BACKGROUND and live_mail_waits(tx):
+    wait = RateWindow(tx, job.id, job.rate_limit_per_hour, now).wait
+    if job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx):
         wait = max(wait, LIVE_MAIL_PAUSE)
     return min(wait.total_seconds(), settings.lease_s / 2) if wait else None
 
@@ -130,21 +148,21 @@ def live_mail_waits(tx: Tx) -> bool:
 
 
 def _oldest_pending(tx: Tx, connector_type: str, endpoint_identity: str) -> BackfillJob | None:
-    jobs = table(tx)
+    jobs = jobs_table(tx)
     query = select(jobs).where(
         jobs.c.connector_type == connector_type,
         jobs.c.endpoint_identity == endpoint_identity,
-        jobs.c.status == Status.PENDING,
+        jobs.c.status == BackfillStatus.PENDING,
     )
     if live_mail_waits(tx):
-        query = query.where(jobs.c.mode != Mode.BACKGROUND)
+        query = query.where(jobs.c.mode != BackfillMode.BACKGROUND)
     query = query.order_by(jobs.c.created_at, jobs.c.id).limit(1)
     row = tx.execute(tx.locking(query, skip_locked=True)).one_or_none()
-    return None if row is None else read(row)
+    return None if row is None else job_from_row(row)
 
 
-def _assignment(job: BackfillJob, settings: BackfillSettings) -> Assignment:
-    return Assignment(
+def _assignment(job: BackfillJob, settings: BackfillSettings) -> JobAssignment:
+    return JobAssignment(
         job_id=job.id,
         fence=job.fence,
         lease_s=settings.lease_s,
@@ -157,3 +175,128 @@ def _assignment(job: BackfillJob, settings: BackfillSettings) -> Assignment:
         daily_cost_cap_cents=job.daily_cost_cap_cents,
         cursor=job.cursor,
     )
+
+
+MOST_ROWS = 1_000_000
+LARGEST_CURSOR = 65_536
+LONGEST_ERROR = 2_000
+
+_LARGEST_NUMBER = 2**53
+_MAY_REPORT = (BackfillStatus.ACTIVE, BackfillStatus.COMPLETED, BackfillStatus.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """Deltas since the last report. `cost_spent_cents` is the connector's own guess: only the ledger moves the cap."""
+
+    job_id: str
+    fence: int
+    rows_processed: int = 0
+    rows_skipped: int = 0
+    cost_spent_cents: int = 0
+    cursor: Mapping[str, Any] | None = None
+    status: str | None = None
+    error: str | None = None
+    report_seq: int | None = None
+    """Grows from report to report of a lease; a report that carries one can be repeated safely."""
+
+    def __post_init__(self) -> None:
+        _require_whole("fence", self.fence, 1, _LARGEST_NUMBER)
+        for name in ("rows_processed", "rows_skipped", "cost_spent_cents"):
+            _require_whole(name, getattr(self, name), 0, MOST_ROWS)
+        if self.report_seq is not None:
+            _require_whole("report_seq", self.report_seq, 1, _LARGEST_NUMBER)
+        if self.status is not None and self.status not in set(_MAY_REPORT):
+            raise BadInput("status", f"{self.status!r} is not one of {', '.join(_MAY_REPORT)}")
+        if self.error is not None and self.status != BackfillStatus.ERROR:
+            raise BadInput("error", "goes together with status error")
+        _require_cursor(self.cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressResponse:
+    status: BackfillStatus
+    """Authoritative. Anything but active means: stop."""
+    backfill_enabled: bool
+    reason: str | None = None
+    retry_after: float | None = None
+    """Seconds until the job's hour has room for a message; None: at once."""
+
+
+def take_report(
+    tx: Tx, settings: BackfillSettings, who: Caller, report: ProgressReport, now: datetime
+) -> ProgressResponse:
+    job = find_job(tx, report.job_id, lock=True)
+    require_identity(who, job.endpoint_identity)
+    if report.fence != job.fence:
+        raise StaleFence()
+    on = kill_switch.state(tx, settings)
+    if not _is_repeated(job, report):
+        job = _counted(tx, job, report, now)
+        if job.status is BackfillStatus.ACTIVE:
+            job = _moved(tx, settings, who, job, report, on, now)
+    wait = retry_after(tx, settings, job, now) if job.status is BackfillStatus.ACTIVE else None
+    return ProgressResponse(job.status, on.in_force, job.status_reason or job.error, wait)
+
+
+def _is_repeated(job: BackfillJob, report: ProgressReport) -> bool:
+    """Seen before; or sent after the connector itself had ended the job."""
+    seen = report.report_seq is not None and job.last_report_seq is not None
+    return job.lease_holder is None or (seen and (report.report_seq or 0) <= (job.last_report_seq or 0))
+
+
+def _counted(tx: Tx, job: BackfillJob, report: ProgressReport, now: datetime) -> BackfillJob:
+    return change_job(
+        tx,
+        job,
+        now,
+        rows_processed=job.rows_processed + report.rows_processed,
+        rows_skipped=job.rows_skipped + report.rows_skipped,
+        reported_cost_cents=job.reported_cost_cents + report.cost_spent_cents,
+        cursor=job.cursor if report.cursor is None else dict(report.cursor),
+        last_report_seq=job.last_report_seq if report.report_seq is None else report.report_seq,
+    )
+
+
+def _moved(
+    tx: Tx,
+    settings: BackfillSettings,
+    who: Caller,
+    job: BackfillJob,
+    report: ProgressReport,
+    on: SwitchState,
+    now: datetime,
+) -> BackfillJob:
+    """Where a running job goes from here: to its end, to a stop, or on under a renewed lease."""
+    over = {"lease_holder": None, "lease_expires_at": None}
+    if report.status == BackfillStatus.COMPLETED:
+        return move_job(tx, job, BackfillEvent.COMPLETE, Actor.of(who), now, completed_at=now, **over)
+    if report.status == BackfillStatus.ERROR:
+        error = (report.error or "the connector gave no reason")[:LONGEST_ERROR]
+        return move_job(tx, job, BackfillEvent.FAIL, Actor.of(who), now, error=error, **over)
+    if not on.in_force:
+        return switch.switch_off(tx, job, on, now)
+    job = ledger.review(tx, settings, job, now)
+    return renew(tx, settings, job, now) if job.status is BackfillStatus.ACTIVE else job
+
+
+def renew(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> BackfillJob:
+    return change_job(tx, job, now, lease_expires_at=now + timedelta(seconds=settings.lease_s))
+
+
+def _require_whole(field: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput(field, f"{value!r} is not a whole number within {least} to {most}")
+
+
+def _require_cursor(cursor: Mapping[str, Any] | None) -> None:
+    if cursor is None:
+        return
+    if not isinstance(cursor, Mapping):
+        raise BadInput("cursor", f"must be an object, not {type(cursor).__name__}")
+    try:
+        size = len(json.dumps(cursor, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput("cursor", f"is not JSON: {error}") from None
+    if size > LARGEST_CURSOR:
+        raise BadInput("cursor", f"is {size:,} bytes; the most is {LARGEST_CURSOR:,}")

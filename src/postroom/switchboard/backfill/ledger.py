@@ -1,7 +1,7 @@
-"""What a job spends, day by day, exact to the micro-dollar: reserved before a model call, settled after it.
+"""What a backfill job spends, day by day, exact to the micro-dollar: reserved before a model call, settled after it.
 
-Within a day reserved plus settled never passes the job's cap. A reservation counts for the day on which it was made,
-whenever it is settled. All of this happens under the job's row lock.
+Reserved plus settled never exceeds the job's cap within a day. A reservation counts for the day on which it was
+made, whenever it is settled.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from sqlalchemy import Row, select, update
 
 from postroom.audit import SYSTEM
 from postroom.db import Tx
-from postroom.db.tables.backfill import backfill_reservations as reservations
-from postroom.db.tables.backfill import backfill_spend as spends
-from postroom.db.upsert import insert
+from postroom.db.database import insert
+from postroom.db.tables.mail import backfill_reservations as reservations
+from postroom.db.tables.mail import backfill_spend as spends
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars, to_cents
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.model import BackfillJob, change, find, move
-from postroom.switchboard.backfill.transitions import Event, Status
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, BackfillStatus, change_job, find_job, move_job
 
 RESERVED, SETTLED, RELEASED = "reserved", "settled", "released"
 
@@ -87,7 +86,7 @@ def settle(
     """
     if amount < 0:
         raise BadInput("amount", f"{amount} is negative")
-    job = find(tx, job_id, lock=True)
+    job = find_job(tx, job_id, lock=True)
     known = _reservation(tx, job.id, message_ref)
     if known is not None and known.state == SETTLED:
         return job
@@ -96,13 +95,13 @@ def settle(
     _add(tx, job.id, day, reserved=-known.amount_microdollars if known is not None and is_open else 0, settled=amount)
     _close(tx, job.id, message_ref, day, SETTLED, amount, now)
     spent = Micros(job.spent_microdollars + amount)
-    job = change(tx, job, now, spent_microdollars=spent, cost_spent_cents=to_cents(spent))
+    job = change_job(tx, job, now, spent_microdollars=spent, cost_spent_cents=to_cents(spent))
     return review(tx, settings, job, now)
 
 
 def release(tx: Tx, settings: BackfillSettings, job_id: str, message_ref: str, now: datetime) -> BackfillJob:
     """The call will not be made; what was set aside for it is free again."""
-    job = find(tx, job_id, lock=True)
+    job = find_job(tx, job_id, lock=True)
     known = _reservation(tx, job.id, message_ref)
     if known is None or known.state != RESERVED:
         return job
@@ -115,10 +114,15 @@ def review(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) 
     """Stop a running job whose day is used up; let one go on that was stopped by reservations alone."""
     today = day_of(now, settings.zone)
     spend = spend_on(tx, job.id, today)
-    if job.status is Status.ACTIVE and spend.total >= job.cap:
+    if job.status is BackfillStatus.ACTIVE and spend.total >= job.cap:
         return stop_at_cap(tx, settings, job, Micros(1), now)
-    if job.status is Status.COST_CAPPED and job.auto_resume and job.capped_day == today and has_room(job, spend):
-        return move(tx, job, Event.FREE_ROOM, SYSTEM, now)
+    if (
+        job.status is BackfillStatus.COST_CAPPED
+        and job.auto_resume
+        and job.capped_day == today
+        and has_room(job, spend)
+    ):
+        return move_job(tx, job, BackfillEvent.FREE_ROOM, SYSTEM, now)
     return job
 
 
@@ -137,7 +141,7 @@ def stop_at_cap(tx: Tx, settings: BackfillSettings, job: BackfillJob, refused: M
         f"{format_dollars(spend.reserved)} reserved; the next day begins {turn}"
     )
     values = {"status_reason": reason, "capped_day": day, "refused_microdollars": refused}
-    return move(tx, job, Event.REACH_CAP, SYSTEM, now, **values)
+    return move_job(tx, job, BackfillEvent.REACH_CAP, SYSTEM, now, **values)
 
 
 def _reservation(tx: Tx, job_id: str, message_ref: str) -> Row[Any] | None:

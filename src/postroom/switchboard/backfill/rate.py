@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select, update
 
 from postroom.db import Tx
-from postroom.db.tables.backfill import backfill_rate as rates
+from postroom.db.tables.mail import backfill_rate as rates
 from postroom.domain.ids import new_id
 
 HOUR = timedelta(hours=1)
@@ -54,7 +54,7 @@ def rounded(now: datetime, limit: int) -> datetime:
     return now + (-since_midnight) % grain
 
 
-class Window:
+class RateWindow:
     """A job's last hour, within a transaction that holds the job's lock."""
 
     def __init__(self, tx: Tx, job_id: str, limit: int, now: datetime) -> None:

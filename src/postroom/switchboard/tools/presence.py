@@ -13,11 +13,11 @@ from postroom.db.tables.mail import contact_exports
 from postroom.domain.clock import Clock
 from postroom.domain.envelope import Instant
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.switchboard import policy
+from postroom.switchboard import tier_policy
+from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
 from postroom.switchboard.contacts import addresses_for
-from postroom.switchboard.registry import Heartbeat, record_heartbeat
 from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.taken import ConnectorType, EndpointIdentity, JsonObject, Short
+from postroom.switchboard.tools.arguments import ConnectorType, EndpointIdentity, JsonObject, Short
 
 Counter = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -73,7 +73,7 @@ class PresenceTools:
 
         def record(tx: Tx) -> tuple[str, list[dict[str, Any]], Any]:
             record_heartbeat(tx, beat, now)
-            version, rules = policy.told(tx)
+            version, rules = tier_policy.rules_with_version(tx)
             return version, rules, _generated_at(tx)
 
         version, rules, generated_at = await self._database.write(record)

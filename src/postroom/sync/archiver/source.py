@@ -1,25 +1,28 @@
-"""What the archiver asks and does at Gmail. Every change here can be repeated without harm."""
+"""What the archiver does at the mailbox: find labels that protect mail, remove messages, and fetch imported mail to
+compare it byte by byte before it may be removed. Every change can be repeated safely.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from postroom.archive.certificates import Action, Removal
+from postroom.archive.certificates import Removal, RemovalAction
+from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
+from postroom.archive.service import AccountStore, SharedArchive
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Retryable
-from postroom.gmail.client import GmailClient
-from postroom.gmail.errors import Gone
-from postroom.gmail.fetching import Failed, Got, Missing
-from postroom.gmail.resources import Format
-from postroom.sync.archiver.candidates import Doubt
-from postroom.sync.archiver.selection import ALWAYS_KEPT, Policy
+from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.mailboxes.errors import Gone
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
+from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.sync.archiver.plan import ALWAYS_KEPT, RemovalPolicy, UnsafeToRemove
 from postroom.sync.labels import LabelNames
-from postroom.sync.listing import query_of
-from postroom.sync.slices import EARLIEST_CUT, Slice
+from postroom.sync.slices import EARLIEST_CUT, Slice, query_of
 
 T = TypeVar("T")
 ATTEMPTS = 6
@@ -28,10 +31,10 @@ _LONGEST_BACK_OFF_S = 60.0
 _DICE = random.Random()  # noqa: S311 - jitter, no secret
 
 
-class Source:
+class RemovalSource:
     """One account's mailbox, for one policy."""
 
-    def __init__(self, client: GmailClient, clock: Clock, policy: Policy, ids: Mapping[str, str]) -> None:
+    def __init__(self, client: GmailClient, clock: Clock, policy: RemovalPolicy, ids: Mapping[str, str]) -> None:
         self.client = client
         self.names = LabelNames(client)
         self._clock = clock
@@ -48,7 +51,7 @@ class Source:
         query = query_of(Slice(start if start > EARLIEST_CUT else 0, max(end, EARLIEST_CUT)))
         kept: set[str] = set()
         for label_id in self._kept_ids:
-            kept |= await insist(self._clock, partial(self._listed, query, label_id))
+            kept |= await with_retries(self._clock, partial(self._listed, query, label_id))
         return kept
 
     async def _listed(self, query: str, label_id: str) -> set[str]:
@@ -58,14 +61,14 @@ class Source:
     async def labels_now(self, gmail_ids: Sequence[str]) -> dict[str, frozenset[str] | None]:
         """The names of each message's labels at this moment; None for one that is no longer there."""
         found: dict[str, frozenset[str] | None] = {}
-        for fetched in await self.client.get_messages(gmail_ids, Format.MINIMAL):
+        for fetched in await self.client.get_messages(gmail_ids, MessageFormat.MINIMAL):
             match fetched:
                 case Got(message):
                     found[message.id] = await self.names.names(message.label_ids)
-                case Missing(message_id):
+                case MissingMessage(message_id):
                     found[message_id] = None
                 case Failed(message_id, error):
-                    raise Doubt(
+                    raise UnsafeToRemove(
                         f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
                         "certificate is kept; the next run asks again."
                     ) from error
@@ -74,34 +77,34 @@ class Source:
     async def remove(self, gmail_ids: Sequence[str]) -> None:
         """Returns once Gmail has said that it is done; ids that are not there any more count as done."""
         try:
-            await insist(self._clock, partial(self._remove_all, gmail_ids))
+            await with_retries(self._clock, partial(self._remove_all, gmail_ids))
         except Gone:  # one of them was, and nobody says which
             for gmail_id in gmail_ids:
-                await insist(self._clock, partial(self._remove_one, gmail_id))
+                await with_retries(self._clock, partial(self._remove_one, gmail_id))
 
     async def _remove_all(self, gmail_ids: Sequence[str]) -> None:
         match self._removal.action:
-            case Action.LABEL:
+            case RemovalAction.LABEL:
                 await self.client.modify_messages(gmail_ids, remove=[self._label_id])
-            case Action.TRASH:
+            case RemovalAction.TRASH:
                 await self.client.modify_messages(gmail_ids, add=["TRASH"], remove=["INBOX"])
-            case Action.DELETE:
+            case RemovalAction.DELETE:
                 await self.client.delete_messages(gmail_ids)
 
     async def _remove_one(self, gmail_id: str) -> None:
         try:
             match self._removal.action:
-                case Action.LABEL:
+                case RemovalAction.LABEL:
                     await self.client.modify_message(gmail_id, remove=[self._label_id])
-                case Action.TRASH:
+                case RemovalAction.TRASH:
                     await self.client.trash_message(gmail_id)
-                case Action.DELETE:
+                case RemovalAction.DELETE:
                     await self.client.delete_message(gmail_id)
         except Gone:
             return
 
 
-async def insist(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
+async def with_retries(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
     """Again after what may pass; an answer that was lost is asked for again, because repeating is harmless."""
     for attempt in range(1, ATTEMPTS):
         try:
@@ -113,14 +116,75 @@ async def insist(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-async def open_source(client: GmailClient, clock: Clock, policy: Policy) -> Source:
+async def open_source(client: GmailClient, clock: Clock, policy: RemovalPolicy) -> RemovalSource:
     """Find the labels that the policy names; one to be removed has to exist."""
-    labels = await insist(clock, client.list_labels)
+    labels = await with_retries(clock, client.list_labels)
     ids = {(label.id if label.is_system else label.name).casefold(): label.id for label in labels}
     _require_label(policy.removal, ids)
-    return Source(client, clock, policy, ids)
+    return RemovalSource(client, clock, policy, ids)
 
 
 def _require_label(removal: Removal, ids: Collection[str]) -> None:
-    if removal.action is Action.LABEL and removal.label.casefold() not in ids:
+    if removal.action is RemovalAction.LABEL and removal.label.casefold() not in ids:
         raise BadInput("label", f"the mailbox has no label {removal.label!r}; INBOX is the usual choice")
+
+
+@dataclass(frozen=True, slots=True)
+class AtSource:
+    """What Gmail says of a message, which a Takeout may say otherwise."""
+
+    date: datetime
+    labels: frozenset[str]
+
+
+@dataclass(slots=True)
+class ComparedMail:
+    """What was found for each message that was asked for."""
+
+    found: dict[str, AtSource] = field(default_factory=dict)
+    """Those that are stored now as Gmail holds them."""
+    gone: list[str] = field(default_factory=list)
+    failed: dict[str, PostroomError] = field(default_factory=dict)
+    replaced: int = 0
+
+
+async def compare(
+    source: RemovalSource, archive: SharedArchive, email: str, messages: Sequence[ArchivedMessage]
+) -> ComparedMail:
+    """Raises OwnedElsewhere, before anything is fetched, while another process writes to the archive."""
+    compared = ComparedMail()
+    ids = [message.gmail_id for message in messages if message.gmail_id]
+    size = source.client.batch_size
+    async with archive.store(email, "postroom archive run") as store:
+        for start in range(0, len(ids), size):
+            await _compare_some(source, store, ids[start : start + size], compared)
+    return compared
+
+
+async def _compare_some(source: RemovalSource, store: AccountStore, ids: Sequence[str], compared: ComparedMail) -> None:
+    got: list[GmailMessage] = []
+    for fetched in await source.client.get_messages(ids):
+        match fetched:
+            case Got(message):
+                got.append(message)
+            case MissingMessage(message_id):
+                compared.gone.append(message_id)
+            case Failed(message_id, error):
+                compared.failed[message_id] = error
+    stored = await store.store([_incoming(message) for message in got])
+    compared.replaced += sum(each.outcome is StoreOutcome.REPLACED for each in stored)
+    for message in got:
+        if message.internal_date is not None:
+            labels = await source.names.names(message.label_ids)
+            compared.found[message.id] = AtSource(message.internal_date, labels)
+
+
+def _incoming(message: GmailMessage) -> IncomingMail:
+    """The bytes alone: what labels there are now is the sync's to record."""
+    return IncomingMail(
+        raw=message.raw or b"",
+        provenance=Provenance.API,
+        gmail_id=message.id,
+        thread_id=message.thread_id or None,
+        received=message.internal_date,
+    )

@@ -1,4 +1,4 @@
-"""What rules look at: one message's facts, each worked out when the first rule asks for it."""
+"""The facts of a message that rules test, computed when first asked for, from the control database or the archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import select
+
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import labels
 from postroom.mail.addresses import canonical_address, parse_addresses
+from postroom.mail.headers import Headers, triage_headers
 from postroom.mail.patterns import LONGEST_TEXT, fold
 
 _LIST_ID = re.compile(r"<([^<>]*)>[^<>]*$")
@@ -30,14 +36,14 @@ class _lazy(Generic[T]):
 
 
 @dataclass(frozen=True)
-class MailFacts:
+class MessageFacts:
     account_id: str | None
     senders: tuple[str, ...]
     """Every address in `From`, in its compared form. A rule about the sender has to fit them all: a message with two
     senders is from neither alone, or a forger need only add one."""
     subject: str
     headers: Mapping[str, str]
-    """By lowercase name, as `mail/triage_headers.py` keeps them."""
+    """By lowercase name, as `mail/headers.py` keeps them."""
     labels: frozenset[str]
     """Names and ids, as `label_key` writes them."""
     has_attachment: bool
@@ -96,10 +102,10 @@ def stored_facts(
     size_bytes: int | None,
     received_at: datetime,
     label_ids: Mapping[str, str] | None = None,
-) -> MailFacts:
+) -> MessageFacts:
     """Of a message as the control database has it; `label_ids` are the ids of the account's labels by `label_key`."""
     texts = {str(name).lower(): str(value) for name, value in (headers or {}).items()}
-    return MailFacts(
+    return MessageFacts(
         account_id=account_id,
         senders=_senders(texts, sender),
         subject=subject or "",
@@ -139,3 +145,52 @@ def label_keys(labels: Iterable[str], ids: Mapping[str, str]) -> frozenset[str]:
 def list_key(text: str) -> str:
     found = _LIST_ID.search(text)
     return (found[1] if found else text).strip().casefold()
+
+
+def facts_of_message(tx: Tx, message_id: str) -> MessageFacts | None:
+    """What rules may know of a message that was taken in; None if it is gone."""
+    row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
+    if row is None:
+        return None
+    return stored_facts(
+        account_id=row.account_id,
+        sender=row.sender_identity,
+        subject=row.subject,
+        headers=row.headers,
+        labels=row.labels,
+        has_attachment=bool(row.attachments) if row.has_attachment is None else row.has_attachment,
+        size_bytes=row.size_bytes,
+        received_at=row.received_at,
+        label_ids={} if row.account_id is None else label_ids_of(tx, row.account_id),
+    )
+
+
+def label_ids_of(tx: Tx, account_id: str) -> dict[str, str]:
+    """The ids of an account's labels, by the compared form of their names."""
+    rows = tx.execute(select(labels.c.label_id, labels.c.name).where(labels.c.account_id == account_id))
+    return {label_key(row.name): row.label_id for row in rows}
+
+
+def archived_facts(
+    headers: Headers,
+    *,
+    account_id: str | None,
+    subject: str,
+    labels: Iterable[str],
+    has_attachment: bool,
+    size_bytes: int,
+    received_at: datetime,
+    label_ids: Mapping[str, str],
+) -> MessageFacts:
+    """The same that would have been known of it, had it been taken in."""
+    return stored_facts(
+        account_id=account_id,
+        sender="",
+        subject=subject,
+        headers=triage_headers(headers),
+        labels=labels,
+        has_attachment=has_attachment,
+        size_bytes=size_bytes,
+        received_at=received_at,
+        label_ids=label_ids,
+    )

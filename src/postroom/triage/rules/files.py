@@ -1,5 +1,4 @@
-"""Rules, and what the model is told, in a file that can be kept under version control: TOML, YAML or JSON, read
-strictly and written for people.
+"""Rules, directions and model rules in one file for version control: TOML, YAML or JSON, read strictly.
 
 directions = ["Never archive anything from my family."]
 
@@ -19,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,18 +26,169 @@ from typing import Any, TypeVar
 import tomli_w
 import yaml
 
+from postroom.audit import Actor
+from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.reading.structured import load_json, load_toml, load_yaml
-from postroom.triage.guidance_files import (
-    DirectionDraft,
-    GuidanceDraft,
-    direction_as_written,
-    guidance_as_written,
-    parse_directions,
-    parse_guidance,
+from postroom.triage import guidance as store
+from postroom.triage.rules.rows import resolved
+from postroom.triage.rules.rule import (
+    DEFAULT_PRIORITY,
+    EVERYWHERE,
+    MOST_RULES,
+    RuleDraft,
+    RuleScope,
+    named,
+    parse_draft,
+    parse_name,
+    parse_scope,
+    short_form,
 )
-from postroom.triage.rules.model import DEFAULT_PRIORITY, MOST_RULES, RuleDraft, Scope, parse_draft
-from postroom.triage.rules.wishes import short_form
+from postroom.triage.rules.values import truth
+
+_KEYS = ("name", "scope", "text", "enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionDraft:
+    text: str
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceDraft:
+    name: str
+    text: str
+    scope: RuleScope = EVERYWHERE
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceChanges:
+    """What making the table equal the file takes, in words for people."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.changed or self.removed)
+
+
+def parse_directions(data: object) -> list[DirectionDraft]:
+    """A list of texts; one that is switched off is an object, `{text, enabled}`."""
+    drafts = [_direction(each, f"directions[{number}]") for number, each in enumerate(_listed(data, "directions"))]
+    _refuse_twice([draft.text for draft in drafts], lambda number: f"directions[{number}]")
+    return drafts
+
+
+def parse_guidance(data: object) -> list[GuidanceDraft]:
+    drafts = [_guidance(each, f"guidance[{number}]") for number, each in enumerate(_listed(data, "guidance"))]
+    _refuse_twice([draft.name.lower() for draft in drafts], lambda number: f"guidance[{number}].name")
+    return drafts
+
+
+def direction_as_written(draft: DirectionDraft) -> Any:
+    return draft.text if draft.enabled else {"text": draft.text, "enabled": False}
+
+
+def guidance_as_written(draft: GuidanceDraft) -> dict[str, Any]:
+    """As a person would write it: what is as always is left out."""
+    scope = {} if draft.scope == EVERYWHERE else {"scope": str(draft.scope)}
+    return {"name": draft.name, **scope, "text": draft.text, **({} if draft.enabled else {"enabled": False})}
+
+
+def make_directions_equal(tx: Tx, drafts: Sequence[DirectionDraft], who: Actor, now: datetime) -> GuidanceChanges:
+    """A direction is known by its text; their order is that of the file."""
+    store.lock(tx)
+    stored = store.list_directions(tx)
+    known = {each.text: each for each in reversed(stored)}
+    wanted = {draft.text for draft in drafts}
+    removed = [each for each in stored if each.text not in wanted or known[each.text] is not each]
+    for each in removed:
+        store.remove_direction(tx, each, who, now)
+    added, changed, last = [], [], 0
+    for draft in drafts:
+        before = known.get(draft.text)
+        last = before.position if before is not None and before.position > last else last + 1
+        if before is None:
+            store.add_direction(tx, draft.text, who, now, enabled=draft.enabled, position=last)
+            added.append(draft.text)
+        elif store.change_direction(tx, before, {"enabled": draft.enabled, "position": last}, who, now) != before:
+            changed.append(draft.text)
+    unchanged = len(drafts) - len(added) - len(changed)
+    return GuidanceChanges(tuple(added), tuple(changed), tuple(each.text for each in removed), unchanged)
+
+
+def make_guidance_equal(tx: Tx, drafts: Sequence[GuidanceDraft], who: Actor, now: datetime) -> GuidanceChanges:
+    """Guidance is known by its name, whatever its capitals."""
+    store.lock(tx)
+    known = {rule.name.lower(): rule for rule in store.list_model_rules(tx)}
+    gone = [rule for name, rule in known.items() if name not in {draft.name.lower() for draft in drafts}]
+    for rule in gone:
+        store.remove_model_rule(tx, rule, who, now)
+    added, changed = [], []
+    for draft in drafts:
+        before = known.get(draft.name.lower())
+        if before is None:
+            store.add_model_rule(tx, draft.name, draft.scope, draft.text, who, now, enabled=draft.enabled)
+            added.append(draft.name)
+        elif changes := _changes(before, draft, resolved(tx, draft.scope)):
+            store.change_model_rule(tx, before, changes, who, now)
+            changed.append(f"{draft.name}: {', '.join(changes)}")
+    unchanged = len(drafts) - len(added) - len(changed)
+    return GuidanceChanges(tuple(added), tuple(changed), tuple(rule.name for rule in gone), unchanged)
+
+
+def _changes(before: store.StoredModelRule, draft: GuidanceDraft, scope: RuleScope) -> dict[str, Any]:
+    wanted = {"name": draft.name, "scope": scope, "text": draft.text, "enabled": draft.enabled}
+    return {field: value for field, value in wanted.items() if getattr(before, field) != value}
+
+
+def _listed(data: object, where: str) -> list[object]:
+    if not isinstance(data, list):
+        raise BadInput(where, "is a list")
+    if len(data) > store.MOST_KEPT:
+        raise BadInput(where, f"are {len(data):,}; {store.MOST_KEPT:,} is the most")
+    return data
+
+
+def _direction(data: object, where: str) -> DirectionDraft:
+    if not isinstance(data, Mapping):
+        return DirectionDraft(store.parse_text(data, where))
+    _only(data, where, ("text", "enabled"))
+    return DirectionDraft(
+        store.parse_text(data.get("text"), f"{where}.text"), truth(data.get("enabled", True), f"{where}.enabled")
+    )
+
+
+def _guidance(data: object, where: str) -> GuidanceDraft:
+    if not isinstance(data, Mapping):
+        raise BadInput(where, "is an object with name and text")
+    where = named(data.get("name"), where)
+    _only(data, where, _KEYS)
+    return GuidanceDraft(
+        name=parse_name(data.get("name"), f"{where}.name"),
+        text=store.parse_text(data.get("text"), f"{where}.text"),
+        scope=parse_scope(data.get("scope", "global"), f"{where}.scope"),
+        enabled=truth(data.get("enabled", True), f"{where}.enabled"),
+    )
+
+
+def _only(data: Mapping[Any, Any], where: str, keys: Iterable[str]) -> None:
+    for key in data:
+        if key not in keys:
+            raise BadInput(f"{where}.{str(key)[:60]}", f"does not belong here; there are {', '.join(keys)}")
+
+
+def _refuse_twice(names: Sequence[str], place: Callable[[int], str]) -> None:
+    seen: dict[str, int] = {}
+    for number, name in enumerate(names):
+        if (first := seen.setdefault(name, number)) != number:
+            raise BadInput(place(number), f"is the same as {place(first)}")
+
 
 T = TypeVar("T")
 
@@ -48,7 +199,7 @@ _SECTIONS = ("directions", "rules", "guidance")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class RulesDocument:
     """What a file holds. A part that it does not speak of is None, and stays as it is when the file is imported."""
 
     rules: Sequence[RuleDraft] | None = None
@@ -56,20 +207,20 @@ class Document:
     guidance: Sequence[GuidanceDraft] | None = None
 
 
-class FileFormat(StrEnum):
+class RulesFileFormat(StrEnum):
     TOML = "toml"
     YAML = "yaml"
     JSON = "json"
 
 
-def format_of(path: Path) -> FileFormat:
+def format_of(path: Path) -> RulesFileFormat:
     match path.suffix.lower():
         case ".toml":
-            return FileFormat.TOML
+            return RulesFileFormat.TOML
         case ".yaml" | ".yml":
-            return FileFormat.YAML
+            return RulesFileFormat.YAML
         case ".json":
-            return FileFormat.JSON
+            return RulesFileFormat.JSON
         case suffix:
             raise BadInput("file", f"{path.name} ends with {suffix or 'nothing'}; it has to end with .toml or .yaml")
 
@@ -79,7 +230,7 @@ def read_file(path: Path) -> list[RuleDraft]:
     return list(read_document(path).rules or ())
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> RulesDocument:
     format = format_of(path)
     try:
         with path.open("rb") as file:
@@ -91,7 +242,7 @@ def read_document(path: Path) -> Document:
     return parse_text(content, format, str(path))
 
 
-def parse_text(content: bytes | str, format: FileFormat, name: str = "the text") -> Document:
+def parse_text(content: bytes | str, format: RulesFileFormat, name: str = "the text") -> RulesDocument:
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         data = _LOADERS[format](text)
@@ -105,15 +256,15 @@ def parse_text(content: bytes | str, format: FileFormat, name: str = "the text")
 def parse_json(text: str, name: str) -> object:
     """A part of a rule that somebody wrote as JSON; no key may stand in it twice."""
     try:
-        return _LOADERS[FileFormat.JSON](text)
+        return _LOADERS[RulesFileFormat.JSON](text)
     except ValueError as error:
         raise BadInput(name, f"is not JSON: {_said(error)}") from None
 
 
-def parse_document(data: object) -> Document:
+def parse_document(data: object) -> RulesDocument:
     if not isinstance(data, Mapping) or not data or not set(data) <= set(_SECTIONS):
         raise BadInput("file", f"holds lists named {', '.join(_SECTIONS)}, one of them at least, and nothing else")
-    return Document(
+    return RulesDocument(
         rules=_rules(data["rules"]) if "rules" in data else None,
         directions=parse_directions(data["directions"]) if "directions" in data else None,
         guidance=parse_guidance(data["guidance"]) if "guidance" in data else None,
@@ -133,15 +284,15 @@ def _rules(data: object) -> list[RuleDraft]:
     return drafts
 
 
-def written(document: Document, format: FileFormat) -> str:
+def written(document: RulesDocument, format: RulesFileFormat) -> str:
     """The text of a file with this; reading it gives it back."""
     data = _as_data(document)
     match format:
-        case FileFormat.TOML:
+        case RulesFileFormat.TOML:
             return _HEADING + _toml(data)
-        case FileFormat.YAML:
+        case RulesFileFormat.YAML:
             return _HEADING + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=_WIDTH))
-        case FileFormat.JSON:
+        case RulesFileFormat.JSON:
             return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -150,7 +301,7 @@ def written_rule(draft: RuleDraft) -> str:
     return _toml_table("rules", as_written(draft))
 
 
-def _as_data(document: Document) -> dict[str, list[Any]]:
+def _as_data(document: RulesDocument) -> dict[str, list[Any]]:
     parts: dict[str, list[Any] | None] = {
         "directions": _each(direction_as_written, document.directions),
         "rules": _each(as_written, document.rules),
@@ -166,7 +317,7 @@ def _each(write: Callable[[T], Any], drafts: Iterable[T] | None) -> list[Any] | 
 def as_written(draft: RuleDraft) -> dict[str, Any]:
     """As a person would write it: what is as always is left out."""
     found: dict[str, Any] = {"name": draft.name}
-    if draft.scope != Scope():
+    if draft.scope != RuleScope():
         found["scope"] = str(draft.scope)
     if draft.priority != DEFAULT_PRIORITY:
         found["priority"] = draft.priority
@@ -209,10 +360,10 @@ def _inline_list(values: Sequence[object], indent: int) -> str:
     return "[\n" + "".join(f"{inner}{_inline(value, indent + 1)},\n" for value in values) + "    " * indent + "]"
 
 
-_LOADERS: Mapping[FileFormat, Callable[[str], object]] = {
-    FileFormat.TOML: load_toml,
-    FileFormat.YAML: load_yaml,
-    FileFormat.JSON: load_json,
+_LOADERS: Mapping[RulesFileFormat, Callable[[str], object]] = {
+    RulesFileFormat.TOML: load_toml,
+    RulesFileFormat.YAML: load_yaml,
+    RulesFileFormat.JSON: load_json,
 }
 
 

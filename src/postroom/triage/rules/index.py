@@ -17,20 +17,20 @@ from postroom.mail.patterns import LONGEST_TEXT, PatternSet, in_any_case
 from postroom.triage.rules.conditions import (
     AllOf,
     AnyOf,
-    Condition,
     HasLabel,
     HeaderContains,
     HeaderMatches,
     HeaderPresent,
     OfAccount,
     OnList,
+    RuleCondition,
     SenderDomain,
     SenderIs,
     SentTo,
     SubjectContains,
     SubjectMatches,
 )
-from postroom.triage.rules.facts import MailFacts
+from postroom.triage.rules.facts import MessageFacts
 
 _LARGEST_PATTERN = 1_000
 """Larger ones are looked for alone, and only where everything else fits: a set of them could fill its memory."""
@@ -74,7 +74,7 @@ class Sign(NamedTuple):
     header: str = ""
 
 
-def signs_of(condition: Condition) -> frozenset[Sign] | None:
+def signs_of(condition: RuleCondition) -> frozenset[Sign] | None:
     """Signs of which a message has at least one if the condition holds; None where no sign has to be there."""
     match condition:
         case AllOf(parts):
@@ -91,7 +91,7 @@ def _commonness(signs: Iterable[Sign]) -> int:
     return sum(_COMMONNESS[sign.clue] for sign in signs)
 
 
-def _signs_of_leaf(leaf: Condition) -> frozenset[Sign] | None:
+def _signs_of_leaf(leaf: RuleCondition) -> frozenset[Sign] | None:
     match leaf:
         case SenderIs(addresses):
             return _signs(Clue.SENDER, addresses)
@@ -109,7 +109,7 @@ def _signs_of_leaf(leaf: Condition) -> frozenset[Sign] | None:
             return _signs_of_text(leaf)
 
 
-def _signs_of_text(leaf: Condition) -> frozenset[Sign] | None:
+def _signs_of_text(leaf: RuleCondition) -> frozenset[Sign] | None:
     match leaf:
         case SubjectContains(texts):
             return _signs(Clue.SUBJECT_TEXT, texts)
@@ -155,7 +155,7 @@ class _Texts:
 
 
 class RuleIndex:
-    def __init__(self, conditions: Sequence[Condition]) -> None:
+    def __init__(self, conditions: Sequence[RuleCondition]) -> None:
         """`candidates` answers with numbers of this sequence, as bits."""
         self._always = 0
         found: dict[Clue, dict[tuple[str, str], int]] = {clue: defaultdict(int) for clue in Clue}
@@ -179,7 +179,7 @@ class RuleIndex:
             name: _texts(found[Clue.HEADER_PATTERN], found[Clue.HEADER_TEXT], name) for name in sorted(named)
         }
 
-    def candidates(self, facts: MailFacts) -> int:
+    def candidates(self, facts: MessageFacts) -> int:
         """The rules that may match; every other one does not."""
         found = self._always | self._of_sender(facts)
         if self._subject is not None:
@@ -194,7 +194,7 @@ class RuleIndex:
             found |= self._lists.get(facts.list_id, 0)
         return found | self._of_headers(facts)
 
-    def _of_sender(self, facts: MailFacts) -> int:
+    def _of_sender(self, facts: MessageFacts) -> int:
         """All senders have to fit, so that the first one decides who is worth a look."""
         if not facts.senders:
             return 0
@@ -205,7 +205,7 @@ class RuleIndex:
             domain = domain.partition(".")[2]
         return found
 
-    def _of_headers(self, facts: MailFacts) -> int:
+    def _of_headers(self, facts: MessageFacts) -> int:
         found = 0
         headers = facts.headers
         for name, rules in self._headers.items():

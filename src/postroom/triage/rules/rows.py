@@ -1,22 +1,28 @@
-"""A row of the table as a rule, whatever somebody has put into it."""
+"""Rules as rows, and their scopes: accounts are ids in the table and addresses for people.
+
+A row is never trusted: one that cannot be read becomes a rule with a problem.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Row, Text, cast, type_coerce
 
+from postroom.accounts.account import get_account, list_accounts
+from postroom.db import Tx
 from postroom.db.tables.triage import rules
 from postroom.domain.errors import PostroomError
-from postroom.triage.rules.model import (
+from postroom.triage.rules.rule import (
     DEFAULT_PRIORITY,
     EVERYWHERE,
     RuleDraft,
-    Scope,
+    RuleScope,
+    ScopeKind,
     checked_scope,
     parse_draft,
 )
@@ -28,7 +34,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 class StoredRule:
     id: str
     name: str
-    scope: Scope
+    scope: RuleScope
     priority: int
     unattended: bool
     enabled: bool
@@ -129,3 +135,33 @@ def _draft(row: Row[Any]) -> tuple[RuleDraft | None, str | None]:
 
 def _priority(row: Row[Any]) -> int:
     return row.priority if isinstance(row.priority, int) else DEFAULT_PRIORITY
+
+
+def resolved(tx: Tx, scope: RuleScope) -> RuleScope:
+    """With the account's id, for the table."""
+    if scope.kind is not ScopeKind.ACCOUNT or "@" not in scope.ref:
+        return scope
+    return RuleScope(ScopeKind.ACCOUNT, get_account(tx, scope.ref).id)
+
+
+def account_addresses(tx: Tx) -> dict[str, str]:
+    """Of all accounts by their ids, of the removed ones too: a rule may still name one."""
+    return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
+
+
+def named(scope: RuleScope, addresses: Mapping[str, str]) -> RuleScope:
+    """With the account's address, for people."""
+    if scope.kind is not ScopeKind.ACCOUNT:
+        return scope
+    return RuleScope(ScopeKind.ACCOUNT, addresses.get(scope.ref, scope.ref))
+
+
+def draft_named(draft: RuleDraft, addresses: Mapping[str, str]) -> RuleDraft:
+    return replace(draft, scope=named(draft.scope, addresses))
+
+
+def rule_named(rule: StoredRule, addresses: Mapping[str, str]) -> StoredRule:
+    if rule.draft is None:
+        return rule
+    draft = draft_named(rule.draft, addresses)
+    return replace(rule, draft=draft, scope=draft.scope)

@@ -1,12 +1,14 @@
-"""Rules in the control database: every change is by somebody, audited, and refused if somebody else was quicker.
+"""Changes to the rules in the control database: add, edit, move, remove, and make the table equal a file.
 
-What a row holds is never trusted: one that cannot be read is a rule with a problem, and the others are as good as ever.
+Every change has an author, is audited, and is refused if the row changed since it was read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Text, delete, func, select, type_coerce, update
@@ -19,10 +21,8 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.triage.rules.conditions import labels_in
 from postroom.triage.rules.facts import label_key
-from postroom.triage.rules.model import MOST_RULES, RuleDraft, ScopeKind, rule_of
-from postroom.triage.rules.rows import StoredRule, columns, instant, rule_from_row, stamp_column
-from postroom.triage.rules.wishes import labels_named
-from postroom.triage.scopes import resolved
+from postroom.triage.rules.rows import StoredRule, columns, instant, resolved, rule_from_row, stamp_column
+from postroom.triage.rules.rule import MOST_RULES, RuleDraft, ScopeKind, labels_named, parse_priority, rule_of
 
 _LONGEST_REASON = 500
 
@@ -203,3 +203,91 @@ def load_changed(tx: Tx, known: Version | None) -> tuple[Version, Sequence[Store
     if current == known:
         return None
     return current, [rule for rule in list_rules(tx) if rule.enabled]
+
+
+class MoveDirection(StrEnum):
+    UP = "up"
+    DOWN = "down"
+
+
+def move_rule(tx: Tx, rule: StoredRule, direction: MoveDirection, who: Actor, now: datetime) -> StoredRule:
+    """One place up or down; where it is the first or the last already, it stays there."""
+    lock(tx)
+    rule = rule_with_id(tx, rule.id)  # others may have removed it while this waited
+    order = list_rules(tx)
+    here = [each.id for each in order].index(rule.id)
+    there = here + (1 if direction is MoveDirection.DOWN else -1)
+    if not 0 <= there < len(order):
+        return rule
+    places = [each.priority for each in order]
+    order[here], order[there] = order[there], order[here]
+    for each, priority in zip(order, in_order(places, [each.id for each in order]), strict=True):
+        if priority != each.priority:
+            set_priority(tx, each, parse_priority(priority), who, now)
+    return rule_with_id(tx, rule.id)
+
+
+def in_order(priorities: Sequence[int], ids: Sequence[str]) -> list[int]:
+    """The priorities, raised where it takes that to put the ids into this order: of equal ones the older is first."""
+    found = list(priorities[:1])
+    for priority, before_id, own_id in zip(priorities[1:], ids, ids[1:], strict=False):
+        found.append(max(priority, found[-1] if own_id > before_id else found[-1] + 1))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFileChange:
+    before: StoredRule
+    after: RuleDraft
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What is different."""
+        was = self.before.draft
+        if was is None:
+            return ("everything",)
+        names = ("name", "scope", "priority", "condition", "actions", "unattended", "enabled")
+        return tuple(name for name in names if getattr(was, name) != getattr(self.after, name))
+
+
+@dataclass(frozen=True, slots=True)
+class RulesDifference:
+    added: tuple[RuleDraft, ...]
+    changed: tuple[RuleFileChange, ...]
+    removed: tuple[StoredRule, ...]
+    unchanged: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.changed or self.removed)
+
+
+def difference(stored: Sequence[StoredRule], drafts: Sequence[RuleDraft]) -> RulesDifference:
+    """Rules are the same rule by their name, whatever its capitals."""
+    by_name = {rule.name.lower(): rule for rule in stored}
+    both = [RuleFileChange(by_name[draft.name.lower()], draft) for draft in drafts if draft.name.lower() in by_name]
+    changed = tuple(change for change in both if change.fields)
+    named = {draft.name.lower() for draft in drafts}
+    return RulesDifference(
+        added=tuple(draft for draft in drafts if draft.name.lower() not in by_name),
+        changed=changed,
+        removed=tuple(rule for rule in stored if rule.name.lower() not in named),
+        unchanged=len(both) - len(changed),
+    )
+
+
+def _compare(tx: Tx, drafts: Sequence[RuleDraft]) -> RulesDifference:
+    return difference(list_rules(tx), [replace(draft, scope=resolved(tx, draft.scope)) for draft in drafts])
+
+
+def make_equal(tx: Tx, drafts: Sequence[RuleDraft], who: Actor, now: datetime) -> RulesDifference:
+    """Make the table equal the file, in one transaction; what is the same already is not touched."""
+    lock(tx)
+    found = _compare(tx, drafts)
+    for rule in found.removed:
+        remove_rule(tx, rule, who, now)
+    for change in found.changed:
+        edit_rule(tx, change.before, change.after, who, now)
+    for draft in found.added:
+        add_rule(tx, draft, who, now)
+    return found

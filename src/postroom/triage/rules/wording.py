@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from postroom.triage.rules.model import Scope, ScopeKind
+from postroom.triage.rules.rule import RuleScope, ScopeKind
 
 _UNITS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
 
@@ -15,7 +15,7 @@ def in_words(condition: Mapping[str, Any]) -> str:
     return _all([_part(name, value) for name, value in condition.items()])
 
 
-def scope_in_words(scope: Scope) -> str:
+def scope_in_words(scope: RuleScope) -> str:
     match scope.kind:
         case ScopeKind.GLOBAL:
             return "all mail"

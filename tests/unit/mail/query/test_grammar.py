@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from postroom.domain.errors import BadInput
 from postroom.mail.query import QueryError, format_query, parse
 from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Or, Received, Text, TextField
-from tests.support.queries import NOISE, any_leaf, trees
+from tests.support.naive_search import NOISE, any_leaf, trees
 
 NOW = 1_767_225_600_123  # 2026-01-01 and some milliseconds
 pytestmark = pytest.mark.req("SY-15")

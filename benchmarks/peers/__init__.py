@@ -1,0 +1,1 @@
+"""Other programs that do what we measure: queues, notmuch, and rules evaluated naively."""

@@ -1,0 +1,180 @@
+"""Accounts in the control database. Their tokens are in the vault, never here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, func, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import new_id
+from postroom.mailboxes.gmail.credentials import normal_email
+from postroom.mailboxes.gmail.quota import ProfileName
+
+_LONGEST_ERROR = 1_000
+
+
+class Provider(StrEnum):
+    GMAIL = "gmail"
+
+
+class AccountStatus(StrEnum):
+    ACTIVE = "active"
+    FAILING = "failing"
+    """The last check did not pass; `last_error` says why."""
+    LOGIN_ENDED = "login_ended"
+    """The provider refuses the login. Its jobs wait for a new one; `last_error` says how to log in."""
+    REMOVED = "removed"
+    """Its tokens are gone; its mail and history stay, and adding it again takes them up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    id: str
+    provider: Provider
+    email: str
+    api_base: str
+    quota: ProfileName | None
+    scopes: frozenset[str]
+    status: AccountStatus
+    created_at: datetime
+    updated_at: datetime
+    last_checked_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewAccount:
+    """What is known of an account once its login has been verified."""
+
+    email: str
+    api_base: str
+    quota: ProfileName | None = None
+    scopes: frozenset[str] = frozenset()
+    provider: Provider = Provider.GMAIL
+
+
+def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
+    """Add an account, or renew the login of one that is known: it keeps its id, and so its mail."""
+    email = normal_email(new.email)
+    tx.lock_table(accounts)
+    known = _find(tx, new.provider, email)
+    if known is not None:
+        refuse_other_base(known, new.api_base)
+    values = {
+        "scopes": " ".join(sorted(new.scopes)),
+        "status": AccountStatus.ACTIVE,
+        "updated_at": now,
+        "last_checked_at": now,
+        "last_error": None,
+        "login_ended_at": None,
+    }
+    if known is None:
+        identity = {"id": new_id(), "provider": new.provider, "email": email, "api_base": new.api_base}
+        tx.execute(accounts.insert().values(**identity, **values, quota_profile=new.quota, created_at=now))
+    else:
+        quota = known.quota if new.quota is None else new.quota
+        tx.execute(update(accounts).where(accounts.c.id == known.id).values(**values, quota_profile=quota))
+    return get_account(tx, email, new.provider)
+
+
+def refuse_other_base(known: Account, api_base: str) -> None:
+    """An account's mail comes from one place; the same address elsewhere is another mailbox."""
+    if known.api_base != api_base:
+        raise BadInput(
+            "api-base",
+            f"{known.email} is known with {known.api_base}, and mail of two servers is not mixed; "
+            "use another home folder (POSTROOM_HOME) for the other server",
+        )
+
+
+def list_accounts(tx: Tx, *, with_removed: bool = False) -> list[Account]:
+    """In the order in which they were added."""
+    query = select(accounts).order_by(accounts.c.created_at, accounts.c.id)
+    if not with_removed:
+        query = query.where(accounts.c.status != AccountStatus.REMOVED)
+    return [_account(row) for row in tx.execute(query)]
+
+
+def find_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Account | None:
+    return _find(tx, provider, normal_email(email))
+
+
+def get_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Account:
+    found = find_account(tx, email, provider)
+    if found is None or found.status is AccountStatus.REMOVED:
+        raise NotFound("account", f"there is no account {email}; `postroom account list` shows those there are")
+    return found
+
+
+def account_with_id(tx: Tx, account_id: str) -> Account | None:
+    row = tx.execute(select(accounts).where(accounts.c.id == account_id)).first()
+    return None if row is None else _account(row)
+
+
+def record_check(
+    tx: Tx, account_id: str, now: datetime, error: str | None, *, login_refused: bool | None = False
+) -> None:
+    """Note how the account is doing; None says that all is well. `login_refused` is None where the check did not get
+    as far as the login."""
+    status = AccountStatus.ACTIVE if error is None else AccountStatus.FAILING
+    text = None if error is None else error[:_LONGEST_ERROR]
+    values: dict[str, Any] = {"status": status, "last_error": text, "last_checked_at": now, "updated_at": now}
+    if login_refused is not None:
+        values["login_ended_at"] = func.coalesce(accounts.c.login_ended_at, now) if login_refused else None
+    tx.execute(update(accounts).where(_in_use(account_id)).values(**values))
+
+
+def end_login(tx: Tx, account: Account, now: datetime, reason: str) -> None:
+    """The provider refuses the account's login. A login that was renewed since the account was read stays good."""
+    same_login = accounts.c.updated_at == account.updated_at
+    values = {"login_ended_at": now, "last_error": reason[:_LONGEST_ERROR], "last_checked_at": now, "updated_at": now}
+    tx.execute(update(accounts).where(_in_use(account.id), same_login).values(**values))
+
+
+def _in_use(account_id: str) -> ColumnElement[bool]:
+    return and_(accounts.c.id == account_id, accounts.c.status != AccountStatus.REMOVED)
+
+
+def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
+    """The account is no longer used; what was fetched for it stays, and so does its row."""
+    values = {
+        "status": AccountStatus.REMOVED,
+        "scopes": "",
+        "last_error": None,
+        "login_ended_at": None,
+        "updated_at": now,
+    }
+    tx.execute(update(accounts).where(accounts.c.id == account_id).values(**values))
+
+
+def _find(tx: Tx, provider: Provider, email: str) -> Account | None:
+    row = tx.execute(select(accounts).where(accounts.c.provider == provider, accounts.c.email == email)).first()
+    return None if row is None else _account(row)
+
+
+def _account(row: Row[Any]) -> Account:
+    return Account(
+        id=row.id,
+        provider=Provider(row.provider),
+        email=row.email,
+        api_base=row.api_base,
+        quota=None if row.quota_profile is None else ProfileName(row.quota_profile),
+        scopes=frozenset(row.scopes.split()),
+        status=_status(row),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        last_checked_at=row.last_checked_at,
+        last_error=row.last_error,
+    )
+
+
+def _status(row: Row[Any]) -> AccountStatus:
+    stored = AccountStatus(row.status)
+    ended = row.login_ended_at is not None and stored is not AccountStatus.REMOVED
+    return AccountStatus.LOGIN_ENDED if ended else stored

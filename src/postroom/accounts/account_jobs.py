@@ -1,0 +1,117 @@
+"""Jobs for each account: a schedule enqueues one for every account, and a refused login never fails a job.
+
+A schedule fires one job that looks up the accounts of the moment, so an account added later needs no schedule of
+its own. Jobs of an account whose login was refused wait until it logs in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from postroom.accounts.account import Account, AccountStatus, account_with_id, end_login, list_accounts
+from postroom.accounts.enrolment import Enrolment, log_in_again
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
+from postroom.mailboxes.errors import LoginNeeded
+from postroom.queue import Handler, JobContext, JobType, KeyUse, NewJob, Postponed, Schedule
+from postroom.queue.job import Json
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+_WAIT = timedelta(minutes=1)
+"""How long after a new login a job may still wait."""
+_TRY_AGAIN = timedelta(minutes=10)
+"""How often a login that has ended is tried all the same: the provider may have been wrong."""
+EACH_ACCOUNT = JobType("accounts.each", KeyUse.REPEATABLE)
+
+
+def for_each_account(job_type: JobType, cadence: str) -> Schedule:
+    return Schedule(job_type.name, EACH_ACCOUNT.name, cadence, {"type": job_type.name})
+
+
+def job_of(job_type: str, account: Account) -> NewJob:
+    """While one of them is waiting or at work, it stands for this one too."""
+    return NewJob(job_type, {"account_id": account.id}, key=f"{job_type}:{account.id}")
+
+
+def each_account(job_types: Collection[str]) -> Handler:
+    async def handle(context: JobContext) -> Json:
+        wanted = context.job.payload.get("type")
+        if not isinstance(wanted, str) or wanted not in job_types:
+            raise BadInput("type", f"{wanted!r} is not a job of an account")
+        accounts = await context.queue.database.read(list_accounts)
+        jobs = [job_of(wanted, account) for account in accounts]
+        await context.complete(lambda tx: {"jobs": [each.job_id for each in context.queue.add(tx, *jobs)]})
+        return None
+
+    return handle
+
+
+async def account_of(context: JobContext) -> Account:
+    """The account that a job names."""
+    account_id = parse_id(str(context.job.payload.get("account_id")), "account_id")
+    account = await context.queue.database.read(lambda tx: account_with_id(tx, account_id))
+    if account is None or account.status is AccountStatus.REMOVED:
+        raise NotFound("account_id", f"there is no account {account_id}")
+    return account
+
+
+class LoginWatch:
+    """Wraps handlers of jobs that name an account. A refused login becomes the account's state, and the job waits."""
+
+    def __init__(self, enrolment: Enrolment) -> None:
+        self._enrolment = enrolment
+
+    def watched(self, handlers: Mapping[str, Handler], *, not_waiting: Collection[str] = ()) -> dict[str, Handler]:
+        """`not_waiting` are jobs that a person waits for: they fail at once and say why."""
+        return {name: self._watched(handler, waits=name not in not_waiting) for name, handler in handlers.items()}
+
+    def _watched(self, handler: Handler, *, waits: bool) -> Handler:
+        async def handle(context: JobContext) -> Json:
+            account = await _named(context)
+            if account is not None and waits:
+                await self._hold_back(account)
+            try:
+                return await handler(context)
+            except LoginNeeded as error:
+                if account is None:
+                    raise
+                reason = await self._end(account, error)
+                if not waits:
+                    raise
+                raise Postponed(_WAIT, reason) from error
+
+        return handle
+
+    async def _hold_back(self, account: Account) -> None:
+        """Nothing is asked of a provider that refused this login a moment ago."""
+        if account.status is not AccountStatus.LOGIN_ENDED:
+            return
+        looked, now = account.last_checked_at, self._enrolment.clock.now()
+        if looked is None or now - looked >= _TRY_AGAIN:
+            await self._enrolment.check(account)
+            renewed = await self._enrolment.database.read(lambda tx: account_with_id(tx, account.id))
+            if renewed is None or renewed.status is not AccountStatus.LOGIN_ENDED:
+                return
+        raise Postponed(_WAIT, account.last_error)
+
+    async def _end(self, account: Account, error: LoginNeeded) -> str:
+        reason = error.message
+        if account.email not in reason:
+            reason = f"Google no longer accepts the login of {account.email}. {log_in_again(account.email)}"
+        now = self._enrolment.clock.now()
+        await self._enrolment.database.write(lambda tx: end_login(tx, account, now, reason))
+        log.warning("account.login_ended", account=account.id)
+        return reason
+
+
+async def _named(context: JobContext) -> Account | None:
+    """The account that a job names, if it names one that exists."""
+    payload: Json = context.job.payload
+    try:
+        account_id = parse_id(str(payload["account_id"] if isinstance(payload, dict) else ""), "account_id")
+    except (KeyError, BadInput):  # its handler says what is wrong with it
+        return None
+    return await context.queue.database.read(lambda tx: account_with_id(tx, account_id))

@@ -1,0 +1,177 @@
+"""The history cursor of an account, the lease with a fence that allows moving it, and which days are complete.
+
+One reader at a time. Where a connector reads the changes, a sync holds a lease of its own for its walks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.access import connectors
+from postroom.db.tables.accounts import history_cursors as cursors
+from postroom.db.tables.accounts import sync_states
+from postroom.db.tables.queue import jobs
+from postroom.domain.errors import NotAllowed, Retryable
+
+LEASE = timedelta(seconds=90)
+_CONNECTOR_ALIVE = timedelta(days=1)
+_TOO_OFTEN = 3
+"""Attempts in a row that did not come to their end; one or two may be a restart."""
+_LIVE_JOB = "history.sync.gmail"
+
+
+class Duty(StrEnum):
+    CHANGES = "changes"
+    WALK = "walk"
+
+
+class ReaderElsewhere(Retryable):
+    """Another process reads this account's changes."""
+
+
+class HistoryLeaseLost(NotAllowed):
+    """Another process has taken over reading this account's changes; this one must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLease:
+    """The right to read an account's changes and to move its cursor, until the lease runs out."""
+
+    account_id: str
+    holder: str
+    fence: int
+    history_id: str | None
+    duty: Duty = Duty.CHANGES
+
+
+def cursor_of(tx: Tx, account_id: str) -> str | None:
+    return tx.execute(select(cursors.c.history_id).where(_is(account_id, Duty.CHANGES))).scalar()
+
+
+def begin_cursor(tx: Tx, account_id: str, history_id: str, now: datetime) -> None:
+    """Where nobody has read the changes yet, they will be read from here on. Needs no lease: it takes nothing back."""
+    if _begun(tx, account_id, Duty.CHANGES, now).history_id is None:
+        _set(tx, account_id, Duty.CHANGES, history_id=history_id, updated_at=now)
+
+
+def has_connector(tx: Tx, email: str, now: datetime) -> bool:
+    """Whether a connector takes in this mailbox's new mail: it then reads the changes, and nobody else."""
+    seen = select(connectors.c.last_heartbeat_at).where(connectors.c.endpoint_identity == email)
+    return any(now - row.last_heartbeat_at < _CONNECTOR_ALIVE for row in tx.execute(seen))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTrouble:
+    """New mail is not taken in to the end, again and again."""
+
+    attempts: int
+    since: datetime | None
+    """When all of it was last in; None where that was never so."""
+    reason: str | None
+    """What the last attempt said, where it is known."""
+
+    @property
+    def message(self) -> str:
+        last = "" if self.since is None else f" since {self.since:%Y-%m-%d %H:%M} UTC"
+        why = f": {self.reason}" if self.reason else "."
+        return f"New mail was not taken in completely{last}, in {self.attempts} attempts{why}"
+
+
+def live_trouble(tx: Tx, account_id: str) -> LiveTrouble | None:
+    """None while reading the account's changes comes to its end."""
+    row = tx.execute(select(cursors).where(_is(account_id, Duty.CHANGES))).one_or_none()
+    if row is None or row.unfinished < _TOO_OFTEN:
+        return None
+    query = select(jobs.c.last_error).where(jobs.c.idempotency_key == f"{_LIVE_JOB}:{account_id}")
+    return LiveTrouble(row.unfinished, row.moved_at, tx.execute(query).scalar())
+
+
+def claim_reader(
+    tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE, *, duty: Duty = Duty.CHANGES
+) -> HistoryLease:
+    """Become the one reader; refused, with the name of the other, while somebody else's lease runs.
+
+    A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
+    must say which one it is, and whatever the earlier one still does is refused by its fence.
+    """
+    row = _begun(tx, account_id, duty, now)
+    if row.holder not in (None, holder) and row.lease_expires_at is not None and row.lease_expires_at > now:
+        wait = row.lease_expires_at - now
+        doing = "reads this account's changes" if duty is Duty.CHANGES else "brings this account into the archive"
+        left = f"If it is gone, its turn ends by itself in {ceil(wait.total_seconds())} s"
+        raise ReaderElsewhere(f"{row.holder} {doing}. {left}; try again then.", retry_after=wait)
+    fence, unfinished = row.fence + 1, row.unfinished + 1
+    claimed = {"holder": holder, "fence": fence, "unfinished": unfinished, "lease_expires_at": now + lease}
+    _set(tx, account_id, duty, **claimed, updated_at=now)
+    return HistoryLease(account_id, holder, fence, row.history_id, duty)
+
+
+def renew_reader(tx: Tx, reader: HistoryLease, now: datetime, lease: timedelta = LEASE) -> None:
+    _require_held(tx, reader)
+    _set(tx, reader.account_id, reader.duty, lease_expires_at=now + lease)
+
+
+def move_cursor(tx: Tx, reader: HistoryLease, history_id: str, now: datetime, lease: timedelta = LEASE) -> None:
+    """Everything up to this history id has been taken in; also renews the lease."""
+    _require_held(tx, reader)
+    moved = {"history_id": history_id, "moved_at": now, "unfinished": 0}
+    _set(tx, reader.account_id, reader.duty, **moved, lease_expires_at=now + lease, updated_at=now)
+
+
+def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
+    """Let the next one in at once. A lease that was lost already is nobody's loss."""
+    row = _locked(tx, reader.account_id, reader.duty)
+    if row is not None and row.fence == reader.fence:
+        _set(tx, reader.account_id, reader.duty, holder=None, lease_expires_at=None, updated_at=now)
+
+
+def _begun(tx: Tx, account_id: str, duty: Duty, now: datetime) -> Row[*tuple[Any, ...]]:
+    """The row, locked; two who come first at once find the same one."""
+    tx.insert_missing(cursors, {"account_id": account_id, "duty": duty, "fence": 0, "updated_at": now})
+    row = _locked(tx, account_id, duty)
+    assert row is not None  # noqa: S101 - it was there, or it is now
+    return row
+
+
+def _locked(tx: Tx, account_id: str, duty: Duty) -> Row[*tuple[Any, ...]] | None:
+    return tx.execute(tx.locking(select(cursors).where(_is(account_id, duty)))).one_or_none()
+
+
+def _require_held(tx: Tx, reader: HistoryLease) -> None:
+    row = _locked(tx, reader.account_id, reader.duty)
+    if row is None or row.fence != reader.fence or row.holder is None:
+        raise HistoryLeaseLost()
+
+
+def _is(account_id: str, duty: Duty) -> ColumnElement[bool]:
+    return (cursors.c.account_id == account_id) & (cursors.c.duty == duty)
+
+
+def _set(tx: Tx, account_id: str, duty: Duty, **values: object) -> None:
+    tx.execute(update(cursors).where(_is(account_id, duty)).values(**values))
+
+
+def is_walked(tx: Tx, account_id: str, last_day: date) -> bool:
+    """Every message up to the end of this day is in the archive: the watermark has passed it."""
+    mark = tx.execute(select(sync_states.c.watermark).where(sync_states.c.account_id == account_id)).scalar()
+    return mark is not None and int(mark) >= _end_of(last_day)
+
+
+def is_held(tx: Tx, account_id: str, last_day: date) -> bool:
+    """The same, or a walk has ended and changes are followed since. Good enough to count by; while a gap after an
+    expired history id is open, what fell into it is missing."""
+    walked = select(sync_states.c.walked_at).where(sync_states.c.account_id == account_id)
+    follows = tx.execute(walked).scalar() is not None and cursor_of(tx, account_id) is not None
+    return follows or is_walked(tx, account_id, last_day)
+
+
+def _end_of(day: date) -> int:
+    after = day + timedelta(days=1)
+    return int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp())

@@ -1,0 +1,213 @@
+"""The job `action.gmail`, which executes one action on one message, and the upkeep of actions without a job.
+
+The labels before the action are recorded before anything changes, so an interrupted run can be resumed. Upkeep
+fails or requeues actions whose job ended without recording an outcome.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import func, or_, select
+
+from postroom.accounts.account import AccountStatus
+from postroom.accounts.account_jobs import account_of
+from postroom.accounts.mailbox_state import record_label_ids
+from postroom.actions import label_changes, lifecycle, running, scheduling, snoozes
+from postroom.actions.label_changes import ActionMailboxes, LabelEdit, LabelFinder, apply, change_for, labels_now
+from postroom.actions.lifecycle import Action, save_pre_image
+from postroom.actions.outbound.request import outbound_job
+from postroom.actions.running import Taken
+from postroom.actions.snoozes import SnoozeState, Snoozing
+from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.queue import jobs
+from postroom.db.tables.triage import actions
+from postroom.db.tables.triage import snoozes as snoozes_table
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.actions import ActionType, LabelParameters, Origin, Parameters, SnoozeParameters
+from postroom.domain.errors import Fatal
+from postroom.mailboxes.errors import Gone
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.ports import PriorityLane
+from postroom.queue import JobContext, JobQueue, JobState, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue.job import FINISHED, Json
+from postroom.settings import GmailSettings, SafetySettings
+
+
+def _lane_of(origin: Origin) -> PriorityLane:
+    """Somebody waits for what a person wanted. What rules and the model want, for a whole history perhaps, takes turns
+    with new mail."""
+    return PriorityLane.LIVE if origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
+
+
+class ActionHandler:
+    def __init__(
+        self, mailboxes: ActionMailboxes, labels: LabelFinder, settings: GmailSettings, safety: SafetySettings
+    ) -> None:
+        self._mailboxes = mailboxes
+        self._labels = labels
+        self._snoozing = Snoozing(labels, settings)
+        self._safety = safety
+
+    async def __call__(self, context: JobContext) -> Json:
+        account_id, action_id = running.named(context, "account_id"), running.named(context, "action_id")
+        action = await running.taken(context, lambda tx: self._take(tx, context, account_id, action_id))
+        if action is not None:
+            await running.guarded(context, action, lambda: self._work(context, action))
+        return None
+
+    def _take(self, tx: Tx, context: JobContext, account_id: str, action_id: str) -> Taken:
+        running.require_account(lifecycle.get_action(tx, action_id), account_id)
+        return running.take(tx, action_id, context.job.id, context.queue.clock.now(), self._safety)
+
+    async def _work(self, context: JobContext, action: Action) -> None:
+        parameters = action.wanted.parameters
+        if action.type in scheduling.SENDING:
+            await self._hand_over(context, action)
+            return
+        client = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action.origin))
+        is_resumed = action.pre_image is not None
+        if action.pre_image is None:
+            async with context.step("pre_image"):
+                action = await self._look(context, client, action, parameters)
+        before, label_id = pre_image_of(action)
+        change = change_for(action.type, before, label_id)
+        async with context.step("execute") as step:
+            after = await self._execute(client, action, change, before, is_resumed=is_resumed)
+            step.result = {"added": sorted(after - before), "removed": sorted(before - after)}
+        hint = self._hint(action, before, after, change, label_id)
+        await context.complete(lambda tx: _complete(tx, context, action, hint, after))
+
+    async def _look(self, context: JobContext, client: GmailClient, action: Action, parameters: Parameters) -> Action:
+        """See how things stand, and write it down before anything changes. For a snooze, its end is arranged too."""
+        labels = await labels_now(client, action.gmail_id)
+        if isinstance(parameters, SnoozeParameters):
+            return await self._snoozing.arrange(context, client, action, parameters, labels)
+        label_id = None
+        if isinstance(parameters, LabelParameters):
+            label_id = await self._label(client, action, parameters.label)
+        image = {"labels": sorted(labels), "label_id": label_id}
+        return await context.write(lambda tx: save_pre_image(tx, action, image, context.queue.clock.now()))
+
+    async def _label(self, client: GmailClient, action: Action, name: str) -> str | None:
+        if action.type is ActionType.REMOVE_LABEL:
+            return await self._labels.find(client, action.account_id, name)
+        found = await self._labels.find_or_create(client, action.account_id, name)
+        if found == label_changes.TRASH:
+            raise Fatal("A label is no way into the trash: use the action `trash`.")
+        return found
+
+    async def _execute(
+        self, client: GmailClient, action: Action, change: LabelEdit, before: frozenset[str], *, is_resumed: bool
+    ) -> frozenset[str]:
+        try:
+            return await apply(client, action.gmail_id, change, before)
+        except Gone:
+            if action.type is ActionType.DELETE and is_resumed:
+                return frozenset()  # the first try got through, and only its answer was lost
+            raise
+
+    def _hint(
+        self, action: Action, before: frozenset[str], after: frozenset[str], change: LabelEdit, label_id: str | None
+    ) -> Json:
+        if action.type is ActionType.SNOOZE:
+            return self._snoozing.hint(action, change)
+        return label_changes.hint_for(action.type, before, after, change, label_id)
+
+    async def _hand_over(self, context: JobContext, action: Action) -> None:
+        """Sending has a job of its own, which ends the action."""
+
+        def hand_over(tx: Tx) -> Json:
+            now = context.queue.clock.now()
+            job = outbound_job(
+                account_id=action.account_id,
+                action_id=action.id,
+                action_type=action.type,
+                message_id=action.message_id,
+                thread_id=action.thread_id,
+            )
+            job_id = context.queue.add(tx, job)[0].job_id
+            lifecycle.assign_job(tx, action.id, job_id, now)
+            scheduling.call_next(tx, context.queue, action, now)
+            return {"outcome": "handed over", "job_id": job_id}
+
+        await context.complete(hand_over)
+
+
+def pre_image_of(action: Action) -> tuple[frozenset[str], str | None]:
+    image = action.pre_image or {}
+    return frozenset(image.get("labels") or ()), image.get("label_id")
+
+
+def _complete(tx: Tx, context: JobContext, action: Action, hint: Json, after: frozenset[str]) -> Json:
+    now = context.queue.clock.now()
+    if not running.finish(tx, context.queue, action, S.COMPLETED, now, undo_hint=hint, error=None):
+        return {"outcome": "it was ended by somebody else meanwhile"}
+    if action.type is not ActionType.DELETE:
+        record_label_ids(tx, action.account_id, action.gmail_id, after)
+    return {"outcome": "completed", "nothing_changed": bool(hint.get("nothing_changed"))}
+
+
+UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=20)
+UPKEEP_SCHEDULE = Schedule(UPKEEP.name, UPKEEP.name, "every 1m", {})
+_GRACE = timedelta(seconds=30)
+_WAKE_AGAIN = timedelta(hours=1)
+_AT_ONCE = 200
+
+
+async def upkeep(context: JobContext) -> Json:
+    await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": wake_overdue(tx, context.queue)})
+    lifecycle.set_questions_open(await context.queue.database.read(_questions_open))
+    return None
+
+
+def _questions_open(tx: Tx) -> int:
+    waiting = select(func.count()).select_from(actions).where(actions.c.status == S.APPROVED_PENDING)
+    return int(tx.execute(waiting).scalar_one())
+
+
+def wake_overdue(tx: Tx, queue: JobQueue) -> int:
+    """Wake-ups that failed are tried again each hour: a login may have been renewed, a permission given."""
+    now = queue.clock.now()
+    dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
+    query = (
+        select(snoozes_table.c.action_id)
+        .join(accounts, accounts.c.id == snoozes_table.c.account_id)
+        .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
+        .where(accounts.c.status != AccountStatus.REMOVED)
+        .where(snoozes_table.c.state == SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
+        .where(or_(jobs.c.id.is_(None), dead))
+        .limit(_AT_ONCE)
+    )
+    # Looked at once more under its lock: somebody may have changed its time, or ended it.
+    found = [snoozes.find_snooze(tx, action_id, lock=True) for action_id in tx.execute(query).scalars().all()]
+    overdue = [each for each in found if each and each.state is SnoozeState.WAITING and each.until <= now - _GRACE]
+    for each in overdue:
+        job = snoozes.wake_job(each.account_id, each.message_id, each.action_id, each.label_id, None)
+        snoozes.set_snooze_until(tx, each.action_id, each.until, queue.add(tx, job)[0].job_id, now)
+    return len(overdue)
+
+
+def _tend(tx: Tx, queue: JobQueue) -> dict[str, int]:
+    now = queue.clock.now()
+    query = (
+        select(actions, jobs.c.state.label("job_state"), jobs.c.last_error.label("job_error"))
+        .join(jobs, jobs.c.id == actions.c.job_id, isouter=True)
+        .where(actions.c.status.in_((S.QUEUED, S.EXECUTING)), actions.c.updated_at <= now - _GRACE)
+        .where(or_(jobs.c.id.is_(None), jobs.c.state.in_(FINISHED)))
+        .order_by(actions.c.id)
+        .limit(_AT_ONCE)
+    )
+    tally = {"called": 0, "failed": 0}
+    for row in tx.execute(query).all():
+        action = lifecycle.action_from_row(row)
+        if action.status is S.EXECUTING or row.job_state in (JobState.FAILED, JobState.CANCELED):
+            reason = row.job_error or f"Its job was {row.job_state or 'lost'} before it was done."
+            if lifecycle.move_action(tx, action.id, action.status, S.FAILED, now, error=str(reason)):
+                scheduling.call_next(tx, queue, action, now)
+                tally["failed"] += 1
+        elif scheduling.first_before(tx, action) is None:
+            scheduling.enqueue(tx, queue, action, now)
+            tally["called"] += 1
+    return tally

@@ -1,0 +1,295 @@
+"""What an action changes about a message's labels, what takes exactly that back, and applying it in the mailbox.
+
+An action changes only what differs: archiving mail that is not in the inbox changes nothing, and then there is
+nothing to undo. The first half is pure; `apply` and `LabelFinder` call the mailbox.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, assert_never
+
+from postroom.accounts.account import Account
+from postroom.accounts.mailbox_state import find_label, remember_labels
+from postroom.db import Database
+from postroom.domain.actions import ActionType as A
+from postroom.domain.clock import Clock
+from postroom.domain.errors import Fatal
+from postroom.mailboxes.errors import CallRefused
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.resources import GmailLabel, MessageFormat
+
+INBOX, UNREAD, STARRED, TRASH, SPAM = "INBOX", "UNREAD", "STARRED", "TRASH", "SPAM"
+_PLACES = frozenset({INBOX, SPAM, TRASH})
+"""Labels that Gmail itself gives and takes when mail goes to the trash and back."""
+_NONE: frozenset[str] = frozenset()
+
+Labels = frozenset[str]
+Json = dict[str, Any]
+
+
+class LabelCall(StrEnum):
+    MODIFY = "modify"
+    TRASH = "trash"
+    UNTRASH = "untrash"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelEdit:
+    """Calls of Gmail that make one change, in their order; none where nothing differs."""
+
+    calls: tuple[LabelCall, ...] = ()
+    add: Labels = _NONE
+    remove: Labels = _NONE
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.calls
+
+
+NOTHING = LabelEdit()
+
+
+def change_for(action: A, before: Labels, label_id: str | None = None) -> LabelEdit:
+    """What there is to do about a message that has these labels."""
+    match action:
+        case A.TRASH:
+            return NOTHING if TRASH in before else LabelEdit((LabelCall.TRASH,))
+        case A.RESTORE:
+            return LabelEdit((LabelCall.UNTRASH,)) if TRASH in before else NOTHING
+        case A.DELETE:
+            return LabelEdit((LabelCall.DELETE,))
+        case _:
+            add, remove = _wanted(action, label_id)
+            return modification(add - before, remove & before)
+
+
+def modification(add: Labels, remove: Labels) -> LabelEdit:
+    return LabelEdit((LabelCall.MODIFY,), add, remove) if add or remove else NOTHING
+
+
+def _wanted(action: A, label_id: str | None) -> tuple[Labels, Labels]:
+    named = _NONE if label_id is None else frozenset({label_id})
+    match action:
+        case A.ARCHIVE:
+            return _NONE, frozenset({INBOX})
+        case A.APPLY_LABEL:
+            return named, _NONE
+        case A.REMOVE_LABEL:
+            return _NONE, named
+        case A.MARK_READ:
+            return _NONE, frozenset({UNREAD})
+        case A.MARK_UNREAD:
+            return frozenset({UNREAD}), _NONE
+        case A.STAR:
+            return frozenset({STARRED}), _NONE
+        case A.UNSTAR:
+            return _NONE, frozenset({STARRED})
+        case A.SNOOZE:
+            return named, frozenset({INBOX})
+        case _:
+            raise AssertionError(f"{action} is no change of labels")
+
+
+_INVERSE: Mapping[A, A] = {
+    A.ARCHIVE: A.APPLY_LABEL,
+    A.APPLY_LABEL: A.REMOVE_LABEL,
+    A.REMOVE_LABEL: A.APPLY_LABEL,
+    A.MARK_READ: A.MARK_UNREAD,
+    A.MARK_UNREAD: A.MARK_READ,
+    A.STAR: A.UNSTAR,
+    A.UNSTAR: A.STAR,
+    A.TRASH: A.RESTORE,
+    A.RESTORE: A.TRASH,
+}
+NO_INVERSE = "none"
+UNSNOOZE = "unsnooze"
+
+
+def hint_for(action: A, before: Labels, after: Labels, change: LabelEdit, label_id: str | None = None) -> Json:
+    """How to take back what this action changed."""
+    if action is A.DELETE:
+        return irreversible(action)
+    if change.is_nothing:
+        return _hint(action, NO_INVERSE, {}) | {"nothing_changed": True}
+    inverse = _INVERSE[action]
+    match action:
+        case A.TRASH:
+            parameters: Json = {"add_labels": sorted((before - after) & _PLACES)}
+        case A.RESTORE:
+            # Going back to the trash takes the inbox away, which it may have had even there.
+            parameters = {"add_labels": sorted(before & {INBOX}), "remove_labels": sorted((after - before) & _PLACES)}
+        case A.ARCHIVE:
+            parameters = {"label": INBOX}
+        case A.APPLY_LABEL | A.REMOVE_LABEL:
+            parameters = {"label": label_id}
+        case _:
+            parameters = {}
+    return _hint(action, inverse, parameters)
+
+
+def snooze_hint(change: LabelEdit, until: str, label: tuple[str, str], job_id: str) -> Json:
+    label_id, label_name = label
+    parameters = {
+        "cancel_unsnooze_job_id": job_id,
+        "add_labels": sorted(change.remove),
+        "remove_labels": sorted(change.add),
+    }
+    told = {"snooze_until": until, "snooze_label": label_name, "snooze_label_id": label_id, "unsnooze_job_id": job_id}
+    return _hint(A.SNOOZE, UNSNOOZE, parameters) | told
+
+
+def irreversible(action: A, **more: str) -> Json:
+    return _hint(action, NO_INVERSE, {}, irreversible=True) | more
+
+
+def _hint(action: A, inverse: str, parameters: Json, *, irreversible: bool = False) -> Json:
+    return {
+        "action": str(action),
+        "inverse_action": str(inverse),
+        "inverse_parameters": parameters,
+        "irreversible": irreversible,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse:
+    """What a hint asks for, before anybody has looked at the message."""
+
+    place: LabelCall | None
+    """Out of the trash, or back into it."""
+    add: Labels
+    remove: Labels
+    cancel_job: str | None = None
+
+
+def inverse_of(hint: Mapping[str, Any]) -> Inverse:
+    """Read a stored hint; Fatal if it cannot be read."""
+    try:
+        name, parameters = str(hint["inverse_action"]), hint.get("inverse_parameters") or {}
+        if name == UNSNOOZE:
+            return _with_labels(None, parameters, str(parameters["cancel_unsnooze_job_id"]))
+        action = A(name)
+        if action in (A.RESTORE, A.TRASH):
+            return _with_labels(LabelCall.UNTRASH if action is A.RESTORE else LabelCall.TRASH, parameters)
+        label = parameters.get("label")
+        add, remove = _wanted(action, None if label is None else str(label))
+        return Inverse(None, add, remove)
+    except (KeyError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        raise Fatal(f"How to undo it cannot be read from its record: {error!r}") from None
+
+
+def _with_labels(place: LabelCall | None, parameters: Mapping[str, Any], job_id: str | None = None) -> Inverse:
+    add, remove = (frozenset(map(str, parameters.get(name) or ())) for name in ("add_labels", "remove_labels"))
+    return Inverse(place, add, remove, job_id)
+
+
+def undoing(inverse: Inverse, before: Labels, now: Labels) -> LabelEdit:
+    """What to do about a message that has these labels now and had those before the action.
+
+    What somebody has taken back already is left alone, and so is mail that went to the trash since: it stays there.
+    """
+    if inverse.place is LabelCall.UNTRASH:
+        return (
+            LabelEdit((LabelCall.UNTRASH, LabelCall.MODIFY), inverse.add, inverse.remove) if TRASH in now else NOTHING
+        )
+    if inverse.place is LabelCall.TRASH:
+        return (
+            LabelEdit((LabelCall.TRASH, LabelCall.MODIFY), inverse.add, inverse.remove) if TRASH not in now else NOTHING
+        )
+    thrown_away = TRASH in now and TRASH not in before
+    return modification(inverse.add - now - ({INBOX} if thrown_away else _NONE), inverse.remove & now)
+
+
+_LOOKS_LIKE_AN_ID = re.compile(r"Label_\d+")
+_CONFLICT = 409
+
+
+class ActionMailboxes(Protocol):
+    async def of(self, account: Account) -> GmailClient:
+        """A client for the account, in the lane of what a person waits for; `at` gives another."""
+
+
+class LabelGone(Fatal):
+    """The mailbox no longer has this label."""
+
+
+async def labels_now(client: GmailClient, gmail_id: str) -> Labels:
+    return (await client.get_message(gmail_id, MessageFormat.MINIMAL)).label_ids
+
+
+async def apply(client: GmailClient, gmail_id: str, change: LabelEdit, labels: Labels) -> Labels:
+    """Make the change; the labels afterwards. `labels` are those that it has, as far as they are known."""
+    for call in change.calls:
+        match call:
+            case LabelCall.TRASH:
+                labels = (await client.trash_message(gmail_id)).label_ids
+            case LabelCall.UNTRASH:
+                labels = (await client.untrash_message(gmail_id)).label_ids
+            case LabelCall.DELETE:
+                await client.delete_message(gmail_id)
+                labels = frozenset()
+            case LabelCall.MODIFY:
+                add, remove = change.add - labels, change.remove & labels
+                if add or remove:
+                    labels = await _modified(client, gmail_id, add, remove)
+            case _:
+                assert_never(call)
+    return labels
+
+
+async def _modified(client: GmailClient, gmail_id: str, add: Labels, remove: Labels) -> Labels:
+    try:
+        return (await client.modify_message(gmail_id, add=add, remove=remove)).label_ids
+    except CallRefused as error:
+        if "label" in error.message.lower():
+            names = ", ".join(sorted(add | remove))
+            raise LabelGone(f"Gmail does not know the label {names} (any more), or gives it to nobody.") from error
+        raise
+
+
+class LabelFinder:
+    """From a label's name or id to its id: first as the database knows it, then as Gmail does."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def find(self, client: GmailClient, account_id: str, text: str) -> str | None:
+        known = await self._database.read(lambda tx: find_label(tx, account_id, text))
+        if known is not None:
+            return known.label_id
+        return await self._find_at_source(client, account_id, text)
+
+    async def find_or_create(self, client: GmailClient, account_id: str, text: str) -> str:
+        """A name that nobody knows becomes a label. Who creates it at the same time is not in the way."""
+        found = await self.find(client, account_id, text)
+        if found is not None:
+            return found
+        if _LOOKS_LIKE_AN_ID.fullmatch(text):
+            raise LabelGone(f"There is no label with the id {text} in the mailbox; it may have been deleted.")
+        try:
+            created = await client.create_label(text)
+        except CallRefused as error:
+            if error.status != _CONFLICT:
+                raise
+            found = await self._find_at_source(client, account_id, text)
+            if found is None:
+                raise
+            return found
+        await self._remember(account_id, [created])
+        return created.id
+
+    async def _find_at_source(self, client: GmailClient, account_id: str, text: str) -> str | None:
+        listed = await client.list_labels()
+        await self._remember(account_id, listed)
+        by_id = {label.id: label.id for label in listed}
+        by_name = {label.name.lower(): label.id for label in listed}
+        return by_id.get(text) or by_name.get(text.lower())
+
+    async def _remember(self, account_id: str, found: Sequence[GmailLabel]) -> None:
+        await self._database.write(lambda tx: remember_labels(tx, account_id, found, self._clock.now()))

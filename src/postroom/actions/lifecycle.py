@@ -1,0 +1,229 @@
+"""Actions in the control database: their rows, and the legal changes of their status.
+
+A status changes only by compare-and-set along `LEGAL`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Row, select, update
+
+from postroom.db import Tx
+from postroom.db.tables.triage import actions
+from postroom.domain.actions import ActionStatus, ActionType, Origin, WantedAction, parse_action
+from postroom.domain.actions import ActionStatus as S
+from postroom.domain.errors import NotFound
+from postroom.domain.ids import new_id, parse_id
+from postroom.telemetry import logs
+from postroom.telemetry.metrics import meter
+
+LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
+    {
+        S.APPROVED_PENDING: frozenset({S.QUEUED, S.REJECTED, S.EXPIRED, S.CANCELED}),
+        # Back to a person where, at the moment of execution, it may not be done unasked any more.
+        S.QUEUED: frozenset({S.EXECUTING, S.FAILED, S.CANCELED, S.APPROVED_PENDING}),
+        # To `executing` again only by the job that holds it, after a crash; to `queued` only by a person.
+        S.EXECUTING: frozenset({S.EXECUTING, S.COMPLETED, S.FAILED, S.QUEUED, S.CANCELED}),
+        S.FAILED: frozenset({S.QUEUED}),
+        S.COMPLETED: frozenset(),
+        S.REJECTED: frozenset(),
+        S.EXPIRED: frozenset(),
+        S.CANCELED: frozenset(),
+    }
+)
+
+FINISHED = frozenset({S.COMPLETED, S.FAILED, S.REJECTED, S.EXPIRED, S.CANCELED})
+"""Nothing happens any more unless a person asks for it."""
+OPEN = frozenset(S) - FINISHED
+
+
+def is_legal(from_: S, to: S) -> bool:
+    return to in LEGAL[from_]
+
+
+_ended = meter.create_counter(
+    "postroom.actions.ended", unit="{action}", description="actions that came to an end, by type, origin and outcome"
+)
+_questions = meter.create_gauge(
+    "postroom.actions.questions_open", unit="{action}", description="actions that wait for a person's approval"
+)
+
+
+def count_ended(action: ActionType, origin: Origin, outcome: ActionStatus) -> None:
+    _ended.add(1, {"type": action.value, "origin": origin.value, "outcome": outcome.value})
+
+
+def set_questions_open(count: int) -> None:
+    _questions.set(count)
+
+
+log = logs.get(__name__)
+
+LONGEST_ERROR = 1_000
+_SETTABLE = frozenset(
+    {"pre_image", "undo_hint", "job_id", "error", "answered_by", "answered_at", "expires_at", "reasons"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    id: str
+    account_id: str
+    message_id: str | None
+    """None once the message was forgotten here; the mailbox may have it still."""
+    gmail_id: str
+    thread_id: str | None
+    decision_id: str | None
+    position: int
+    origin: Origin
+    rule_id: str | None
+    rule_name: str | None
+    type: ActionType
+    parameters: Mapping[str, Any]
+    status: ActionStatus
+    reasons: tuple[str, ...]
+    pre_image: Mapping[str, Any] | None
+    undo_hint: Mapping[str, Any] | None
+    job_id: str | None
+    error: str | None
+    wanted_by: str
+    answered_by: str | None
+    answered_at: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def wanted(self) -> WantedAction:
+        """With its parameters checked; BadInput names what is wrong with them."""
+        return parse_action(self.type, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class NewAction:
+    account_id: str
+    gmail_id: str
+    wanted: WantedAction
+    origin: Origin
+    wanted_by: str
+    message_id: str | None = None
+    thread_id: str | None = None
+    decision_id: str | None = None
+    position: int = 0
+    rule_id: str | None = None
+    rule_name: str | None = None
+    status: ActionStatus = ActionStatus.QUEUED
+    reasons: tuple[str, ...] = ()
+    job_id: str | None = None
+    expires_at: datetime | None = None
+
+
+def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
+    """Write an action down; its id. Who does it is enqueued by the caller, in the same transaction."""
+    action_id = new_id()
+    tx.execute(
+        actions.insert().values(
+            id=action_id,
+            account_id=new.account_id,
+            message_id=new.message_id,
+            gmail_id=new.gmail_id,
+            thread_id=new.thread_id,
+            decision_id=new.decision_id,
+            position=new.position,
+            origin=new.origin,
+            rule_id=new.rule_id,
+            rule_name=new.rule_name,
+            type=new.wanted.type,
+            parameters=new.wanted.parameters_json(),
+            status=new.status,
+            reasons=list(new.reasons),
+            job_id=new.job_id,
+            wanted_by=new.wanted_by,
+            expires_at=new.expires_at,
+            created_at=now,
+            updated_at=now,
+        )
+    )
+    return action_id
+
+
+def find_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action | None:
+    query = select(actions).where(actions.c.id == action_id)
+    row = tx.execute(tx.locking(query) if lock else query).one_or_none()
+    return None if row is None else action_from_row(row)
+
+
+def get_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
+    """The action, or NotFound. `lock` keeps others from changing it until the transaction ends."""
+    action_id = parse_id(action_id, "action")
+    found = find_action(tx, action_id, lock=lock)
+    if found is None:
+        raise NotFound("action", f"there is no action {action_id}")
+    return found
+
+
+def move_action(
+    tx: Tx,
+    action_id: str,
+    from_: ActionStatus | Collection[ActionStatus],
+    to: ActionStatus,
+    now: datetime,
+    *,
+    held_by: str | None = None,
+    **values: Any,
+) -> bool:
+    """Compare-and-set of the status; False, and nothing changed, if the action is no longer `from_`.
+
+    `held_by` also asks that this job be the one on record. `values` are set along with it.
+    """
+    sources = [from_] if isinstance(from_, ActionStatus) else list(from_)
+    if illegal := [each for each in sources if not is_legal(each, to)]:
+        raise AssertionError(f"an action never goes from {illegal[0]} to {to}")
+    if unknown := values.keys() - _SETTABLE:
+        raise AssertionError(f"{sorted(unknown)} are not set along with a status")
+    if isinstance(values.get("error"), str):
+        values["error"] = values["error"][:LONGEST_ERROR]
+    condition = (actions.c.id == action_id) & actions.c.status.in_(sources)
+    if held_by is not None:
+        condition &= actions.c.job_id == held_by
+    changed = update(actions).where(condition)
+    changed = changed.values(status=to, updated_at=now, finished_at=now if to in FINISHED else None, **values)
+    row = tx.execute(changed.returning(actions.c.type, actions.c.origin)).one_or_none()
+    if row is not None and to in FINISHED:
+        action_type, origin = ActionType(row.type), Origin(row.origin)
+        tx.after_commit(f"action:{action_id}", lambda: _tell_end(action_id, action_type, origin, to))
+    return row is not None
+
+
+async def _tell_end(action_id: str, action_type: ActionType, origin: Origin, outcome: ActionStatus) -> None:
+    count_ended(action_type, origin, outcome)
+    log.info("action.ended", action=action_id, type=action_type, origin=origin, status=outcome)
+
+
+def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:
+    """This job may do it from now on, and no other."""
+    tx.execute(update(actions).where(actions.c.id == action_id).values(job_id=job_id, updated_at=now))
+
+
+def save_pre_image(tx: Tx, action: Action, image: Mapping[str, Any], now: datetime) -> Action:
+    """Once and for all: a second look after a crash would see what the first run did."""
+    mine = (actions.c.id == action.id) & (actions.c.job_id == action.job_id) & actions.c.pre_image.is_(None)
+    tx.execute(update(actions).where(mine).values(pre_image=dict(image), updated_at=now))
+    return get_action(tx, action.id)
+
+
+def action_from_row(row: Row[*tuple[Any, ...]]) -> Action:
+    values = dict(row._mapping)
+    typed = {
+        "origin": Origin(values["origin"]),
+        "type": ActionType(values["type"]),
+        "status": ActionStatus(values["status"]),
+        "reasons": tuple(values["reasons"] or ()),
+    }
+    return Action(**{name: typed.get(name, values[name]) for name in Action.__slots__})

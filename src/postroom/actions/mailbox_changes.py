@@ -1,0 +1,148 @@
+"""What changes in the mailbox mean for actions and rules: deleted or returned messages, and the list of labels.
+
+Actions on deleted mail are cancelled. `labels.sync.gmail` disables rules that use a deleted label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from sqlalchemy import select
+
+from postroom import audit
+from postroom.accounts.account_jobs import account_of
+from postroom.accounts.mailbox_state import take_listing
+from postroom.actions import lifecycle, snoozes
+from postroom.actions.label_changes import INBOX, ActionMailboxes
+from postroom.actions.requests import cancel_locked
+from postroom.actions.snoozes import SnoozeState
+from postroom.db import Tx
+from postroom.db.tables.triage import actions
+from postroom.db.tables.triage import snoozes as snoozes_table
+from postroom.domain import jobs
+from postroom.domain.actions import ActionStatus
+from postroom.domain.errors import Retryable
+from postroom.mailboxes.gmail.resources import GmailLabel
+from postroom.queue import JobContext, JobQueue, NewJob
+from postroom.queue.job import Json
+from postroom.telemetry import logs
+
+_AT_ONCE = 500
+_NOT_BEGUN = (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING)
+
+
+class ActionsMailboxObserver:
+    """Told of an account's changes in the transaction that records them."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        for some in _chunks(deleted):
+            self._gone(tx, account_id, some)
+        in_inbox = [gmail_id for gmail_id, names in labels.items() if INBOX in names]
+        for some in _chunks(in_inbox):
+            self._perhaps_back(tx, account_id, some)
+
+    def _gone(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> None:
+        query = select(actions).where(
+            actions.c.account_id == account_id, actions.c.gmail_id.in_(gmail_ids), actions.c.status.in_(_NOT_BEGUN)
+        )
+        for row in tx.execute(tx.locking(query).order_by(actions.c.id)).all():
+            cancel_locked(
+                tx,
+                self._queue,
+                lifecycle.action_from_row(row),
+                audit.SYSTEM,
+                "The message was deleted from the mailbox.",
+            )
+        for action_id, job_id in self._asleep(tx, account_id, gmail_ids):
+            self._queue.cancel_within(tx, job_id)
+            snoozes.end_snooze(tx, action_id, SnoozeState.CANCELED, self._queue.clock.now())
+
+    def _perhaps_back(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> None:
+        """History may tell of a time before the snooze, so somebody has to look; also where somebody looks just now,
+        who may have seen how it was before."""
+        for action_id, _ in self._asleep(tx, account_id, gmail_ids):
+            payload = {"account_id": account_id, "action_id": action_id}
+            self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK, payload))
+
+    def _asleep(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """The snoozes of these messages that wait, with the jobs that would wake them."""
+        query = (
+            select(snoozes_table.c.action_id, snoozes_table.c.job_id)
+            .join(actions, actions.c.id == snoozes_table.c.action_id)
+            .where(actions.c.account_id == account_id, actions.c.gmail_id.in_(gmail_ids))
+            .where(snoozes_table.c.state == SnoozeState.WAITING)
+        )
+        return [(row.action_id, row.job_id) for row in tx.execute(query)]
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), _AT_ONCE):
+        yield ids[start : start + _AT_ONCE]
+
+
+log = logs.get(__name__)
+
+
+class DisableRules(Protocol):
+    def __call__(self, tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
+        """The label was deleted: disable every rule that looks at it or sets it. The names of those that were."""
+
+
+class GuidanceNaming(Protocol):
+    def __call__(self, tx: Tx, account_id: str, label_name: str) -> Sequence[str]:
+        """The names of what the model is told in words that speak of this label."""
+
+
+class LabelsSyncHandler:
+    def __init__(
+        self, mailboxes: ActionMailboxes, disable_rules: DisableRules, guidance_naming: GuidanceNaming
+    ) -> None:
+        self._mailboxes = mailboxes
+        self._disable_rules = disable_rules
+        self._guidance_naming = guidance_naming
+
+    async def __call__(self, context: JobContext) -> Json:
+        account = await account_of(context)
+        client = await self._mailboxes.of(account)
+        asked_at = context.queue.clock.now()
+        async with context.step("list") as step:
+            listed = plausible(await client.list_labels())
+            step.result = {"labels": len(listed)}
+        await context.complete(lambda tx: self._take(tx, context, account.id, listed, asked_at))
+        return None
+
+    def _take(
+        self, tx: Tx, context: JobContext, account_id: str, listed: Sequence[GmailLabel], asked_at: datetime
+    ) -> Json:
+        now = context.queue.clock.now()
+        effect = take_listing(tx, account_id, listed, asked_at, now)
+        disabled = [
+            name
+            for label in effect.deleted
+            for name in self._disable_rules(tx, account_id, label.label_id, label.name, now)
+        ]
+        # Words are not disabled: only a person can say whether they still hold without the label.
+        speak_of_it = [name for label in effect.deleted for name in self._guidance_naming(tx, account_id, label.name)]
+        if effect.deleted:
+            told = {"rules_disabled": len(disabled), "guidance_naming_them": len(speak_of_it)}
+            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), **told)
+        return {
+            "labels": len(listed),
+            "added": effect.added,
+            "renamed": [list(each) for each in effect.renamed],
+            "deleted": [label.name for label in effect.deleted],
+            "disabled_rules": disabled,
+            "guidance_to_look_at": speak_of_it,
+        }
+
+
+def plausible(listed: Sequence[GmailLabel]) -> Sequence[GmailLabel]:
+    """Every mailbox has an inbox; a list without one is not the list."""
+    if not any(label.id == INBOX for label in listed):
+        raise Retryable(f"Gmail's list of {len(listed)} labels lacks the inbox, so it is not believed.")
+    return listed

@@ -1,0 +1,163 @@
+"""From an action's row to its job: enqueueing, the order of actions on one message, and the links of undos.
+
+Row and job are written in the caller's transaction. Actions on one message run in the order in which they were
+ordered, so each sees the effect of the one before.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+
+from postroom.actions import lifecycle
+from postroom.actions.lifecycle import Action, NewAction
+from postroom.db import Tx
+from postroom.db.database import insert
+from postroom.db.tables.triage import action_links, actions
+from postroom.domain import jobs
+from postroom.domain.actions import ActionOrder, ActionStatus, ActionType, Origin, Proposal
+from postroom.domain.errors import Fatal
+from postroom.domain.ids import new_id
+from postroom.queue import JobQueue, NewJob
+from postroom.settings import SafetySettings
+
+UNDO_OF = "undo_of"
+
+
+def undo_job(account_id: str, original_action_id: str) -> NewJob:
+    payload = {"account_id": account_id, "original_action_id": original_action_id}
+    return NewJob(jobs.UNDO, payload, key=f"{jobs.UNDO}:{account_id}:{original_action_id}")
+
+
+def undo_of(tx: Tx, action_id: str) -> Action | None:
+    """The action that undoes this one, if there is one."""
+    query = select(actions).join(action_links, action_links.c.cause_action_id == actions.c.id)
+    row = tx.execute(query.where(action_links.c.effect_action_id == action_id)).one_or_none()
+    return None if row is None else lifecycle.action_from_row(row)
+
+
+def original_of(tx: Tx, undo_action_id: str) -> str:
+    found = find_original(tx, undo_action_id)
+    if found is None:
+        raise Fatal(f"The action {undo_action_id} is the undo of nothing.")
+    return found
+
+
+def find_original(tx: Tx, undo_action_id: str) -> str | None:
+    """The action that this one undoes, if it is an undo."""
+    query = select(action_links.c.effect_action_id).where(action_links.c.cause_action_id == undo_action_id)
+    found: str | None = tx.execute(query).scalar()
+    return found
+
+
+def link(tx: Tx, undo_action_id: str, original_action_id: str, now: datetime) -> bool:
+    """False, and nothing written, if the original has an undo already."""
+    row = {
+        "id": new_id(),
+        "cause_action_id": undo_action_id,
+        "effect_action_id": original_action_id,
+        "relation_type": UNDO_OF,
+        "created_at": now,
+    }
+    written = insert(tx, action_links).values(row)
+    written = written.on_conflict_do_nothing(index_elements=["effect_action_id", "relation_type"])
+    return tx.execute(written.returning(action_links.c.id)).first() is not None
+
+
+def unlink(tx: Tx, undo_action_id: str) -> None:
+    tx.execute(delete(action_links).where(action_links.c.cause_action_id == undo_action_id))
+
+
+def action_job(account_id: str, action_id: str) -> NewJob:
+    return _job_about(jobs.ACTION, account_id, action_id)
+
+
+def question_job(account_id: str, action_id: str) -> NewJob:
+    return _job_about(jobs.APPROVAL_NOTIFY, account_id, action_id)
+
+
+def _job_about(job_type: str, account_id: str, action_id: str) -> NewJob:
+    payload = {"account_id": account_id, "action_id": action_id}
+    return NewJob(job_type, payload, key=f"{job_type}:{account_id}:{action_id}")
+
+
+def enqueue_action(tx: Tx, queue: JobQueue, account_id: str, action_id: str, now: datetime) -> str:
+    """Put a queued action into the hands of its job; the job's id."""
+    job_id = queue.add(tx, action_job(account_id, action_id))[0].job_id
+    lifecycle.assign_job(tx, action_id, job_id, now)
+    return job_id
+
+
+class ActionIntake:
+    """What `triage` knows as its desk for actions."""
+
+    def __init__(self, queue: JobQueue, safety: SafetySettings) -> None:
+        self._queue = queue
+        self._patience = timedelta(days=safety.approval_days)
+
+    def accept(self, tx: Tx, order: ActionOrder) -> list[str]:
+        """Take an order: one action for each proposal, in their order; the actions' ids."""
+        now = self._queue.clock.now()
+        return [self._accept(tx, order, position, each, now) for position, each in enumerate(order.proposals)]
+
+    def _accept(self, tx: Tx, order: ActionOrder, position: int, proposal: Proposal, now: datetime) -> str:
+        new = NewAction(
+            account_id=order.account_id,
+            gmail_id=order.gmail_id,
+            wanted=proposal.wanted,
+            origin=order.origin,
+            wanted_by=order.wanted_by,
+            message_id=order.message_id,
+            thread_id=order.thread_id,
+            decision_id=order.decision_id,
+            position=position,
+            rule_id=order.rule_id,
+            rule_name=order.rule_name,
+            status=ActionStatus.APPROVED_PENDING if proposal.reasons else ActionStatus.QUEUED,
+            reasons=proposal.reasons,
+            expires_at=now + self._patience if proposal.reasons else None,
+        )
+        action_id = lifecycle.insert_action(tx, new, now)
+        if proposal.reasons:
+            self._queue.add(tx, question_job(order.account_id, action_id))
+        else:
+            enqueue_action(tx, self._queue, order.account_id, action_id, now)
+        return action_id
+
+
+SENDING = frozenset({ActionType.FORWARD, ActionType.AUTO_REPLY})
+"""Once handed over, these go their own way and change no label."""
+
+
+def first_before(tx: Tx, action: Action) -> str | None:
+    """The action that has to end before this one may begin, if there is one: also a later one that is at work already,
+    where this one was approved, or tried again, only now."""
+    others = select(actions.c.id).where(_same_message(action), actions.c.id != action.id, _comes_before(action))
+    return tx.execute(others.order_by(actions.c.id).limit(1)).scalar()
+
+
+def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
+    """This one is over, or handed over: whoever stands next may begin."""
+    waiting = select(actions).where(_same_message(action), actions.c.status == ActionStatus.QUEUED)
+    row = tx.execute(waiting.where(actions.c.id != action.id).order_by(actions.c.id).limit(1)).first()
+    if row is not None:
+        enqueue(tx, queue, lifecycle.action_from_row(row), now)
+
+
+def enqueue(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> str:
+    """Put a queued action into the hands of the job of its kind."""
+    if action.origin is not Origin.UNDO:
+        return enqueue_action(tx, queue, action.account_id, action.id, now)
+    job_id = queue.add(tx, undo_job(action.account_id, original_of(tx, action.id)))[0].job_id
+    lifecycle.assign_job(tx, action.id, job_id, now)
+    return job_id
+
+
+def _same_message(action: Action) -> ColumnElement[bool]:
+    return and_(actions.c.account_id == action.account_id, actions.c.gmail_id == action.gmail_id)
+
+
+def _comes_before(action: Action) -> ColumnElement[bool]:
+    at_work = and_(actions.c.status == ActionStatus.EXECUTING, actions.c.type.not_in(SENDING))
+    return or_(at_work, and_(actions.c.status == ActionStatus.QUEUED, actions.c.id < action.id))

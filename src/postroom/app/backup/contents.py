@@ -1,0 +1,149 @@
+"""What a backup holds: the small files of a home folder, and a manifest of every file with its size and hash.
+
+The manifest is written last, so a folder without one is no backup. It reveals damage and loss, but is not signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from postroom.audit.heads import FILE_NAME as HEADS
+from postroom.connectors.arrivals import DEFERRED_FILE as PARKED
+from postroom.connectors.state_files import FOLDER as CONNECTORS
+from postroom.domain.errors import BadInput
+from postroom.settings import FILE_NAME as SETTINGS
+from postroom.vault import FOLDER as VAULT
+from postroom.vault import KEY_FILE
+from postroom.web.sources import FILE_NAME as SOURCES
+
+FILE_NAME = "manifest.json"
+FORMAT = 1
+
+DATABASE = "postroom.db"
+DUMP = "database.dump"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFile:
+    """A file of the backup; `path` lies below its folder, written with slashes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    made_at: str
+    postroom: str
+    database: str
+    """Where the control database is: `postroom.db` or `database.dump` of the backup, or empty if it holds neither."""
+    has_key: bool
+    files: tuple[BackupFile, ...]
+    audit_head: dict[str, object] | None = None
+    """The end of the audit log's chain, which `postroom audit verify --heads` compares with; None: nothing sealed."""
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+
+def write_manifest(manifest: Manifest) -> bytes:
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode() + b"\n"
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """The manifest that these bytes are; anything else is refused, and so is a file that would lie elsewhere."""
+    try:
+        found = json.loads(content)
+        version = found.pop("format")
+        if version != FORMAT:
+            raise BadInput(FILE_NAME, f"is of format {version}; this Postroom reads format {FORMAT}. Upgrade Postroom.")
+        files = tuple(
+            BackupFile(str(each["path"]), int(each["size"]), str(each["sha256"])) for each in found.pop("files")
+        )
+        manifest = Manifest(**found, files=files)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(FILE_NAME, "is not the manifest of a backup, or is damaged") from None
+    for entry in files:
+        _refuse_elsewhere(entry.path)
+    if len({entry.path for entry in files}) != len(files):
+        raise BadInput(FILE_NAME, "names a file twice")
+    return manifest
+
+
+def describe(folder: Path, paths: Iterable[str], was_read: Callable[[int], None]) -> tuple[BackupFile, ...]:
+    """What these files of a folder are; `was_read` is told how many bytes were read since it was last told."""
+    return tuple(_describe(folder, path, was_read) for path in paths)
+
+
+def _describe(folder: Path, path: str, was_read: Callable[[int], None]) -> BackupFile:
+    digest = hashlib.sha256()
+    size = 0
+    with (folder / path).open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+            was_read(len(block))
+    return BackupFile(path, size, digest.hexdigest())
+
+
+def _refuse_elsewhere(path: str) -> None:
+    parts = PurePosixPath(path).parts
+    is_plain = bool(parts) and not path.startswith("/") and "\x00" not in path and str(PurePosixPath(path)) == path
+    if not is_plain or ".." in parts:
+        raise BadInput(FILE_NAME, f"names {path!r}, which is no place within a backup")
+
+
+Files = dict[str, bytes]
+"""Contents by their place below the home folder."""
+
+
+def settings_and_secrets(home: Path, *, with_key: bool) -> Files:
+    """Each is replaced as a whole by whoever writes it, and so is never half written here."""
+    names = [SETTINGS, SOURCES, *([KEY_FILE] if with_key else [])]
+    return _contents(home, [*(home / name for name in names), *sorted((home / VAULT).glob("*.sealed"))])
+
+
+def audit_heads(home: Path) -> Files:
+    """To be read before the control database is copied: a head must not be ahead of the seals in the copy."""
+    return _contents(home, [home / "archive" / HEADS])
+
+
+def connector_notes(home: Path) -> Files:
+    return _contents(home, sorted((home / CONNECTORS).glob("*/*.json")))
+
+
+def joined_notes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Files:
+    """What connectors remember, to go with a control database that was copied between the two looks.
+
+    Positions must not be ahead of the database, so the earlier look counts. A message that was parked, or a gap that
+    was found, is added from the later one: the database may have moved on without it. What is done twice does no harm.
+    """
+    joined = {**after, **before}
+    for path in before:
+        if path.endswith(f"/{PARKED}") and path in after:
+            joined[path] = _joined_objects(before[path], after[path])
+    return joined
+
+
+def _joined_objects(before: bytes, after: bytes) -> bytes:
+    try:
+        return json.dumps({**json.loads(after), **json.loads(before)}, separators=(",", ":")).encode()
+    except (ValueError, TypeError):
+        return after
+
+
+def _contents(home: Path, paths: list[Path]) -> Files:
+    found = {}
+    for path in paths:
+        try:
+            found[str(path.relative_to(home))] = path.read_bytes()
+        except FileNotFoundError:  # never there, or replaced or removed in this instant
+            continue
+    return found

@@ -1,0 +1,214 @@
+"""A worker of an installation: handlers for every job type, and what they need while it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from postroom.accounts.access import AccountClients
+from postroom.accounts.account import Account
+from postroom.accounts.account_jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
+from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.troubled import count_troubled, show_troubled
+from postroom.actions import approvals
+from postroom.actions.approvals import EXPIRE
+from postroom.actions.discord.client import DiscordChannel, open_channel
+from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
+from postroom.actions.executor import UPKEEP as ACTIONS_UPKEEP
+from postroom.actions.executor import ActionHandler, upkeep
+from postroom.actions.label_changes import LabelFinder
+from postroom.actions.mailbox_changes import LabelsSyncHandler
+from postroom.actions.outbound.request import SEND
+from postroom.actions.outbound.sending import MailSender, Originals
+from postroom.actions.scheduling import ActionIntake
+from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
+from postroom.actions.undo import UNDO_MANY, UndoHandler, undo_many
+from postroom.app.installation import App
+from postroom.app.job_types import (
+    ACTION,
+    CLASSIFY,
+    HISTORY_SYNC,
+    LABELS_SYNC,
+    OF_ACCOUNTS,
+    PASSES,
+    SNOOZE_CHECK,
+    UNDO,
+    UNSNOOZE,
+    gap_job,
+    gap_key,
+)
+from postroom.app.transport import SwitchboardTransport
+from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.connectors.backfill import CategorySelector
+from postroom.connectors.config import config_from
+from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
+from postroom.connectors.state_files import FolderInUse, folder_of, held
+from postroom.db import Tx
+from postroom.mailboxes.ports import PriorityLane
+from postroom.queue import Handler, JobContext, Worker
+from postroom.queue.job import Json
+from postroom.queue.retention import PRUNE, Retention, prune_handler
+from postroom.settings import OFF, WorkerSettings
+from postroom.switchboard import contacts, retention
+from postroom.switchboard.backfill.admission import JobSpending
+from postroom.switchboard.backfill.operations import UPKEEP, upkeep_handler
+from postroom.switchboard.on_demand import ON_DEMAND
+from postroom.sync import service as sync_jobs
+from postroom.triage.classify import Classifier, ClassifierOptions
+from postroom.triage.guidance import model_rules_naming
+from postroom.triage.model import model_problem, open_model
+from postroom.triage.records import forgetting_prompts
+from postroom.triage.rules.engine import RuleBook
+from postroom.triage.rules.store import disable_rules_using
+from postroom.web import web_service as web
+from postroom.web.extraction.web_reader import WebReader
+
+_DRAIN_S = 60.0
+"""How long a backfill job waits for its rate limit before it gives its slot back."""
+
+
+@asynccontextmanager
+async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | None = None) -> AsyncIterator[Worker]:
+    """A worker for every job type, with the recurring schedules declared. `drain_s` may make its end shorter."""
+    async with AsyncExitStack() as stack:
+        problem = model_problem(app.settings.model, app.vault)
+        if problem is None:
+            model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
+        else:  # rules go on deciding, and mail that none decides waits for a person
+            model = None
+        roads = await stack.enter_async_context(SwitchboardTransport(app))
+        passes = _Passes(app, roads, stack)
+        settings = app.settings
+        spending = JobSpending(settings.backfill, app.clock)
+        mailboxes = AccountClients(app.gmail, PriorityLane.USER_ACTION, stack)
+        handlers: dict[str, Handler] = {
+            PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            retention.PRUNE.name: retention.prune_handler(
+                retention.RetentionRule.from_settings(settings.retention),
+                retention.certified(app.archive.place),
+                spending,
+                forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
+            ),
+            UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
+            contacts.EXPORT.name: contacts.export_handler(app.archive.place),
+            CLASSIFY.name: Classifier(
+                RuleBook(app.database, app.clock),
+                model,
+                spending,
+                ActionIntake(app.queue, settings.safety),
+                ClassifierOptions(settings.model, settings.safety, problem),
+            ),
+            EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
+            **_action_handlers(app, mailboxes),
+            **sync_jobs.sync_handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
+            **web.handlers(app.web, WebReader()),
+            **{job_type.name: passes.handle for job_type in PASSES},
+        }
+        watch = LoginWatch(Enrolment(app.database, app.grants, app.clock))
+        handlers = watch.watched(handlers, not_waiting=[ON_DEMAND.name])
+        await app.declare_schedules()
+        own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
+        yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
+
+
+def _counting_troubled(handler: Handler) -> Handler:
+    """The metrics know each minute how many messages gave trouble."""
+
+    async def handle(context: JobContext) -> Json:
+        show_troubled(await context.queue.database.read(count_troubled))
+        return await handler(context)
+
+    return handle
+
+
+def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings:
+    return settings.model_copy(update={"drain_s": min(settings.drain_s, drain_s)})
+
+
+def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
+    labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
+    return {
+        ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
+        UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
+        SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
+        UNDO.name: UndoHandler(mailboxes),
+        UNDO_MANY.name: undo_many,
+        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
+        ACTIONS_UPKEEP.name: upkeep,
+    }
+
+
+def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
+    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    return {
+        SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
+        NOTIFY.name: ApprovalNotifier(channel),
+        EXPIRE.name: approvals.expire,
+    }
+
+
+class _Passes:
+    """The passes of each account, made when they are first needed: a backfill's lease stays with them."""
+
+    def __init__(self, app: App, roads: SwitchboardTransport, stack: AsyncExitStack) -> None:
+        self._app = app
+        self._roads = roads
+        self._stack = stack
+        self._made: dict[str, GmailPasses] = {}
+
+    async def handle(self, context: JobContext) -> Json:
+        account = await account_of(context)
+        job_type = context.job.type
+        passes = await self._of(account)
+        async with AsyncExitStack() as stack:
+            try:
+                if job_type != ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
+                    stack.enter_context(held(self._folder(account), shared=True))
+                await stack.enter_async_context(self._roads.held())
+                if job_type == HISTORY_SYNC.name:
+                    return await self._look(context, account, passes)
+                return await DRIVERS[job_type](passes, context.job.payload)
+            except (FolderInUse, OwnedElsewhere) as error:
+                return {"skipped": error.message}
+
+    async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
+        """A live pass. A gap that it finds gets a job of its own in the transaction that ends this one; until that is
+        over nobody else looks: the cursor stands where the gap begins, and whoever claimed it would stop the filling.
+        """
+        if await context.queue.is_under_way(gap_key(account)):
+            return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
+        result = await DRIVERS[HISTORY_SYNC.name](passes, context.job.payload)
+        if GAP not in result:
+            return result
+
+        def hand_over(tx: Tx) -> Json:
+            context.queue.add(tx, gap_job(account, str(result[GAP])))
+            return result
+
+        await context.complete(hand_over)
+        return None
+
+    def _folder(self, account: Account) -> Path:
+        return folder_of(self._app.settings.home, "gmail", account.email)
+
+    async def _of(self, account: Account) -> GmailPasses:
+        if account.id not in self._made:
+            client = await self._stack.enter_async_context(self._app.gmail.client(account, PriorityLane.LIVE))
+            self._made[account.id] = GmailPasses(
+                ConnectorContext(
+                    identity=account.email,
+                    connect=self._roads.connect(),
+                    client=client,
+                    folder=self._folder(account),
+                    clock=self._app.clock,
+                    selector=CategorySelector(),
+                    instance="worker",
+                    config=config_from(os.environ),
+                    patience_s=_DRAIN_S,
+                )
+            )
+        return self._made[account.id]

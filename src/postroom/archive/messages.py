@@ -1,0 +1,142 @@
+"""The archive's values: mail on its way in, mail that is stored, and a submission that waits to be stored."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Provenance(StrEnum):
+    """Where the raw bytes were read. Only the API's are known to be what Gmail holds."""
+
+    API = "api"
+    TAKEOUT = "takeout"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMail:
+    """A message to store. `received` is when the mailbox received it; without it the Date header decides."""
+
+    raw: bytes
+    provenance: Provenance
+    gmail_id: str | None = None
+    thread_id: str | None = None
+    labels: frozenset[str] | None = None  # None: nothing is known of its labels
+    received: datetime | None = None
+
+
+class Relabelling(NamedTuple):
+    """Labels that a message was given and lost at the source; where a label stands on both sides, it was given."""
+
+    gmail_id: str
+    add: frozenset[str] = frozenset()
+    remove: frozenset[str] = frozenset()
+
+
+class StoreOutcome(StrEnum):
+    STORED = "stored"
+    DUPLICATE = "duplicate"  # it was there already, with these bytes
+    ADOPTED = "adopted"  # it was imported without a Gmail id, and has one now
+    REPLACED = "replaced"  # the API's own bytes took the place of another source's
+    REREAD = "reread"  # it was there already, could not be read then, and can be now
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """Proof of a stored message: where it is, under which key, and the hash of its bytes."""
+
+    key: str
+    shard: str
+    row_id: int
+    sha256: str
+    outcome: StoreOutcome
+    trouble: str | None = None
+    """Why it could not be read, where it could not. Its bytes are stored whatever stands here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """A message as a list shows it."""
+
+    account: str
+    key: str
+    shard: str
+    row_id: int
+    date: datetime
+    gmail_id: str | None
+    thread_id: str
+    message_id: str | None
+    sender: str
+    subject: str
+    size: int
+    sha256: str
+    provenance: Provenance
+    has_attachment: bool
+    labels: tuple[str, ...]
+    deleted_at_source: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedAttachment:
+    number: int
+    filename: str
+    content_type: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownId:
+    """What the archive says of a message by its id at the source."""
+
+    gmail_id: str
+    date_s: int
+    """When the mailbox received it; for mail that an import brought, what its Date header says."""
+    is_deleted: bool
+    """Marked as deleted at the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonWrittenTo:
+    address: str
+    name: str
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSentMail:
+    message_id: str
+    """As the header has it, in angle brackets."""
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AccountHolding:
+    """How much of an account is here."""
+
+    messages: int
+    at_source: int
+    """With a Gmail id, and not deleted at the source."""
+    bytes: int
+    """On disk, index and all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Mail on its way to disk."""
+
+    count: int
+    parts: list[tuple[list[int], Future[list[StoredMessage]]]]
+
+    def result(self) -> list[StoredMessage]:
+        """Wait until all of it is on disk; the answers stand in the order of the mail."""
+        answers = {
+            number: stored
+            for numbers, future in self.parts
+            for number, stored in zip(numbers, future.result(), strict=True)
+        }
+        return [answers[number] for number in range(self.count)]

@@ -1,0 +1,301 @@
+"""Reads what is stored in PostgreSQL: a message by its key, its exact bytes, its attachments, and walks over all
+mail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Self
+
+from postroom.archive.layout import account_name, date_of_id, first_id
+from postroom.archive.messages import (
+    AccountHolding,
+    ArchivedAttachment,
+    ArchivedMessage,
+    ArchivedSentMail,
+    KnownId,
+    PersonWrittenTo,
+    Provenance,
+)
+from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
+from postroom.archive.postgres.insertion import message_hash
+from postroom.archive.postgres.schema import find_account, partition_of, partitions
+from postroom.archive.preparing import Cut, Packed, join, unpack
+from postroom.archive.shards.lookup import MOST_FOUND, MessageReference, only_match, wanted_by
+from postroom.domain.errors import BadInput, Fatal
+
+PORTION = 500
+_DAY_MS = 86_400_000
+COLUMNS = (
+    "m.account, m.id, m.key, m.gmail_id, m.thread_id, m.message_id, m.date_ms, m.sender, m.subject, m.size, m.sha256, "
+    "m.provenance, m.has_attachment, m.deleted_at_source, (SELECT email FROM archive.accounts a WHERE a.account = "
+    "m.account), ARRAY(SELECT l.name FROM archive.message_labels ml JOIN archive.labels l USING (label) "
+    "WHERE ml.account = m.account AND ml.id = m.id)"
+)
+_LARGEST_ID = (1 << 63) - 1
+
+
+def read_row(row: Sequence[Any]) -> ArchivedMessage:
+    """A row that begins with COLUMNS as a message."""
+    account, row_id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance = row[:12]
+    has_attachment, deleted, email, labels = row[12:16]
+    return ArchivedMessage(
+        account=email,
+        key=key,
+        shard=f"{email}/{partition_of(account, row_id).shown}",
+        row_id=row_id,
+        date=datetime.fromtimestamp(date_ms / 1_000, UTC),
+        gmail_id=gmail_id,
+        thread_id=thread_id,
+        message_id=None if message_id.startswith("sha256:") else message_id,
+        sender=sender,
+        subject=subject,
+        size=size,
+        sha256=sha256.hex(),
+        provenance=Provenance(provenance),
+        has_attachment=has_attachment,
+        labels=tuple(sorted(labels)),
+        deleted_at_source=None if deleted is None else deleted.astimezone(UTC),
+    )
+
+
+def raw_of(session: ArchiveSession, account: int, row_id: int) -> bytes:
+    """The exact bytes, checked against the hash that was taken when they were stored."""
+    rows = session.query(
+        "SELECT codec, data, cuts, sha256 FROM archive.messages WHERE account = %s AND id = %s", (account, row_id)
+    )
+    where = partition_of(account, row_id).shown
+    if not rows:
+        raise Fatal(f"the database holds no bytes for message {row_id} in {where}; run `postroom verify`.")
+    codec, data, places, sha256 = rows[0]
+    pieces = _pieces(session, account, [bytes.fromhex(piece) for _, piece in places])
+    try:
+        cuts = [Cut(position, unpack(pieces[bytes.fromhex(piece)])) for position, piece in places]
+    except KeyError:
+        raise Fatal(f"message {row_id} in {where} lacks an attachment's bytes; run `postroom verify`.") from None
+    whole = join(unpack(Packed(codec, data)), cuts)
+    if hashlib.sha256(whole).digest() != sha256:
+        raise Fatal(f"message {row_id} in {where} is not what was stored; run `postroom verify`.")
+    return whole
+
+
+def _pieces(session: ArchiveSession, account: int, hashes: Sequence[bytes]) -> dict[bytes, Packed]:
+    if not hashes:
+        return {}
+    sql = "SELECT sha256, codec, data FROM archive.pieces WHERE account = %s AND sha256 = ANY(%s)"
+    return {sha256: Packed(codec, data) for sha256, codec, data in session.query(sql, (account, list(hashes)))}
+
+
+class PostgresArchiveReader:
+    """Takes a connection for each question and gives it back: nothing is held while the caller thinks."""
+
+    def __init__(self, connections: ArchiveConnections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """It holds nothing open."""
+
+    def accounts(self) -> list[str]:
+        sql = (
+            "SELECT email FROM archive.accounts a WHERE EXISTS "
+            "(SELECT 1 FROM archive.partitions p WHERE p.account = a.account) ORDER BY email"
+        )
+        return sorted(email for (email,) in self._connections.query(sql))
+
+    def count(self, email: str | None = None) -> int:
+        sql = "SELECT count(*) FROM archive.messages WHERE account = %s"
+        return sum(rows[0][0] for _, rows in self._of_accounts(email, sql))
+
+    def holding(self, email: str) -> AccountHolding:
+        sql = (
+            "SELECT count(*), count(*) FILTER (WHERE gmail_id IS NOT NULL AND deleted_at_source IS NULL) "
+            "FROM archive.messages WHERE account = %s"
+        )
+        sized = "SELECT coalesce(sum(pg_total_relation_size(relid)), 0) FROM pg_partition_tree(%s) WHERE isleaf"
+        with self._connections.session() as session:
+            account = find_account(session, account_name(email))
+            if account is None or not partitions(session, [account]):
+                return AccountHolding(0, 0, 0)
+            [(messages, at_source)] = session.query(sql, (account,))
+            [(size,)] = session.query(sized, (f"archive.messages_{account}",))
+        return AccountHolding(messages, at_source, int(size))
+
+    def message(self, email: str, key: str) -> ArchivedMessage | None:
+        return self.find_many(email, [key]).get(key)
+
+    def reread(self, message: ArchivedMessage) -> ArchivedMessage | None:
+        return self.message(message.account, message.key)
+
+    def find(self, wanted: str, account: str | None = None) -> ArchivedMessage:
+        meant = wanted_by(wanted)
+        found: list[ArchivedMessage] = []
+        with self._connections.session() as session:
+            for number in self._numbers(session, account):
+                found += _by_ids(session, number, _meant(session, number, meant))
+        return only_match(wanted, found)
+
+    def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        sql = "SELECT id FROM archive.register WHERE account = %s AND key = ANY(%s)"
+        with self._connections.session() as session:
+            account = find_account(session, account_name(email))
+            if account is None:
+                return {}
+            ids = [row_id for (row_id,) in session.query(sql, (account, sayable(keys)))]
+            return {message.key: message for message in _by_ids(session, account, ids)}
+
+    def raw(self, email: str, key: str) -> bytes | None:
+        found = self.message(email, key)
+        return None if found is None else self.raw_of(found)
+
+    def raw_of(self, message: ArchivedMessage) -> bytes:
+        with self._connections.session() as session:
+            return raw_of(session, self._number(session, message), message.row_id)
+
+    def body_of(self, message: ArchivedMessage) -> str:
+        rows = self._row(message, "body")
+        return str(rows[0][0]) if rows else ""
+
+    def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
+        for (attachments,) in self._row(message, "attachments"):
+            yield from (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
+
+    def walk(
+        self, email: str, date_from: date, date_to: date, after: str | None, limit: int
+    ) -> tuple[list[ArchivedMessage], str | None]:
+        first, end = first_id(_milliseconds(date_from)), first_id(_milliseconds(date_to) + _DAY_MS)
+        below = end if after is None else min(_read_cursor(after), end)
+        found = self._page(email, "m.id >= %s AND m.id < %s AND m.gmail_id IS NOT NULL", (first, below), limit + 1)
+        more = len(found) > limit
+        return found[:limit], f"{found[limit - 1].row_id:x}.1" if more else None
+
+    def newest_first(self, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
+        accounts: Sequence[str | None] = [None] if emails is None else [account_name(email) for email in emails]
+        last = (_LARGEST_ID, 0)
+        sql = (
+            f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = ANY(%s) AND (m.id, -m.account) < (%s, %s) "
+            "AND m.id <= %s ORDER BY m.id DESC, m.account LIMIT %s"
+        )
+        while True:
+            with self._connections.session() as session:
+                numbers = [number for email in accounts for number in self._numbers(session, email)]
+                rows = session.query(sql, (numbers, *last, last[0], PORTION))
+            if not rows:
+                return
+            yield from map(read_row, rows)
+            last = rows[-1][1], -rows[-1][0]
+
+    def oldest_first(self, email: str | None = None) -> Iterator[ArchivedMessage]:
+        for each in self.accounts() if email is None else [email]:
+            for portion in self.portions(each):
+                yield from portion
+
+    def portions(self, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
+        bound = _LARGEST_ID if below is None else first_id(below * 1_000)
+        last = -1
+        while found := self._page(email, "m.id > %s AND m.id < %s", (last, bound), PORTION, order="ASC"):
+            yield found
+            last = found[-1].row_id
+
+    def all_ids(self, email: str) -> Iterator[list[KnownId]]:
+        sql = (
+            "SELECT id, gmail_id, date_ms, deleted_at_source IS NOT NULL FROM archive.messages "
+            "WHERE account = %s AND id > %s AND gmail_id IS NOT NULL ORDER BY id LIMIT %s"
+        )
+        last = -1
+        while rows := [row for _, found in self._of_accounts(email, sql, last, 2 * PORTION) for row in found]:
+            yield [KnownId(gmail_id, date_ms // 1_000, deleted) for _, gmail_id, date_ms, deleted in rows]
+            last = rows[-1][0]
+
+    def look_up(self, email: str, gmail_ids: Sequence[str]) -> Mapping[str, KnownId]:
+        sql = (
+            "SELECT m.gmail_id, m.date_ms, m.deleted_at_source IS NOT NULL FROM archive.register r "
+            "JOIN archive.messages m ON m.account = r.account AND m.id = r.id "
+            "WHERE r.account = %s AND r.key = ANY(%s) AND m.gmail_id IS NOT NULL"
+        )
+        rows = [row for _, found in self._of_accounts(email, sql, list(gmail_ids)) for row in found]
+        return {gmail_id: KnownId(gmail_id, date_ms // 1_000, deleted) for gmail_id, date_ms, deleted in rows}
+
+    def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
+        sql = (
+            "SELECT r->>1, max(r->>2), max(m.id) FROM archive.labels l JOIN archive.message_labels ml USING (label) "
+            "JOIN archive.messages m ON m.account = ml.account AND m.id = ml.id, jsonb_array_elements(m.recipients) r "
+            "WHERE l.account = %s AND l.name = 'SENT' AND r->>0 IN ('to', 'cc', 'bcc') GROUP BY 1"
+        )
+        for _, rows in self._of_accounts(email, sql):
+            yield from (PersonWrittenTo(address, name, date_of_id(row_id)) for address, name, row_id in rows)
+
+    def sent_mail(self, email: str) -> Iterator[ArchivedSentMail]:
+        sql = (
+            "SELECT m.message_id, m.date_ms FROM archive.labels l JOIN archive.message_labels ml USING (label) "
+            "JOIN archive.messages m ON m.account = ml.account AND m.id = ml.id "
+            "WHERE l.account = %s AND l.name = 'SENT' AND m.message_id LIKE '<%%>'"
+        )
+        for _, rows in self._of_accounts(email, sql):
+            yield from (
+                ArchivedSentMail(header, datetime.fromtimestamp(date_ms / 1_000, UTC)) for header, date_ms in rows
+            )
+
+    def _page(
+        self, email: str, condition: str, values: Sequence[object], limit: int, order: str = "DESC"
+    ) -> list[ArchivedMessage]:
+        sql = f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = %s AND {condition} ORDER BY m.id {order} "
+        with self._connections.session() as session:
+            account = find_account(session, account_name(email))
+            if account is None:
+                return []
+            return [read_row(row) for row in session.query(f"{sql} LIMIT %s", (account, *values, limit))]
+
+    def _row(self, message: ArchivedMessage, column: str) -> Rows:
+        sql = f"SELECT {column} FROM archive.messages WHERE account = %s AND id = %s"
+        with self._connections.session() as session:
+            return session.query(sql, (self._number(session, message), message.row_id))
+
+    def _of_accounts(self, email: str | None, sql: str, *values: object) -> list[tuple[int, Rows]]:
+        with self._connections.session() as session:
+            return [(number, session.query(sql, (number, *values))) for number in self._numbers(session, email)]
+
+    def _numbers(self, session: ArchiveSession, email: str | None) -> list[int]:
+        if email is None:
+            return [number for (number,) in session.query("SELECT account FROM archive.accounts ORDER BY email")]
+        found = find_account(session, account_name(email))
+        return [] if found is None else [found]
+
+    def _number(self, session: ArchiveSession, message: ArchivedMessage) -> int:
+        return next(iter(self._numbers(session, message.account)), 0)
+
+
+def _by_ids(session: ArchiveSession, account: int, ids: Sequence[int]) -> list[ArchivedMessage]:
+    if not ids:
+        return []
+    sql = f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = %s AND m.id = ANY(%s) ORDER BY m.id"
+    return [read_row(row) for row in session.query(sql, (account, list(ids)))]
+
+
+def _meant(session: ArchiveSession, account: int, wanted: MessageReference) -> list[int]:
+    """Row ids; a Message-ID is looked for by its hash."""
+    if wanted.message_id is None:
+        condition, values = "key >= %s AND key < %s", list[Any](wanted.keys)
+    else:
+        condition, values = "message_hash = %s", [message_hash(wanted.message_id)]
+    sql = f"SELECT id FROM archive.register WHERE account = %s AND {condition} ORDER BY id LIMIT %s"
+    return [row_id for (row_id,) in session.query(sql, (account, *values, MOST_FOUND))]
+
+
+def _milliseconds(day: date) -> int:
+    return round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
+
+
+def _read_cursor(text: str) -> int:
+    row_id, _, part = text.partition(".")
+    try:
+        place = int(row_id, 16), int(part)
+    except ValueError:
+        raise BadInput("cursor", "is not one that this tool gave") from None
+    if not (0 <= place[0] < 1 << 63 and 0 < place[1] < 1 << 31):
+        raise BadInput("cursor", "is not one that this tool gave")
+    return place[0]

@@ -1,0 +1,163 @@
+"""What a search returns, what an archive must answer to be searched, and the page tokens between two pages.
+
+A page token says where a page ended, so the next page continues there even if mail has arrived in between.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from postroom.archive.layout import ShardName, parse_filename
+from postroom.archive.messages import ArchivedMessage
+from postroom.domain.errors import BadInput
+from postroom.mail.query.nodes import Node
+
+
+class Sort(StrEnum):
+    DATE = "date"
+    RANK = "rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A short piece of the message's text, plain; `marks` are the places (start, end) of what was searched for."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    message: ArchivedMessage
+    snippet: Snippet
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProblem:
+    """A shard that could not be asked: the answer is complete but for what it holds."""
+
+    shard: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    hits: tuple[SearchHit, ...]
+    next: str | None
+    """Asks for what follows; None on the last page."""
+    problems: tuple[ShardProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCount:
+    messages: int
+    is_exact: bool
+    """False: there are at least so many."""
+    problems: tuple[ShardProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedThread:
+    """All messages of a conversation, oldest first."""
+
+    messages: tuple[ArchivedMessage, ...]
+    problems: tuple[ShardProblem, ...] = ()
+
+
+TimeLeft = Callable[[], float]
+"""The seconds until a query is given up."""
+
+
+class SearchQuestion(Protocol):
+    """One query."""
+
+    @property
+    def problems(self) -> tuple[ShardProblem, ...]:
+        """What could not be asked so far."""
+
+    def newest(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
+        """The newest after the token, and the token of the next page."""
+
+    def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]: ...
+
+    def count(self, limit: int | None) -> tuple[int, bool]:
+        """How many there are, at most so many, and whether that is all."""
+
+    def message(self, key: str) -> ArchivedMessage | None: ...
+
+    def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]: ...
+
+
+class SearchQuestions(Protocol):
+    def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> SearchQuestion: ...
+
+    def accounts(self) -> list[str]:
+        """Whose mail can be searched."""
+
+    def close(self) -> None: ...
+
+
+MOST_RANKED = 1_000
+"""Ranked pages end here: every page ranks anew all that came before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterMessage:
+    """Newest first: everything older, and of the same instant everything in later shards."""
+
+    shard: ShardName
+    row_id: int
+
+    def encoded(self) -> str:
+        return encode_page_token([Sort.DATE, str(self.shard), self.row_id])
+
+    def below(self, name: ShardName) -> int:
+        """Ids in this shard of the same year that are still to come are below this one."""
+        return self.row_id if name <= self.shard else self.row_id + 1
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRank:
+    rank: int
+
+    def encoded(self) -> str:
+        return encode_page_token([Sort.RANK, self.rank])
+
+
+def after_message(token: str) -> AfterMessage:
+    match decode_page_token(token):
+        case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id < 1 << 63:
+            return AfterMessage(name, row_id)
+    raise bad_page_token()
+
+
+def after_rank(token: str) -> AfterRank:
+    match decode_page_token(token):
+        case [Sort.RANK, int(rank)] if 0 < rank <= MOST_RANKED:
+            return AfterRank(rank)
+    raise bad_page_token()
+
+
+def encode_page_token(value: list[object]) -> str:
+    return urlsafe_b64encode(json.dumps(value, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def decode_page_token(token: str) -> object:
+    try:
+        return json.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
+    except (ValueError, RecursionError):
+        raise bad_page_token() from None
+
+
+def _shard(text: str) -> ShardName | None:
+    account, _, filename = text.rpartition("/")
+    return parse_filename(account, filename)
+
+
+def bad_page_token() -> BadInput:
+    return BadInput("after", "this is not a page of this search; begin again without it")

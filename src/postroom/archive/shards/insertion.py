@@ -1,0 +1,235 @@
+"""Stores one message in one shard, within the writer's transaction. Idempotent: a message that is there is recognised.
+
+Identity is the account and the Gmail id. The sender writes the Message-ID, so it proves nothing by itself: it finds a
+duplicate only together with equal bytes, and only where one of the two has no Gmail id.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from postroom.archive import layout
+from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
+from postroom.archive.preparing import Cut, PreparedMail, Texts, pack
+from postroom.mail.parsing import UNREADABLE
+
+_SEARCH_COLUMNS = ", ".join(Texts._fields)
+_SEARCH_MARKS = ", ".join("?" * len(Texts._fields))
+
+
+class _Known(NamedTuple):
+    id: int
+    key: str
+    gmail_id: str | None
+    sha256: bytes
+    provenance: str
+    problems: str | None
+
+    @property
+    def is_unread(self) -> bool:
+        """Little more than its bytes is known."""
+        return (self.problems or "").startswith(UNREADABLE)
+
+
+class ShardInsertion:
+    """Stores messages over one connection; remembers the shard's labels, which are few and asked for all the time."""
+
+    def __init__(self, connection: sqlite3.Connection, shard: str) -> None:
+        self._db = connection
+        self._shard = shard
+        self._labels: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """After a rollback, labels that were made in the transaction do not exist."""
+        self._labels.clear()
+
+    def put(self, mail: PreparedMail) -> StoredMessage:
+        known = self._find(mail)
+        if known is None:
+            row_id = self._insert(mail)
+            return self._stored(mail, row_id, mail.key, StoreOutcome.STORED)
+        if mail.mail.labels is not None:
+            self._learn_labels(known.id, mail.mail)
+        if mail.mail.provenance is Provenance.API and mail.mail.received is not None:
+            # Where a file brought it first, the date was the sender's. Its place among the row ids stays.
+            self._db.execute("UPDATE messages SET date_ms = ? WHERE id = ?", (mail.date_ms, known.id))
+        if known.sha256 != mail.sha256:
+            return self._other_bytes(known, mail)
+        is_reread = known.is_unread and mail.trouble is None
+        if is_reread:
+            self._reread(known, mail)
+        if mail.mail.provenance is Provenance.API:
+            self._db.execute(
+                "UPDATE messages SET provenance = ?, deleted_at_source = NULL WHERE id = ?", (Provenance.API, known.id)
+            )
+        if mail.mail.gmail_id is not None and known.gmail_id is None:
+            self._adopt(known, mail)
+            return self._stored(mail, known.id, mail.key, StoreOutcome.ADOPTED)
+        return self._stored(mail, known.id, known.key, StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE)
+
+    def set_labels(self, row_id: int, labels: frozenset[str]) -> None:
+        self._db.execute("DELETE FROM message_labels WHERE id = ?", (row_id,))
+        self._db.executemany(
+            "INSERT INTO message_labels (label, id) VALUES (?, ?)",
+            [(self._label(name), row_id) for name in sorted(labels)],
+        )
+
+    def change_labels(self, row_id: int, add: frozenset[str], remove: frozenset[str]) -> None:
+        """Give and take single labels; what a message has already, or lacks already, is no change."""
+        self._db.executemany(
+            "DELETE FROM message_labels WHERE id = ? AND label = (SELECT label FROM labels WHERE name = ?)",
+            [(row_id, name) for name in remove - add],
+        )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO message_labels (label, id) VALUES (?, ?)",
+            [(self._label(name), row_id) for name in sorted(add)],
+        )
+
+    def rename_label(self, old: str, new: str) -> None:
+        """Where both names exist, those who had the old one join those who have the new one."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO message_labels (label, id) SELECT ?, id FROM message_labels "
+            "WHERE label = (SELECT label FROM labels WHERE name = ?)",
+            (self._label(new), old),
+        )
+        self._db.execute("DELETE FROM message_labels WHERE label = (SELECT label FROM labels WHERE name = ?)", (old,))
+        self._db.execute("DELETE FROM labels WHERE name = ?", (old,))
+        self._labels.pop(old, None)
+
+    def _learn_labels(self, row_id: int, mail: IncomingMail) -> None:
+        """The API tells all the labels there are; any other source only some that there once were."""
+        labels = mail.labels or frozenset()
+        if mail.provenance is not Provenance.API:
+            rows = self._db.execute(
+                "SELECT name FROM message_labels JOIN labels USING (label) WHERE id = ?", (row_id,)
+            ).fetchall()
+            labels |= {name for (name,) in rows}
+        self.set_labels(row_id, labels)
+
+    def _stored(self, mail: PreparedMail, row_id: int, key: str, outcome: StoreOutcome) -> StoredMessage:
+        return StoredMessage(key, self._shard, row_id, mail.sha256.hex(), outcome, mail.trouble)
+
+    def _find(self, mail: PreparedMail) -> _Known | None:
+        row = self._db.execute(
+            "SELECT id, key, gmail_id, sha256, provenance, problems FROM messages WHERE key = ?", (mail.key,)
+        ).fetchone()
+        if row is None:
+            row = self._db.execute(
+                "SELECT id, key, gmail_id, sha256, provenance, problems FROM messages "
+                "WHERE message_id = ? AND sha256 = ? AND (gmail_id IS NULL OR ? IS NULL) ORDER BY id LIMIT 1",
+                (mail.message_id, mail.sha256, mail.mail.gmail_id),
+            ).fetchone()
+        return _Known(*row) if row else None
+
+    def _other_bytes(self, known: _Known, mail: PreparedMail) -> StoredMessage:
+        """The same Gmail id with other bytes: the API's are what Gmail holds; a Takeout's may differ in details."""
+        if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
+            self._remove_contents(known.id)
+            self._write_contents(known.id, mail)
+            return self._stored(mail, known.id, known.key, StoreOutcome.REPLACED)
+        return StoredMessage(known.key, self._shard, known.id, known.sha256.hex(), StoreOutcome.DUPLICATE)
+
+    def _reread(self, known: _Known, mail: PreparedMail) -> None:
+        """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
+        self._remove_contents(known.id)
+        self._db.execute(
+            "UPDATE messages SET sender = ?, subject = ?, has_attachment = ?, problems = ?, message_id = ?, "
+            "date_ms = ?, thread_id = CASE WHEN gmail_id IS NULL THEN ? ELSE thread_id END WHERE id = ?",
+            (*_facts(mail)[3:7], mail.message_id, mail.date_ms, mail.thread_id, known.id),
+        )
+        self._write_rest(known.id, mail)
+
+    def _adopt(self, known: _Known, mail: PreparedMail) -> None:
+        self._db.execute(
+            "UPDATE messages SET key = ?, gmail_id = ?, thread_id = ? WHERE id = ?",
+            (mail.key, mail.mail.gmail_id, mail.thread_id, known.id),
+        )
+
+    def _largest_taken(self, first: int) -> int | None:
+        row: tuple[int | None] = self._db.execute(
+            "SELECT max(id) FROM messages WHERE id >= ? AND id < ?", (first, first + layout.SLOTS)
+        ).fetchone()
+        return row[0]
+
+    def _insert(self, mail: PreparedMail) -> int:
+        row_id = layout.free_id(mail.date_ms, self._largest_taken)
+        self._db.execute(
+            "INSERT INTO messages (id, key, gmail_id, thread_id, message_id, date_ms, sha256, size, provenance, "
+            "sender, subject, has_attachment, problems, stored_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.message_id, mail.date_ms, *_facts(mail)),
+        )
+        self._write_rest(row_id, mail)
+        if mail.mail.labels:
+            self.set_labels(row_id, mail.mail.labels)
+        return row_id
+
+    def _write_contents(self, row_id: int, mail: PreparedMail) -> None:
+        self._db.execute(
+            "UPDATE messages SET sha256 = ?, size = ?, provenance = ?, sender = ?, subject = ?, has_attachment = ?, "
+            "problems = ?, stored_at = ?, message_id = ?, deleted_at_source = NULL WHERE id = ?",
+            (*_facts(mail), mail.message_id, row_id),
+        )
+        self._write_rest(row_id, mail)
+
+    def _write_rest(self, row_id: int, mail: PreparedMail) -> None:
+        db = self._db
+        db.execute("INSERT INTO raw (id, codec, data) VALUES (?, ?, ?)", (row_id, *mail.packed))
+        for number, piece in enumerate(mail.cuts):
+            db.execute(
+                "INSERT INTO raw_pieces (id, position, number, piece) VALUES (?, ?, ?, ?)",
+                (row_id, piece.position, number, self._piece(piece)),
+            )
+        for table, id in (("texts", "id"), ("search", "rowid")):
+            db.execute(
+                f"INSERT INTO {table} ({id}, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", (row_id, *mail.texts)
+            )
+        db.executemany(
+            "INSERT INTO recipients (id, kind, address, name) VALUES (?, ?, ?, ?)",
+            [(row_id, *recipient) for recipient in mail.recipients],
+        )
+        db.executemany(
+            "INSERT INTO attachments (id, number, filename, content_type, size, sha256) VALUES (?, ?, ?, ?, ?, ?)",
+            [(row_id, number, *attachment) for number, attachment in enumerate(mail.attachments)],
+        )
+
+    def _remove_contents(self, row_id: int) -> None:
+        """Everything that was made from the bytes; the index is told the old texts, as its kind wants it."""
+        self._db.execute(
+            f"INSERT INTO search (search, rowid, {_SEARCH_COLUMNS}) SELECT 'delete', id, {_SEARCH_COLUMNS} FROM texts "
+            "WHERE id = ?",
+            (row_id,),
+        )
+        for table in ("raw", "raw_pieces", "texts", "recipients", "attachments"):
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (row_id,))
+
+    def _piece(self, piece: Cut) -> int:
+        found = self._db.execute("SELECT piece FROM pieces WHERE sha256 = ?", (piece.sha256,)).fetchone()
+        if found:
+            return int(found[0])
+        made = self._db.execute(
+            "INSERT INTO pieces (sha256, codec, data) VALUES (?, ?, ?)", (piece.sha256, *pack(piece.content))
+        )
+        return int(made.lastrowid or 0)
+
+    def _label(self, name: str) -> int:
+        if name not in self._labels:
+            self._db.execute("INSERT OR IGNORE INTO labels (name) VALUES (?)", (name,))
+            row = self._db.execute("SELECT label FROM labels WHERE name = ?", (name,)).fetchone()
+            self._labels[name] = int(row[0])
+        return self._labels[name]
+
+
+def _facts(mail: PreparedMail) -> tuple[object, ...]:
+    """The columns of `messages` from sha256 to stored_at."""
+    return (
+        mail.sha256,
+        len(mail.mail.raw),
+        mail.mail.provenance,
+        mail.sender,
+        mail.subject,
+        bool(mail.attachments),
+        "\n".join(mail.problems) or None,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )

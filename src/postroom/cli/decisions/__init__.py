@@ -1,0 +1,1 @@
+"""Commands about what is done with mail: rules, the model, actions and approvals."""

@@ -1,0 +1,381 @@
+"""`postroom actions`: what was done with mail and why, how to undo it, and snoozed mail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from postroom.accounts.account import get_account
+from postroom.actions import browsing, requests, snoozes, undo, wording
+from postroom.actions import snoozes as waking
+from postroom.actions.browsing import ActionFilter, ActionWindow, Listed
+from postroom.actions.lifecycle import Action
+from postroom.actions.snoozes import Snooze
+from postroom.actions.undo import Progress, Survey, Surveyed, UndoSpan, start_undo_many, survey_undo
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.cli.session import AccountOption, me, with_app
+from postroom.cli.terminal import (
+    DryRunOption,
+    JsonOption,
+    age,
+    console,
+    parse_instant,
+    parse_length,
+    parse_moment,
+    print_json,
+    print_table,
+    printable,
+    shown,
+)
+from postroom.db import Tx
+from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
+from postroom.domain.errors import BadInput
+
+SnoozeId = Annotated[str, typer.Argument(metavar="ID", help="The snooze's action, as `actions snoozed` shows it.")]
+
+
+def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
+    """List snoozed mail, the next to come back first."""
+
+    async def run(app: App) -> list[Snooze]:
+        chosen = None if account is None else await app.database.read(lambda tx: get_account(tx, account))
+        return await app.database.read(lambda tx: snoozes.waiting_snoozes(tx, None if chosen is None else chosen.id))
+
+    found = with_app(run)
+    if json:
+        print_json(found)
+        return
+    rows = ([each.action_id, each.until, each.subject or each.gmail_id, each.label_name] for each in found)
+    print_table(["id", "comes back (UTC)", "message", "label"], rows, empty="No mail is snoozed.")
+
+
+def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:
+    """Bring snoozed mail back now."""
+
+    async def run(app: App) -> None:
+        who = Actor.of(me())
+        await app.database.write(lambda tx: waking.wake_now(tx, app.queue, action_id, who, dry_run=dry_run))
+
+    with_app(run)
+    console.print("It would come back now." if dry_run else "It comes back as soon as a worker is free.")
+
+
+def reschedule(
+    action_id: SnoozeId,
+    until: Annotated[str, typer.Argument(metavar="UNTIL", help="When to come back, with its zone.")],
+    dry_run: DryRunOption = False,
+) -> None:
+    """Bring snoozed mail back at another time."""
+    moment = parse_instant("until", until)
+    if moment is None:
+        raise BadInput("until", "is missing")
+
+    async def run(app: App) -> Snooze:
+        who = Actor.of(me())
+        return await app.database.write(
+            lambda tx: waking.reschedule(tx, app.queue, action_id, moment, who, dry_run=dry_run)
+        )
+
+    with_app(run)
+    console.print(f"It {'would come' if dry_run else 'comes'} back at {moment:%Y-%m-%d %H:%M} UTC.")
+
+
+app = typer.Typer(no_args_is_help=True, help="What is done with mail: list, show, undo; and do it yourself.")
+app.command("snoozed")(snoozed)
+app.command("wake")(wake)
+app.command("reschedule")(reschedule)
+
+ActionId = Annotated[str, typer.Argument(metavar="ID", help="The action's id, as `actions list` shows it.")]
+RuleOption = Annotated[str | None, typer.Option("--rule", help="Only actions of this rule, by its name or id.")]
+SinceOption = Annotated[str | None, typer.Option(help="Done at or after this time, with its zone.")]
+UntilOption = Annotated[str | None, typer.Option(help="Done before this time, with its zone.")]
+
+
+@app.command("list")
+def list_(
+    status: Annotated[ActionStatus | None, typer.Option(help="Only those that stand like this.")] = None,
+    type: Annotated[ActionType | None, typer.Option("--type", help="Only actions of this type.")] = None,
+    by: Annotated[
+        Origin | None, typer.Option("--by", help="Only what a rule, the model or a person wanted, or undos.")
+    ] = None,
+    rule: RuleOption = None,
+    text: Annotated[str | None, typer.Option(help="Only about mail with this in its subject or sender.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    account: AccountOption = None,
+    before: Annotated[str | None, typer.Option(help="Only actions older than the one with this id.")] = None,
+    limit: Annotated[int, typer.Option(help=f"At most so many, 1 to {browsing.MOST_LISTED}.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List actions, newest first."""
+
+    async def run(app: App) -> None:
+        which = ActionFilter(
+            status=status,
+            type=type,
+            origin=by,
+            rule=rule,
+            text=text or None,
+            account_id=await _account_id(app, account),
+            since=parse_instant("since", since),
+            until=parse_instant("until", until),
+            before_id=before,
+            limit=limit,
+        )
+        found = await app.database.read(lambda tx: browsing.list_actions(tx, which))
+        if json:
+            print_json([_as_json(each) for each in found])
+            return
+        now = app.clock.now()
+        rows = (_row(each, age(each.action.created_at, now)) for each in found)
+        print_table(["id", "age", "what", "wanted by", "message", "how it stands"], rows, empty="No actions match.")
+
+    with_app(run)
+
+
+@app.command()
+def show(action_id: ActionId, json: JsonOption = False) -> None:
+    """Show one action: what, why, how it stands, and how to take it back."""
+
+    async def run(app: App) -> None:
+        def read(tx: Tx) -> tuple[Listed, str | None]:
+            found = browsing.show(tx, action_id)
+            return found, undo.why_not_now(tx, found.action)
+
+        found, obstacle = await app.database.read(read)
+        if json:
+            print_json({**_as_json(found), "can_be_undone": obstacle is None})
+        else:
+            _print_action(found, obstacle)
+
+    with_app(run)
+
+
+@app.command("do")
+def do_(
+    type: Annotated[ActionType, typer.Argument(metavar="TYPE", help="For example archive, apply_label or snooze.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, here or in the mailbox.")],
+    label: Annotated[str | None, typer.Option(help="For apply_label and remove_label: its name or id.")] = None,
+    until: Annotated[str | None, typer.Option(help="For snooze: when to come back, with its zone.")] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="For snooze: how long, for example 2h or 3d.")] = None,
+    to: Annotated[list[str] | None, typer.Option(help="For forward: an address; may be given several times.")] = None,
+    note: Annotated[str | None, typer.Option(help="For forward: words above the message.")] = None,
+    body: Annotated[str | None, typer.Option(help="For auto_reply: the text.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask.")] = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Do something with a message. A worker does it; `actions show` says how it went."""
+    given: dict[str, Any] = {"label": label, "until": until, "to": to or None, "note": note, "body": body}
+    given |= parse_length("for", for_) if for_ is not None else {}
+    wanted = parse_action(type, {name: value for name, value in given.items() if value is not None})
+
+    async def run(app: App) -> str | None:
+        found = await app.database.read(lambda tx: requests.message_named(tx, message))
+        if dry_run:
+            return None
+        if type is ActionType.DELETE and not yes:
+            which = printable(f"{found.subject or '(no subject)'} from {found.sender_identity}")
+            question = f"{which}: delete it in the mailbox for ever?"
+            await asyncio.to_thread(typer.confirm, question, abort=True, err=True)
+        return await app.database.write(
+            lambda tx: requests.request_action(
+                tx, app.queue, requests.message_named(tx, message), wanted, Actor.of(me())
+            )
+        )
+
+    action_id = with_app(run)
+    if json:
+        print_json({"action_id": action_id, "action": wanted.to_json(), "dry_run": dry_run})
+    else:
+        console.print("It would be done." if dry_run else f"Queued as {action_id}.")
+
+
+@app.command("undo")
+def undo_(
+    action_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One; or name many by the options.")] = None,
+    rule: RuleOption = None,
+    by: Annotated[
+        Origin | None, typer.Option("--by", help="All that the model, or any rule, did since --since.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Done at or after this time, with its zone, or so long ago: 2h, 3d.")
+    ] = None,
+    until: UntilOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take back one action, or all of a rule, of the model or of a time window, the newest first.
+
+    Only what an action changed is taken back. `--dry-run` shows which actions are meant.
+    """
+    if (action_id is not None) == any((rule, since, until, by)):
+        raise BadInput("action", "name either one action, or a rule, the model or a time window")
+    if by is not None:
+        _undo_span(by, rule, since, until, account, dry_run=dry_run, json=json)
+        return
+
+    async def run(app: App) -> list[tuple[Action, str | None]]:
+        if action_id is not None:
+            return [await app.database.write(lambda tx: _undo_one(tx, app, action_id, dry_run=dry_run))]
+        window = ActionWindow(
+            rule,
+            parse_moment("since", since, app.clock.now()),
+            parse_instant("until", until),
+            await _account_id(app, account),
+        )
+        return await app.database.write(lambda tx: _undo_all(tx, app, window, dry_run=dry_run))
+
+    met = with_app(run)
+    _print_undone(met, dry_run=dry_run, json=json)
+
+
+@app.command()
+def retry(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+    """Try a failed action again."""
+
+    async def run(app: App) -> None:
+        if dry_run:
+            await app.database.read(lambda tx: requests.require_failed(tx, action_id))
+        else:
+            await app.database.write(lambda tx: requests.retry_action(tx, app.queue, action_id, Actor.of(me())))
+
+    with_app(run)
+    console.print("It would be tried again." if dry_run else "Queued again.")
+
+
+@app.command()
+def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+    """Call off an action that has not begun."""
+
+    async def run(app: App) -> None:
+        if dry_run:
+            await app.database.read(lambda tx: requests.require_not_begun(tx, action_id))
+        else:
+            await app.database.write(lambda tx: requests.cancel_action(tx, app.queue, action_id, Actor.of(me())))
+
+    with_app(run)
+    console.print("It would be called off." if dry_run else "Called off.")
+
+
+def _undo_span(
+    by: Origin,
+    rule: str | None,
+    since: str | None,
+    until: str | None,
+    account: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """However many there are: a worker undoes them, and the same command with `--dry-run` says how far it is."""
+    if since is None or rule is not None:
+        raise BadInput("by", "needs --since, and goes with no --rule")
+
+    async def run(app: App) -> Survey:
+        now = app.clock.now()
+        begin, end = parse_moment("since", since, now) or now, parse_instant("until", until) or now
+        span = UndoSpan(begin, end, by, await _account_id(app, account))
+        found = await app.database.read(lambda tx: survey_undo(tx, span))
+        if not dry_run and found.counts[Progress.OPEN] + found.counts[Progress.FAILED]:
+            await app.database.write(lambda tx: start_undo_many(tx, app.queue, span, Actor.of(me())))
+        return found
+
+    found = with_app(run)
+    if json:
+        print_json(_survey_json(found, dry_run=dry_run))
+        return
+    rows = ([each.action.id, each.action.finished_at, wording.title(each.action), _said(each)] for each in found.items)
+    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+    if found.items and not dry_run:
+        console.print("A worker undoes them now; the same command with --dry-run shows how far it is.")
+    if not found.is_whole:
+        console.print(f"These are the newest {len(found.items)} of {found.total}; the others are meant too.")
+
+
+def _said(each: Surveyed) -> str:
+    return f"{each.progress}: {each.reason}" if each.reason else str(each.progress)
+
+
+def _survey_json(found: Survey, *, dry_run: bool) -> dict[str, Any]:
+    counts = {progress.name.lower(): found.counts[progress] for progress in Progress}
+    left = [{"id": each.action.id, "reason": each.reason} for each in found.not_undone]
+    return {"total": found.total, **counts, "left_with_reason": left, "dry_run": dry_run}
+
+
+def _undo_one(tx: Tx, app: App, action_id: str, *, dry_run: bool) -> tuple[Action, str | None]:
+    action = browsing.show(tx, action_id).action
+    if (obstacle := undo.why_not_now(tx, action)) is not None:
+        raise BadInput("action", f"{action.id} cannot be undone: {obstacle}")
+    if not dry_run:
+        undo.request_undo(tx, app.queue, action.id, Actor.of(me()))
+    return action, None
+
+
+def _undo_all(tx: Tx, app: App, window: ActionWindow, *, dry_run: bool) -> list[tuple[Action, str | None]]:
+    met = [(action, undo.why_not_now(tx, action)) for action in browsing.completed_in(tx, window)]
+    for action, obstacle in met:
+        if obstacle is None and not dry_run:
+            undo.request_undo(tx, app.queue, action.id, Actor.of(me()))
+    return met
+
+
+def _print_undone(met: list[tuple[Action, str | None]], *, dry_run: bool, json: bool) -> None:
+    if json:
+        undone = [action.id for action, obstacle in met if obstacle is None]
+        left = [{"id": action.id, "reason": obstacle} for action, obstacle in met if obstacle is not None]
+        print_json({"undone": undone, "left": left, "dry_run": dry_run})
+        return
+    verdict = "would be undone" if dry_run else "is being undone"
+    rows = ([each.id, each.finished_at, wording.title(each), obstacle or verdict] for each, obstacle in met)
+    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+
+
+def _row(each: Listed, how_old: str) -> list[Any]:
+    action = each.action
+    about = each.subject or action.gmail_id
+    return [action.id, how_old, wording.title(action), action.wanted_by, about, _standing(each)]
+
+
+def _as_json(each: Listed) -> dict[str, Any]:
+    action = each.action
+    fields = {name: getattr(action, name) for name in Action.__slots__}
+    seen = {"subject": each.subject, "sender": each.sender, "is_undone": each.is_undone}
+    return {**fields, **seen, "summary": wording.title(action)}
+
+
+def _standing(each: Listed) -> str:
+    said = wording.standing(each.action)
+    return f"{said}, and undone" if each.is_undone else said
+
+
+def _print_action(each: Listed, obstacle: str | None) -> None:
+    action = each.action
+    told = {
+        "action": action.id,
+        "what": wording.title(action),
+        "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
+        "in the mailbox": action.gmail_id,
+        "wanted by": action.wanted_by,
+        "how it stands": _standing(each),
+        "answered by": action.answered_by,
+        "wanted at": action.created_at,
+        "ended at": action.finished_at,
+        "labels before": ", ".join((action.pre_image or {}).get("labels") or ()) or None,
+        "job": action.job_id,
+    }
+    for name, value in told.items():
+        if value is not None:
+            console.print(f"{name:<14} {printable(shown(value))}", markup=False, soft_wrap=True)
+    console.print(wording.way_back(action, obstacle), markup=False, soft_wrap=True)
+
+
+async def _account_id(app: App, email: str | None) -> str | None:
+    if email is None:
+        return None
+    account = await app.database.read(lambda tx: get_account(tx, email))
+    return account.id

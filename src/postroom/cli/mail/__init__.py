@@ -1,0 +1,1 @@
+"""Commands about mailboxes and the archive."""

@@ -1,0 +1,278 @@
+"""`postroom account`: log in to mailboxes, check them, remove them, and say which labels the model may use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import webbrowser
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from postroom import audit, settings
+from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts
+from postroom.accounts.enrolment import Enrolment, log_in_again
+from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_label, labels_of
+from postroom.app import App, open_vault
+from postroom.audit import Actor
+from postroom.cli.doctor import print_finding, print_heading
+from postroom.cli.session import me, with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table
+from postroom.db import Tx
+from postroom.domain.checkups import Finding, first_failure
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, NotFound
+from postroom.mailboxes.gmail.client_secrets import read_client_secrets
+from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in, normal_email
+from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.transport import GOOGLE
+from postroom.mailboxes.reachability import require_safe_url
+from postroom.settings import ACCESS_TOKEN_VARIABLE, MODEL_KEY_ENTRY
+from postroom.telemetry import logs
+
+LONGEST_DESCRIPTION = 300
+
+EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account's address.")]
+
+
+def labels(email: EmailArgument, json: JsonOption = False) -> None:
+    """The labels of a mailbox, as they were last seen there."""
+
+    async def run(app: App) -> list[KnownLabel]:
+        return await app.database.read(lambda tx: labels_of(tx, get_account(tx, email).id))
+
+    found = with_app(run)
+    if json:
+        print_json([asdict(label) for label in found])
+        return
+    rows = ([each.name, "yes" if each.available_to_classifier else "no", each.description or ""] for each in found)
+    print_table(["label", "for the model", "what it is for"], rows, empty="None are known yet; a worker fetches them.")
+
+
+def label(
+    email: EmailArgument,
+    name: Annotated[str, typer.Argument(help="The label's name or id.")],
+    describe: Annotated[str | None, typer.Option(help="What it is for, in words for the model; empty: none.")] = None,
+    model: Annotated[bool | None, typer.Option("--model/--no-model", help="Whether the model may use it.")] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Tell the model about a label, or keep it from the model."""
+    if describe is None and model is None:
+        raise BadInput("describe", "say what to change: --describe TEXT, --model or --no-model")
+    if describe is not None and (len(describe) > LONGEST_DESCRIPTION or not describe.isprintable()):
+        raise BadInput("describe", f"is one line of at most {LONGEST_DESCRIPTION} characters")
+
+    async def run(app: App) -> KnownLabel:
+        def change(tx: Tx) -> KnownLabel:
+            account_id, now = get_account(tx, email).id, app.clock.now()
+            found = find_label(tx, account_id, name)
+            if found is None:
+                raise NotFound("name", f"{email} has no label {name[:60]!r}; `postroom account labels` lists them")
+            said = found.description if describe is None else describe.strip() or None
+            available = found.available_to_classifier if model is None else model
+            if not dry_run:
+                describe_label(tx, account_id, found.label_id, now, description=said, available=available)
+                after = {"description": said, "available_to_classifier": available}
+                audit.record(tx, Actor.of(me()), "label.change", ("label", found.label_id), now, after=after)
+            return found
+
+        return await (app.database.read if dry_run else app.database.write)(change)
+
+    found = with_app(run)
+    console.print(f"{'Would change' if dry_run else 'Changed'} the label {found.name}.", markup=False)
+
+
+app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove; their labels.")
+app.command("labels")(labels)
+app.command("label")(label)
+
+ProviderArgument = Annotated[Provider, typer.Argument(help="Where the mailbox is.")]
+EmailOption = Annotated[str, typer.Option(help="The mailbox's address; the login must be for this one.")]
+SecretsOption = Annotated[
+    Path | None, typer.Option(help="The JSON of a Desktop app from Google's console: log in by browser.")
+]
+NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")]
+FullAccessOption = Annotated[
+    bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
+]
+BaseOption = Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A bare token in place of a login. Shells keep a history of what is typed, so better leave this out: "
+        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for unseen."
+    ),
+]
+QuotaOption = Annotated[
+    ProfileName | None, typer.Option(help="Which of Gmail's limits the Google project has, if you know.")
+]
+TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds to wait for the login.")]
+
+
+@app.command()
+def add(
+    provider: ProviderArgument,
+    email: EmailOption,
+    client_secrets: SecretsOption = None,
+    no_browser: NoBrowserOption = False,
+    full_access: FullAccessOption = False,
+    api_base: BaseOption = GOOGLE,
+    access_token: TokenOption = None,
+    quota: QuotaOption = None,
+    timeout: TimeoutOption = LOGIN_TIMEOUT_S,
+) -> None:
+    """Log in to a mailbox, or renew a login. The login is verified first; nothing is stored if it is for another."""
+    email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
+    if client_secrets is not None and access_token is not None:
+        raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
+    has_token = access_token is not None or ACCESS_TOKEN_VARIABLE in os.environ
+    if client_secrets is None and api_base == GOOGLE and not has_token:
+        raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
+
+    async def obtain(clock: Clock) -> StoredGrant:
+        if client_secrets is None:
+            token = await asyncio.to_thread(_ask_for_token) if access_token is None else access_token
+            logs.learn_secrets([token])
+            return StaticGrant(email=email, api_base=api_base, access_token=token)
+        client = read_client_secrets(client_secrets)
+        show = _show_quietly if no_browser else _show_in_browser
+        return await log_in(
+            client, email, clock, show=show, api_base=api_base, full_access=full_access, timeout_s=timeout
+        )
+
+    async def run(app: App) -> None:
+        await _enrolment(app).refuse_known_elsewhere(email, api_base)
+        account, oddities = await app.take_in(await obtain(app.clock), Actor.of(me()), quota)
+        for oddity in oddities:
+            errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
+        console.print(f"Added {account.email}.", markup=False)
+
+    with_app(run)
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """List the accounts and how they were doing when last looked at."""
+
+    async def run(app: App) -> None:
+        accounts = await app.database.read(list_accounts)
+        if json:
+            print_json(accounts)
+            return
+        now = app.clock.now()
+        print_table(
+            ["email", "provider", "status", "quota", "checked", "last error"],
+            ([a.email, a.provider, a.status, a.quota, age(a.last_checked_at, now), a.last_error] for a in accounts),
+            empty="No accounts yet; `postroom account add gmail --help` says how to add one.",
+        )
+        for account in accounts:
+            if account.status is AccountStatus.LOGIN_ENDED:
+                text = f"The login of {account.email} has ended, and its jobs wait. {log_in_again(account.email)}"
+                console.print(text, markup=False, soft_wrap=True)
+
+    with_app(run)
+
+
+@app.command()
+def check(
+    email: Annotated[str | None, typer.Argument(metavar="[EMAIL]", help="Only this account; default: all.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check accounts down to DNS, clock, login, scope and quota; exit code 1 if anything failed."""
+
+    async def run(app: App) -> list[Finding]:
+        chosen = await _chosen(app, email)
+        findings: list[Finding] = []
+        for account in chosen:
+            found = await _enrolment(app).check(account)
+            findings += (replace(finding, account=account.email) for finding in found)
+            if not json:
+                print_heading(account.email)
+                for finding in found:
+                    print_finding(finding)
+        if json:
+            print_json(findings)
+        elif not chosen:
+            console.print("No accounts yet.")
+        return findings
+
+    if first_failure(with_app(run)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def remove(email: EmailArgument, dry_run: DryRunOption = False) -> None:
+    """Forget an account's tokens and stop using it. Its mail stays here, and at the provider."""
+
+    async def run(app: App) -> None:
+        account = await app.database.read(lambda tx: get_account(tx, email))
+        if dry_run:
+            console.print(f"Would remove the login of {account.email}; its mail would stay.", markup=False)
+            return
+        await _enrolment(app).remove(account)
+        console.print(
+            f"Removed the login of {account.email}; its mail stays. To withdraw the access at Google as well, visit "
+            "https://myaccount.google.com/permissions.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    with_app(run)
+
+
+def _enrolment(app: App) -> Enrolment:
+    return Enrolment(app.database, app.grants, app.clock)
+
+
+async def _chosen(app: App, email: str | None) -> list[Account]:
+    if email is None:
+        return await app.database.read(list_accounts)
+    return [await app.database.read(lambda tx: get_account(tx, email))]
+
+
+def _ask_for_token() -> str:
+    """From the environment, from the keyboard without showing it, or from a pipe."""
+    given = os.environ.get(ACCESS_TOKEN_VARIABLE)
+    if not given:
+        given = str(typer.prompt("Access token", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
+    if not given.strip():
+        raise BadInput("access-token", f"is empty; give it here, or in {ACCESS_TOKEN_VARIABLE}")
+    return given.strip()
+
+
+@app.command("model-key")
+def model_key(
+    remove: Annotated[bool, typer.Option("--remove", help="Take it out of the vault again.")] = False,
+) -> None:
+    """Put the key of the language model into the vault. It is asked for unseen, or read from a pipe."""
+    vault = open_vault(settings.load())
+    if remove:
+        console.print("Removed." if vault.remove(MODEL_KEY_ENTRY) else "There was none.")
+        return
+    given = str(typer.prompt("Key", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
+    key = given.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("key", "is empty, or holds what no key has")
+    vault.put(MODEL_KEY_ENTRY, key.encode())
+    console.print("Kept in the vault. A key in the environment or the settings file comes before it.")
+
+
+def _show_quietly(url: str) -> None:
+    errors.print("Open this address in a browser on this machine to log in:", markup=False)
+    errors.print(url, markup=False, soft_wrap=True)
+    errors.print("Waiting for the login; Ctrl-C stops.", markup=False)
+
+
+def _show_in_browser(url: str) -> None:
+    """In a thread: a browser in a terminal returns only when it is closed, and the answer must be served meanwhile."""
+    _show_quietly(url)
+    threading.Thread(target=_open_browser, args=(url,), daemon=True).start()
+
+
+def _open_browser(url: str) -> None:
+    if not webbrowser.open(url):
+        errors.print("No browser could be opened here; open the address yourself.", markup=False)

@@ -1,0 +1,232 @@
+"""`postroom archive`: remove mail at the source that the archive provably holds, and show the certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from postroom.accounts.account import Account
+from postroom.app import App
+from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
+from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
+from postroom.domain.errors import Fatal
+from postroom.sync.archiver.plan import ArchivePlan, RemovalPolicy
+from postroom.sync.archiver.removal import ArchiveReport
+
+app = typer.Typer(no_args_is_help=True, help="Mail that the archive holds: remove it at the source, with certificates.")
+
+ActionOption = Annotated[
+    RemovalAction | None,
+    typer.Option("--action", help="What removing means: take a label away, move to the trash, delete for ever."),
+]
+LabelOption = Annotated[
+    str | None, typer.Option("--label", help="The label that `--action label` takes away.  [default: INBOX]")
+]
+
+
+@app.command()
+def plan(
+    account: AccountOption = None,
+    action: ActionOption = None,
+    label: LabelOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also read every byte back, as a run would; takes as long as that.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Say what `archive run` would remove, and why the rest stays. Changes nothing, asks Gmail nothing."""
+    with_app(lambda app: _plan(app, account, action, label, verify=verify, json=json))
+
+
+@app.command()
+def run(
+    account: AccountOption = None,
+    action: ActionOption = None,
+    label: LabelOption = None,
+    enable: Annotated[
+        bool, typer.Option("--enable", help="Remove mail in this run, although archiver.enabled is not set.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove mail at the source: below the watermark only, each message proved and certified on disk first.
+
+    Off until archiver.enabled is set or --enable given. Stops on the first doubt, with exit code 1; can be interrupted
+    and started again at any time.
+    """
+    if dry_run:
+        with_app(lambda app: _plan(app, account, action, label, verify=False, json=json))
+        return
+    is_complete = with_app(lambda app: _run(app, account, action, label, enable=enable, json=json))
+    if not is_complete:
+        raise typer.Exit(130)
+
+
+@app.command()
+def certificates(
+    account: AccountOption = None,
+    message: Annotated[str | None, typer.Option("--message", help="Only those of this Gmail id.")] = None,
+    result: Annotated[RemovalResult | None, typer.Option("--result", help="Only those that stand so.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List the removal certificates, newest first: which bytes were on disk, where, before what was removed."""
+
+    async def run(app: App) -> None:
+        found: list[tuple[str, Certificate]] = []
+        for each in await chosen_accounts(app, account):
+            ledger = app.archive.place.ledger(each.email)
+            listed = ledger.certificates(result=result, gmail_id=message, limit=limit)
+            found += ((each.email, certificate) for certificate in listed)
+        if json:
+            print_json([{"account": email, "certificate": certificate} for email, certificate in found])
+            return
+        print_table(
+            ["message", "removal", "result", "certified", "size", "shard", "sha256"],
+            (_row(certificate) for _, certificate in found),
+            empty="No certificates: nothing was removed.",
+        )
+
+    with_app(run)
+
+
+async def _plan(
+    app: App, email: str | None, action: RemovalAction | None, label: str | None, *, verify: bool, json: bool
+) -> None:
+    chosen = action or (None if app.settings.archiver.action else RemovalAction.LABEL)
+    policy = app.archiver.policy(chosen, label)
+    plans = []
+    for account in await chosen_accounts(app, email):
+        with _bar("looking", _stored(app, account)) as advance:
+            plans.append(await app.archiver.plan(account, policy, verify=verify, progress=advance))
+    if json:
+        print_json(plans)
+        return
+    for each in plans:
+        _print_plan(each, verified=verify)
+
+
+async def _run(
+    app: App, email: str | None, action: RemovalAction | None, label: str | None, *, enable: bool, json: bool
+) -> bool:
+    app.archiver.require_enabled(enabled_now=enable)
+    policy = app.archiver.policy(action, label)
+    reports: dict[str, ArchiveReport] = {}
+    try:
+        for account in await chosen_accounts(app, email):
+            await _run_one(app, account, policy, reports)
+            if not reports[account.email].is_complete:
+                break
+    finally:
+        if json:
+            print_json([{"account": email, "report": report} for email, report in reports.items()])
+        else:
+            for email, report in reports.items():
+                _print_report(email, policy, report)
+    return all(report.is_complete for report in reports.values())
+
+
+async def _run_one(app: App, account: Account, policy: RemovalPolicy, reports: dict[str, ArchiveReport]) -> None:
+    async with app.archiver.opened(account, policy) as archiver:
+        reports[account.email] = archiver.report
+        expected = await app.archiver.plan(account, policy)
+        shown = _Shown(archiver.report)
+        with (
+            stopped_by_signals("Stopping after this batch ...") as stop,
+            _bar("archiving", expected.messages + expected.interrupted) as advance,
+        ):
+            await archiver.run(stop.is_set, lambda report: advance(shown.news()))
+
+
+class _Shown:
+    """How much of a report a bar has not yet shown."""
+
+    def __init__(self, report: ArchiveReport) -> None:
+        self._report = report
+        self._before = 0
+
+    def news(self) -> int:
+        new = self._report.removed - self._before
+        self._before = self._report.removed
+        return new
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def _stored(app: App, account: Account) -> int | None:
+    """How many messages there are to look at; None if a damaged shard will not tell."""
+    try:
+        with app.archive.place.reader() as reader:
+            return reader.count(account.email)
+    except Fatal:
+        return None
+
+
+def _print_plan(plan: ArchivePlan, *, verified: bool) -> None:
+    console.print(f"{plan.account}: {plan.removal}", markup=False)
+    lines = {
+        "watermark": moment(plan.watermark),
+        "would be removed": f"{plan.messages:,} messages, {size(plan.bytes)}",
+        "dated": f"{plan.oldest:%Y-%m-%d} to {plan.newest:%Y-%m-%d}" if plan.oldest and plan.newest else "",
+        "compared first": f"{plan.to_compare:,} of them came from files, not from Gmail" if plan.to_compare else "",
+        "interrupted": f"{plan.interrupted:,} removals of an earlier run; Gmail is asked first"
+        * bool(plan.interrupted),
+    }
+    for name, value in lines.items():
+        if value:
+            console.print(f"  {name:<17} {value}", markup=False, soft_wrap=True)
+    for reason, count in plan.stays.most_common():
+        console.print(f"  {'stays':<17} {count:,}: {reason}", markup=False, soft_wrap=True)
+    for key in plan.damaged:
+        console.print(f"  {'damaged':<17} {key}; run `postroom verify`", markup=False)
+    bytes_ = "Every byte was checked." if verified else "A run checks every byte first; so does `plan --verify`."
+    console.print(f"  Nothing was changed. {bytes_}", markup=False, soft_wrap=True)
+
+
+def _print_report(email: str, policy: RemovalPolicy, report: ArchiveReport) -> None:
+    console.print(
+        f"{email}: {report.removed:,} messages removed ({policy.removal}), {size(report.bytes)}, in "
+        f"{report.batches:,} batches.",
+        markup=False,
+        soft_wrap=True,
+    )
+    if report.resumed:
+        console.print(f"  {report.resumed:,} removals of an interrupted run were looked after first.", markup=False)
+    if report.compared:
+        replaced = f"{report.compared:,} messages from files were compared with Gmail, {report.replaced:,} replaced."
+        console.print(f"  {replaced}", markup=False)
+    for reason, count in report.stays.most_common():
+        console.print(f"  {count:,} stay: {reason}", markup=False)
+    for note in report.notes:
+        console.print(f"  {note}", markup=False, soft_wrap=True)
+    if not report.is_complete:
+        console.print("  Stopped before the end; the same command goes on from here.", markup=False)
+
+
+def _row(certificate: Certificate) -> list[object]:
+    proof = certificate.proof
+    result = (
+        f"{certificate.result} ({certificate.detail})"
+        if certificate.result is RemovalResult.LEFT
+        else certificate.result
+    )
+    return [
+        proof.gmail_id,
+        str(certificate.removal),
+        result,
+        certificate.certified_at,
+        f"{proof.size:,}",
+        proof.shard,
+        proof.sha256,
+    ]

@@ -1,0 +1,212 @@
+"""`postroom search` and `postroom show`: find archived mail; print one message, its exact bytes and its attachments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from postroom import settings
+from postroom.archive.exporting import output_folder, write_under_free_name
+from postroom.archive.layout import account_name
+from postroom.archive.messages import ArchivedAttachment, ArchivedMessage
+from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
+from postroom.archive.service import open_archive
+from postroom.archive.shards.lookup import attachment_of
+from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
+from postroom.domain.errors import BadInput
+from postroom.mail.parsing import ParsedMail
+from postroom.mail.query import QueryError
+from postroom.reading.mail import read_mail
+
+_MOST_CONTEXT = 60
+_INDENT = " " * 18
+CONTEXT = {"ignore_unknown_options": True}  # so that `-invoice` is a query and not an option
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for, as in Gmail: words, from:, subject:, OR, - ...")],
+    limit: Annotated[int, typer.Option(help="At most so many, 1 to 500.")] = 20,
+    sort: Annotated[Sort, typer.Option(help="Newest first, or best match first.")] = Sort.DATE,
+    account: Annotated[
+        list[str] | None, typer.Option(help="Only this account's mail; may be given more than once.")
+    ] = None,
+    after: Annotated[str | None, typer.Option(help="Go on where a page ended, with the word that it printed.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only say how many there are.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Search the archive.
+
+    Spam and trash are left out unless the query names them; `in:anywhere` searches everything.
+    """
+    if query.startswith("--"):
+        raise BadInput("option", f"there is no {query}; `postroom search --help` lists the options")
+    with open_archive(settings.load()) as place, place.search() as archive:
+        _require_accounts(account, archive.accounts())
+        try:
+            answer = (
+                archive.count(query, accounts=account)
+                if count
+                else archive.search(query, accounts=account, limit=limit, sort=sort, after=after)
+            )
+        except QueryError as error:
+            _point_at(query, error.position)
+            raise
+        is_empty = not archive.accounts()
+    if json:
+        print_json(answer)
+    elif isinstance(answer, SearchCount):
+        console.print(f"{answer.messages:,}")
+    else:
+        _print_page(answer, query, is_empty=is_empty)
+    _warn(answer.problems)
+
+
+def _require_accounts(wanted: Sequence[str] | None, known: Sequence[str]) -> None:
+    for email in wanted or ():
+        if account_name(email) not in known:
+            there = f"there is mail of {', '.join(known)}" if known else "it is empty"
+            raise BadInput("account", f"no mail of {email} is in the archive; {there}")
+
+
+def _point_at(query: str, position: int) -> None:
+    """The query with a caret under the mistake; of a long one, the part around it."""
+    start = max(position - 1 - _MOST_CONTEXT, 0)
+    part = query[start : start + 2 * _MOST_CONTEXT]
+    errors.print(f"  {_plain(part)}\n  {' ' * (position - 1 - start)}^", markup=False, no_wrap=True)
+
+
+def _print_page(page: SearchPage, query: str, *, is_empty: bool) -> None:
+    if is_empty:
+        console.print("The archive is empty: no mail has been imported or synchronised yet.")
+    elif not page.hits:
+        console.print("No mail matches. Spam and trash are searched only with in:anywhere, in:spam or in:trash.")
+    for hit in page.hits:
+        _print_hit(hit)
+    if page.next:
+        console.print(f"There is more: --after {page.next}", soft_wrap=True)
+
+
+def _print_hit(hit: SearchHit) -> None:
+    mail = hit.message
+    head = Text(f"{mail.date:%Y-%m-%d %H:%M}  {mail.key}  ")
+    head.append(_plain(mail.sender) or "(no sender)", style="bold").append("  ")
+    head.append(_plain(mail.subject) or "(no subject)")
+    console.print(head, no_wrap=True, overflow="ellipsis")
+    if hit.snippet.text:
+        console.print(Text(_INDENT, style="dim") + _shown(hit.snippet), no_wrap=True, overflow="ellipsis")
+
+
+def _shown(snippet: Snippet) -> Text:
+    text = Text(_plain(snippet.text), style="dim")
+    for start, end in snippet.marks:
+        text.stylize("bold not dim", start, end)
+    return text
+
+
+def _plain(text: str) -> str:
+    """Character by character what was there, but nothing that a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _warn(problems: Iterable[ShardProblem]) -> None:
+    """An answer with a gap says so, and the exit code too."""
+    lines = [f"not searched: {problem.shard}: {problem.problem}" for problem in problems]
+    for line in lines:
+        errors.print(line, markup=False, soft_wrap=True)
+    if lines:
+        sys.exit(1)
+
+
+def show(
+    message_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="A key, 8 or more characters of its beginning, or a Message-ID as <...>."),
+    ],
+    account: Annotated[str | None, typer.Option("--account", help="Look only in this account's mail.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the exact bytes and nothing else.")] = False,
+    attachments: Annotated[bool, typer.Option("--attachments", help="List the attachments.")] = False,
+    extract: Annotated[int | None, typer.Option("--extract", metavar="N", help="Save attachment N.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to save to; nothing in it is overwritten.")] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Show a message of the archive."""
+    if sum((raw, attachments, extract is not None)) > 1:
+        raise BadInput("raw", "--raw, --attachments and --extract exclude each other")
+    with open_archive(settings.load()) as place, place.reader() as archive:
+        message = archive.find(message_id, account)
+        content = archive.raw_of(message)
+        listed = list(archive.attachments_of(message))
+    if raw:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    elif extract is not None:
+        _extract(read_mail(content), extract, out, json=json)
+    elif attachments:
+        _list(listed, json=json)
+    elif json:
+        parsed = read_mail(content)
+        told = {"text": parsed.best_text, "attachments": listed, "problems": parsed.problems, "trouble": parsed.trouble}
+        print_json({"message": message, **told})
+    else:
+        _print_message(message, read_mail(content), listed)
+
+
+def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:
+    attachment = attachment_of(parsed, number)
+    name = attachment.filename or f"attachment-{number}"
+    path, is_new = write_under_free_name(output_folder(folder), name, attachment.content())
+    if json:
+        print_json({"path": path, "size": attachment.size, "sha256": attachment.sha256, "written": is_new})
+    else:
+        said = (
+            f"Saved {attachment.size:,} bytes as {path}." if is_new else f"{path} was there already, with these bytes."
+        )
+        console.print(said, markup=False, soft_wrap=True)
+
+
+def _list(attachments: list[ArchivedAttachment], *, json: bool) -> None:
+    if json:
+        print_json(attachments)
+        return
+    print_table(
+        ["n", "size", "type", "name"],
+        ([a.number, f"{a.size:,}", a.content_type, _harmless(a.filename)] for a in attachments),
+        empty="The message has no attachments.",
+    )
+
+
+def _print_message(message: ArchivedMessage, parsed: ParsedMail, attachments: list[ArchivedAttachment]) -> None:
+    facts = {
+        "key": message.key,
+        "account": message.account,
+        "date": shown(message.date),
+        "from": ", ".join(map(str, parsed.from_)),
+        "to": ", ".join(map(str, parsed.to)),
+        "cc": ", ".join(map(str, parsed.cc)),
+        "subject": parsed.subject,
+        "labels": ", ".join(message.labels),
+        "source": message.provenance,
+        "deleted": shown(message.deleted_at_source) if message.deleted_at_source else "",
+        "attachments": ", ".join(f"{a.number}: {a.filename or a.content_type}" for a in attachments),
+        "problems": "" if parsed.trouble else "; ".join(parsed.problems),
+    }
+    for name, value in facts.items():
+        if value:
+            console.print(f"{name:<12} {_harmless(value)}", markup=False, soft_wrap=True)
+    text = parsed.best_text
+    if parsed.trouble:
+        text = (
+            f"This message could not be read: {parsed.trouble}.\n"
+            f"Its exact bytes are in the archive; `postroom show {message.key} --raw` writes them."
+        )
+    console.print(f"\n{_harmless(text)}", markup=False, soft_wrap=True)
+
+
+def _harmless(text: str) -> str:
+    """Mail may hold sequences that drive a terminal; here they are only seen."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,159 @@
+"""`postroom up`, `switchboard` and `worker`: the processes that run until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import json as json_format
+import signal
+import sys
+from contextlib import ExitStack
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from postroom.accounts.account import list_accounts
+from postroom.app import App
+from postroom.audit import Actor
+from postroom.cli.session import log_model_problem, me, stopped_by_signals, with_app
+from postroom.cli.terminal import console, errors
+from postroom.domain.errors import BadInput
+from postroom.settings import TelemetrySettings
+from postroom.telemetry import endpoint, logs, metrics
+
+log = logs.get(__name__)
+
+_STOPPING = "Stopping. What is under way is finished, or goes on at the next start."
+
+
+def up(
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON when ready, and log as a service does.")
+    ] = False,
+) -> None:
+    """Run everything in this process: dashboard, MCP, archive, jobs. Ctrl-C ends it.
+
+    It asks for nothing. The first start prints a link for choosing a passphrase.
+    Mailboxes are added while it runs: in the dashboard, under Settings, or with
+    `postroom account add`. Where it listens: `switchboard` in docs/settings.md.
+    """
+    with_app(lambda app: _run(app, for_programs=json), is_service=json or not sys.stderr.isatty())
+
+
+async def _run(app: App, *, for_programs: bool) -> None:
+    # The web server and the readers of models take a second or two to import.
+    from postroom.app.serving import RunningSwitchboard
+    from postroom.app.up import run_everything
+    from postroom.dashboard.security.passphrase import first_link
+    from postroom.dashboard.server import Dashboard
+
+    async def ready(running: RunningSwitchboard) -> None:
+        link = await first_link(app, running.url, Actor.of(me()))
+        if for_programs:
+            welcome = {} if link is None else {"welcome": link}
+            print(json_format.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
+            log_model_problem(app)
+        else:
+            await _greet(app, running.url, link)
+        log.info("up.serving", address=running.url)
+
+    metrics.configure()
+    with stopped_by_signals("" if for_programs else _STOPPING) as stop:
+        await run_everything(app, Dashboard, stop, ready)
+    log.info("up.stopped")
+
+
+def _model(app: App) -> str:
+    from postroom.triage.model import model_problem
+
+    settings = app.settings.model
+    problem = model_problem(settings, app.vault)
+    if problem is not None:
+        return f"is not asked, rules decide alone: {problem}"
+    return "none: rules decide alone" if settings.provider is None else f"{settings.name} ({settings.provider})"
+
+
+async def _greet(app: App, url: str, link: str | None) -> None:
+    mailboxes = [account.email for account in await app.database.read(list_accounts)]
+    say = partial(console.print, markup=False, soft_wrap=True)
+    say(f"Postroom is running at {app.settings.dashboard.url or url}")
+    if link is not None:
+        say("\nOpen this link within the hour to choose your passphrase:")
+        say(link)
+    say("")
+    say(f"  mailboxes  {', '.join(mailboxes) if mailboxes else 'none yet: Settings in the dashboard adds one'}")
+    say(f"  model      {_model(app)}")
+    say(f"  kept in    {app.settings.home}")
+    say(f"  for MCP    {url}/mcp, with a token from `postroom token create`")
+    say("\nCtrl-C stops it. Nothing is lost by that, nor by a power cut.")
+    sys.stdout.flush()
+
+
+def switchboard() -> None:
+    """Serve the dashboard, and MCP at /mcp; print a line of JSON when ready. SIGTERM or Ctrl-C finishes and ends.
+
+    The first start prints a link for setting a passphrase. Programs need a token: `postroom token create`.
+    Settings are under `switchboard` and `dashboard` in docs/settings.md.
+    """
+
+    async def run(app: App) -> None:
+        # The web server takes a second to import.
+        from postroom.app.auditing import sealing
+        from postroom.app.serving import open_switchboard
+        from postroom.dashboard.security.passphrase import first_link
+        from postroom.dashboard.server import Dashboard
+
+        metrics.configure()
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        async with sealing(app), open_switchboard(app, Dashboard) as running:
+            link = await first_link(app, running.url, Actor.of(me()))
+            welcome = {} if link is None else {"welcome": link}
+            print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
+            if link is not None and errors.is_terminal:  # a log is no place for it
+                errors.print(
+                    f"Open this link within the hour to set your passphrase:\n{link}", markup=False, soft_wrap=True
+                )
+            log_model_problem(app)
+            log.info("switchboard.serving", address=running.url)
+            await stopped.wait()
+            log.info("switchboard.stopping")
+
+    with_app(run, is_service=True)
+
+
+def worker(
+    once: Annotated[bool, typer.Option("--once", help="Stop when no job is left that could run now.")] = False,
+) -> None:
+    """Run jobs. SIGTERM or Ctrl-C lets the running ones finish, hands the rest back, and ends."""
+
+    async def run(app: App) -> None:
+        from postroom.app.auditing import sealing
+        from postroom.app.worker import open_worker  # models take a second to import
+
+        metrics.configure()
+        with ExitStack() as stack:
+            _serve_metrics(stack, app.settings.telemetry)
+            log_model_problem(app)
+            async with sealing(app), open_worker(app, until_idle=once) as worker:
+                loop = asyncio.get_running_loop()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, worker.stop)
+                await worker.run()
+
+    with_app(run, is_service=True)
+
+
+def _serve_metrics(stack: ExitStack, settings: TelemetrySettings) -> None:
+    if settings.metrics_port is None:
+        return
+    if settings.metrics_token is None:
+        raise BadInput("telemetry.metrics_token", "is needed with telemetry.metrics_port; set 16 or more characters")
+    try:
+        port = stack.enter_context(endpoint.serve(settings.metrics_port, settings.metrics_token.get_secret_value()))
+    except OSError as error:
+        raise BadInput("telemetry.metrics_port", f"{settings.metrics_port} cannot be used: {error.strerror}") from error
+    log.info("metrics.serving", address=f"127.0.0.1:{port}")

@@ -1,0 +1,149 @@
+"""How commands print (tables for people, `--json` for programs) and how they read times and durations."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from postroom.domain.clock import require_utc
+from postroom.domain.errors import BadInput
+
+# A pipe has no width of its own; a program that reads it wants whole cells.
+console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 300)
+errors = Console(stderr=True, highlight=False, emoji=False)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+_GAP = 2
+_NARROWEST = 12
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """A plain table whose last column takes what room is left; `empty` says what it means to have no rows."""
+    texts = [[shown(cell) for cell in row] for row in rows]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    left = console.width
+    for place, name in enumerate(columns[:-1]):
+        width = max(len(name), *(cell_len(row[place]) for row in texts), 0)
+        # What stands first names the thing, and is copied into the next command: it is never shortened.
+        table.add_column(name, no_wrap=True, min_width=width if place == 0 else None)
+        left -= width + _GAP
+    # Without a limit, a long last cell would squeeze the other columns out of sight.
+    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", max_width=max(left, _NARROWEST))
+    for row in texts:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table if texts else empty)
+
+
+def shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case dict() | list():
+            return printable(json.dumps(value, ensure_ascii=False, default=_plain))
+        case _:
+            return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Control characters made visible: what a mail server said must not steer the terminal."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def age(moment: datetime | None, now: datetime) -> str:
+    """How long ago, in the largest unit that tells something: `3m`, `5h`, `12d`."""
+    if moment is None:
+        return "-"
+    gone = max(now - moment, timedelta())
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1))):
+        if gone >= size:
+            return f"{gone // size}{unit}"
+    return f"{gone.seconds}s"
+
+
+def moment(seconds: int) -> str:
+    """A time of mail, in seconds since 1970."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}" if seconds else "none yet"
+
+
+def duration(seconds: float) -> str:
+    """About how long, in the units that a person would use."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def size(count: float) -> str:
+    """So many bytes, to three figures."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
+        count /= 1_000
+    return f"{count:,.3g} TB"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, date):  # a datetime is one too
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} cannot be printed as JSON")
+
+
+_LENGTH = re.compile(r"(\d{1,7})\s*(m|h|d|minutes?|hours?|days?)")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_instant(field: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return require_utc(datetime.fromisoformat(text), field)
+    except ValueError:
+        raise BadInput(field, f"{text[:60]!r} is not a time; write for example 2026-11-14T09:00:00+00:00") from None
+
+
+def parse_moment(field: str, text: str | None, now: datetime) -> datetime | None:
+    """A time, or how long ago: `2h`."""
+    if text is None or _LENGTH.fullmatch(text.strip().lower()) is None:
+        return parse_instant(field, text)
+    ago = parse_length(field, text)
+    return now - timedelta(**{ago["units"]: ago["amount"]})
+
+
+def parse_length(field: str, text: str) -> dict[str, Any]:
+    """`2h` as an amount with its units."""
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is None:
+        raise BadInput(field, f"{text[:60]!r} is not a length of time; write for example 30m, 2h or 3d")
+    return {"amount": int(found[1]), "units": _UNITS[found[2][0]]}

@@ -1,0 +1,250 @@
+"""Takes in new messages by id: stores each in the archive, then ingests it. Drafts and spam are stored too, so that the
+archive has no holes; a message that the archive has is not fetched again.
+
+A message that keeps failing is deferred: it no longer blocks the pass, and is retried at growing intervals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from postroom.connectors import metrics
+from postroom.connectors.intake import NOT_THE_MESSAGE, MailIntake, as_our_error
+from postroom.connectors.metrics import Fate, PassName
+from postroom.connectors.priority import SentIndex, message_id_of
+from postroom.connectors.source_mail import TRASH, SourceMail, from_gmail
+from postroom.connectors.state_files import read_json, write_json
+from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, PostroomError
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
+from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.telemetry import logs
+
+DEFERRED_FILE = "parked.json"
+_TRIES = 3
+_PATIENT_TRIES = 20
+"""For an error that may well be an outage: of the network, say, and not of this message."""
+_FIRST_WAIT = timedelta(minutes=10)
+_LONGEST_WAIT = timedelta(days=1)
+_LONGEST_REASON = 300
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredMessage:
+    tries: int
+    first_seen: str
+    due: str | None
+    """None while it still holds up the pass that met it."""
+    reason: str
+
+
+class DeferredMessages:
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._path = folder / DEFERRED_FILE
+        self._clock = clock
+        self._entries = {key: entry for key, value in _held(self._path).items() if (entry := _entry(value))}
+
+    @property
+    def count(self) -> int:
+        return sum(entry.due is not None for entry in self._entries.values())
+
+    def due(self, most: int = 50) -> list[str]:
+        """Those whose time has come to be tried again."""
+        now = self._clock.now().isoformat()
+        return [key for key, entry in self._entries.items() if entry.due is not None and entry.due <= now][:most]
+
+    def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
+        """Note a failure; True once the message is parked, and the pass may go on without it.
+
+        `alone` says that others in the same batch went well, so that it is the message and not the world.
+        """
+        before = self._entries.get(key)
+        tries = (before.tries if before else 0) + 1
+        needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
+        parked = tries >= needed or (before is not None and before.due is not None)
+        first_seen = before.first_seen if before else self._clock.now().isoformat()
+        reason = logs.clean(error.message)[:_LONGEST_REASON]
+        self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if parked else None, reason)
+        self._write()
+        if parked:
+            log.warning("message.parked", message=key, tries=tries, reason=reason)
+        return parked
+
+    def done(self, keys: list[str]) -> list[str]:
+        """These are in, or gone; answers those that had been parked."""
+        if known := [key for key in keys if key in self._entries]:
+            parked = [key for key in known if self._entries[key].due is not None]
+            for key in known:
+                del self._entries[key]
+            self._write()
+            return parked
+        return []
+
+    def _due(self, tries: int, needed: int) -> str:
+        wait: timedelta = min(_FIRST_WAIT * 2 ** min(max(0, tries - needed), 10), _LONGEST_WAIT)
+        due: datetime = self._clock.now() + wait
+        return due.isoformat()
+
+    def _write(self) -> None:
+        write_json(self._path, {key: asdict(entry) for key, entry in self._entries.items()})
+
+
+def _held(path: Path) -> dict[str, Any]:
+    held = read_json(path)
+    return held if isinstance(held, dict) else {}
+
+
+def _entry(value: object) -> DeferredMessage | None:
+    try:
+        return DeferredMessage(**value) if isinstance(value, dict) else None
+    except TypeError:
+        return None
+
+
+CHUNK = 50
+MailFilter = Callable[[SourceMail], bool]
+
+
+@dataclass
+class PassTally:
+    """What a pass has done so far."""
+
+    stored: int = 0
+    ingested: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    sent: int = 0
+    gone: int = 0
+    parked: int = 0
+    compared: int = 0
+    """Known mail that had changed while nobody looked."""
+    gap: str | None = None
+    """The history id that Gmail has forgotten, where the gap is left for another pass to fill."""
+    waiting: PostroomError | None = None
+    """Why a message that still holds up the pass could not be read."""
+
+
+class Arrivals:
+    def __init__(
+        self,
+        switchboard: SwitchboardClient,
+        client: GmailClient,
+        intake: MailIntake,
+        sent: SentIndex,
+        parking: DeferredMessages,
+        clock: Clock,
+    ) -> None:
+        self._switchboard = switchboard
+        self._client = client
+        self._intake = intake
+        self._sent = sent
+        self._parking = parking
+        self._clock = clock
+
+    async def take(
+        self, ids: Sequence[str], name: PassName, tally: PassTally, *, wanted: MailFilter = lambda mail: True
+    ) -> None:
+        """Store these and take in those that are wanted. What fails is noted in the tally or parked, never dropped."""
+        mails, failures = await self._fetched(ids, tally)
+        stored = await self._stored(mails, failures, tally, name)
+        outbound = [mail for mail in stored if mail.is_outbound and not mail.is_unfinished]
+        failures |= await self._remember_sent(outbound, tally)
+        handled = await self._intake.take([mail for mail in stored if _is_inbound(mail) and wanted(mail)], name)
+        for each in handled:
+            if each.error is not None:
+                failures[each.mail.id] = each.error
+            elif each.fate is not None:
+                self._count(each.fate, each.mail, name, tally)
+        await self._settle(ids, failures, {mail.id for mail in stored}, name, tally)
+
+    async def _fetched(self, ids: Sequence[str], tally: PassTally) -> tuple[list[SourceMail], dict[str, PostroomError]]:
+        """What the archive has needs only its headers; the rest comes whole."""
+        known = await self._switchboard.archive_lookup(ids)
+        answers = [
+            *await self._client.get_messages([each for each in ids if each not in known]),
+            *await self._client.get_messages([each for each in ids if each in known], MessageFormat.METADATA),
+        ]
+        mails: list[SourceMail] = []
+        failures: dict[str, PostroomError] = {}
+        for answer in answers:
+            match answer:
+                case Got():
+                    mail = await asyncio.to_thread(from_gmail, answer.message)
+                    mails.append(mail.found_at(known.get(answer.id)))
+                case MissingMessage():
+                    tally.gone += 1
+                case Failed():
+                    failures[answer.id] = answer.error
+        order = {each: number for number, each in enumerate(ids)}
+        return sorted(mails, key=lambda mail: order[mail.id]), failures
+
+    async def _stored(
+        self, mails: Sequence[SourceMail], failures: dict[str, PostroomError], tally: PassTally, name: PassName
+    ) -> list[SourceMail]:
+        fresh = [mail for mail in mails if mail.archived is None]
+        results = await self._intake.store(fresh, name) if fresh else []
+        found: dict[str, SourceMail] = {mail.id: mail for mail in mails if mail.archived}
+        for mail, result in zip(fresh, results, strict=True):
+            if isinstance(result, PostroomError):
+                failures[mail.id] = result
+            else:
+                found[mail.id] = result
+                tally.stored += 1
+        return [found[mail.id] for mail in mails if mail.id in found]
+
+    async def _remember_sent(self, mails: Sequence[SourceMail], tally: PassTally) -> dict[str, PostroomError]:
+        """Those that could not be remembered, and why."""
+        try:
+            await self._sent.add(found for mail in mails if (found := message_id_of(mail.headers)))
+        except NOT_THE_MESSAGE:
+            raise
+        except Exception as error:
+            if len(mails) == 1:
+                return {mails[0].id: as_our_error(error)}
+            apart = [await self._remember_sent([mail], tally) for mail in mails]
+            return {key: problem for each in apart for key, problem in each.items()}
+        tally.sent += len(mails)
+        return {}
+
+    def _count(self, fate: Fate, mail: SourceMail, name: PassName, tally: PassTally) -> None:
+        if fate in (Fate.FULL, Fate.METADATA):
+            tally.ingested += 1
+            if name is PassName.LIVE:
+                metrics.record_live_lag(self._clock.now().timestamp() - mail.received_ms / 1_000)
+        elif fate is Fate.DUPLICATE:
+            tally.duplicates += 1
+        elif fate is Fate.SKIPPED_BY_POLICY:
+            tally.skipped += 1
+        elif fate is Fate.GONE:
+            tally.gone += 1
+
+    async def _settle(
+        self,
+        ids: Sequence[str],
+        failures: dict[str, PostroomError],
+        archived: Collection[str],
+        name: PassName,
+        tally: PassTally,
+    ) -> None:
+        settled = self._parking.done([each for each in ids if each not in failures])
+        parked: list[FailedMail] = []
+        for key, error in failures.items():
+            if self._parking.failed(key, error, alone=len(failures) < len(ids)):
+                parked.append(FailedMail(key, key in archived, error.message))
+            else:
+                tally.waiting = error
+        tally.parked += len(parked)
+        if parked or settled:
+            await self._switchboard.report_trouble(name.lane, parked, settled)
+
+
+def _is_inbound(mail: SourceMail) -> bool:
+    return not mail.is_unfinished and not mail.is_outbound and TRASH not in mail.label_ids

@@ -1,0 +1,259 @@
+"""What every pass does with a message, in this order: tier policy, bytes into the archive, priority, ingest (BF-13).
+
+Live mail, history and searches share this code: the same policy, the same key, the same envelope. An error in one
+message never affects another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from postroom.connectors import metrics
+from postroom.connectors.metrics import Fate, PassName
+from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, TierAssignment, reply_targets
+from postroom.connectors.source_mail import SourceMail, envelope_of, from_gmail, full_payload, metadata_payload
+from postroom.connectors.switchboard_client import IngestResult, RawMail, SwitchboardClient
+from postroom.domain.envelope import Envelope, Payload, field_problem
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
+from postroom.mail.tier_policy import TierPolicy, Treatment
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
+
+
+class LabelNameCache:
+    """Looks labels up once, and again when one turns up that is not known or when told that some may have changed."""
+
+    def __init__(self, client: GmailClient) -> None:
+        self._client = client
+        self._names: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """A label may have been given another name."""
+        self._names = {}
+
+    async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
+        """Mail from the archive has names already; they stay what they are."""
+        wanted = frozenset(label_ids)
+        if unknown := wanted - self._names.keys():
+            labels = await self._client.list_labels()
+            # A label may be gone before its last change is read; then its id is all that is left of it.
+            self._names |= {each: each for each in (*unknown, *(label.name for label in labels))}
+            self._names |= {label.id: label.name for label in labels}
+        return frozenset(self._names[each] for each in wanted)
+
+
+NOT_THE_MESSAGE = (Retryable, NotAllowed)
+"""Of the network, the service or the token: never held against a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of one message. Exactly one of the three is set."""
+
+    mail: SourceMail
+    fate: Fate | None = None
+    refusal: IngestResult | None = None
+    """Not now: the Switchboard said why, and when to come again."""
+    error: PostroomError | None = None
+    """It could not be read or was refused for good."""
+
+
+@dataclass(frozen=True)
+class ConnectorGuidance:
+    """What the Switchboard told the connector to go by; renewed by heartbeats."""
+
+    policy: Callable[[], TierPolicy]
+    contacts: ContactCache
+
+
+@dataclass
+class _IntakeBatch:
+    """Messages on their way through the steps; what is decided leaves early."""
+
+    mails: Sequence[SourceMail]
+    done: dict[str, Handled] = field(default_factory=dict)
+
+    def end(self, handled: Handled) -> None:
+        self.done[handled.mail.id] = handled
+
+    def in_order(self) -> list[Handled]:
+        return [self.done[mail.id] for mail in self.mails]
+
+
+class MailIntake:
+    def __init__(
+        self,
+        switchboard: SwitchboardClient,
+        client: GmailClient,
+        labels: LabelNameCache,
+        rules: PriorityRules,
+        guidance: ConnectorGuidance,
+        sent: SentIndex,
+    ) -> None:
+        self._switchboard = switchboard
+        self._client = client
+        self._labels = labels
+        self._rules = rules
+        self._guidance = guidance
+        self._sent = sent
+
+    async def take(self, mails: Sequence[SourceMail], name: PassName, job_id: str | None = None) -> list[Handled]:
+        """What became of each, in order. Taking the same message twice does nothing the second time.
+
+        Whatever a message does to the code that reads it, it alone has the error.
+        """
+        batch = _IntakeBatch(mails)
+        treated = [(mail, treatment) for mail in mails if (treatment := await self._treatment(mail, batch))]
+        for mail, treatment in treated:
+            if treatment is Treatment.SKIP:
+                batch.end(Handled(mail, fate=Fate.SKIPPED_BY_POLICY))
+        full = [mail for mail, treatment in treated if treatment is Treatment.FULL]
+        whole = await self._archived(full, batch, name)
+        brief = [mail for mail, treatment in treated if treatment is Treatment.METADATA]
+        await self._ingest(await _payloads(whole, brief, batch), batch, job_id)
+        return _counted(batch.in_order(), name)
+
+    async def store(self, mails: Sequence[SourceMail], name: PassName) -> list[SourceMail | PostroomError]:
+        """Put the bytes of each into the archive; they are on disk when this returns."""
+        raws = [await self._raw(mail) for mail in mails]
+        try:
+            refs = await self._switchboard.archive_store(raws, name.lane)
+        except NOT_THE_MESSAGE:
+            raise
+        except Exception as error:
+            if len(mails) == 1:
+                return [as_our_error(error)]
+            # One that cannot be stored must not keep the others out.
+            return [each for mail in mails for each in await self.store([mail], name)]
+        return [mail.found_at(ref) for mail, ref in zip(mails, refs, strict=True)]
+
+    async def _raw(self, mail: SourceMail) -> RawMail:
+        names = await self._labels.names(mail.label_ids)
+        return RawMail(mail.id, mail.thread_id, names, mail.received_ms, mail.raw or b"")
+
+    async def _treatment(self, mail: SourceMail, batch: _IntakeBatch) -> Treatment | None:
+        """None where that cannot be decided."""
+        known_by = mail.label_ids | await self._labels.names(mail.label_ids)
+        policy = self._guidance.policy()
+        try:
+            return policy.decide(mail.headers, known_by).treatment
+        except Exception as error:
+            batch.end(Handled(mail, error=as_our_error(error)))
+            return None
+
+    async def _archived(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
+        """The same messages, in the archive; a body is fetched only where the archive does not have it."""
+        unknown = [mail.id for mail in mails if mail.archived is None]
+        known = await self._switchboard.archive_lookup(unknown) if unknown else {}
+        found = [mail if mail.archived else mail.found_at(known.get(mail.id)) for mail in mails]
+        lacking = [mail for mail in found if mail.archived is None]
+        brought = await self._brought(lacking, batch, name)
+        return [mail for mail in found if mail.archived] + brought
+
+    async def _brought(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
+        by_id = {mail.id: mail for mail in mails}
+        fetched: list[SourceMail] = [mail for mail in mails if mail.raw is not None]
+        for answer in await self._client.get_messages([mail.id for mail in mails if mail.raw is None]):
+            match answer:
+                case Got():
+                    fetched.append(await asyncio.to_thread(from_gmail, answer.message))
+                case MissingMessage():
+                    batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
+                case Failed():
+                    batch.end(Handled(by_id[answer.id], error=answer.error))
+        stored: list[SourceMail] = []
+        for mail, result in zip(fetched, await self.store(fetched, name) if fetched else [], strict=True):
+            if isinstance(result, PostroomError):
+                batch.end(Handled(mail, error=result))
+            else:
+                stored.append(result)
+        return stored
+
+    async def _ingest(self, payloads: dict[SourceMail, Payload], batch: _IntakeBatch, job_id: str | None) -> None:
+        if not payloads:
+            return
+        try:
+            await self._ingest_together(payloads, batch, job_id)
+        except NOT_THE_MESSAGE:
+            raise
+        except Exception as error:
+            for mail, payload in payloads.items():
+                if len(payloads) == 1:
+                    batch.end(Handled(mail, error=as_our_error(error)))
+                else:
+                    await self._ingest({mail: payload}, batch, job_id)
+
+    async def _ingest_together(
+        self, payloads: Mapping[SourceMail, Payload], batch: _IntakeBatch, job_id: str | None
+    ) -> None:
+        assigned = await self._assigned(list(payloads))
+        identity = self._switchboard.endpoint_identity
+        envelopes: dict[SourceMail, Envelope] = {}
+        for mail in payloads:
+            envelopes[mail] = envelope_of(mail, identity, assigned[mail], payloads[mail], job_id)
+        # As they were given, so that what is refused is the oldest of a batch and not any.
+        order = {mail.id: number for number, mail in enumerate(batch.mails)}
+        mails = sorted(envelopes, key=lambda mail: order[mail.id])
+        results = await self._switchboard.ingest([envelopes[mail] for mail in mails])
+        for mail, result in zip(mails, results, strict=True):
+            self._settle(batch, mail, result, assigned[mail], payloads[mail])
+
+    async def _assigned(self, mails: Sequence[SourceMail]) -> dict[SourceMail, TierAssignment]:
+        sent = await self._sent.among(target for mail in mails for target in reply_targets(mail.headers))
+        contacts = self._guidance.contacts.current().addresses
+        return {mail: self._rules.assign(mail.headers, contacts, sent) for mail in mails}
+
+    def _settle(
+        self, batch: _IntakeBatch, mail: SourceMail, result: IngestResult, assignment: TierAssignment, payload: Payload
+    ) -> None:
+        if result.status == "refused":
+            batch.end(Handled(mail, refusal=result))
+        elif result.status == "rejected":
+            batch.end(Handled(mail, error=BadInput("envelope", result.why)))
+        elif result.duplicate:
+            batch.end(Handled(mail, fate=Fate.DUPLICATE))
+        else:
+            metrics.record_assignment(result.account_id, assignment)
+            batch.end(Handled(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL))
+
+
+async def _payloads(
+    whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _IntakeBatch
+) -> dict[SourceMail, Payload]:
+    """Reading mail takes time that others' calls should not wait for."""
+    wanted = [*((mail, full_payload) for mail in whole), *((mail, metadata_payload) for mail in brief)]
+    made = await asyncio.to_thread(lambda: [(mail, _payload(mail, make)) for mail, make in wanted])
+    for mail, payload in made:
+        if isinstance(payload, PostroomError):
+            batch.end(Handled(mail, error=payload))
+    return {mail: payload for mail, payload in made if isinstance(payload, Payload)}
+
+
+def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | PostroomError:
+    """A message that fits into no envelope is one message's trouble, and no reason to stop."""
+    try:
+        return make(mail)
+    except Exception as error:
+        return as_our_error(error)
+
+
+def as_our_error(error: Exception) -> PostroomError:
+    """What is held against one message. Words of others' errors may quote it, so their kind has to do."""
+    if isinstance(error, PostroomError):
+        return error
+    if isinstance(error, ValidationError):
+        return field_problem(error)
+    return Fatal(f"It cannot be taken in ({type(error).__name__}).")
+
+
+def _counted(handled: list[Handled], name: PassName) -> list[Handled]:
+    for each in handled:
+        if each.fate is not None:
+            metrics.record_message(name, each.fate)
+        elif each.error is not None:
+            metrics.record_message(name, Fate.UNREADABLE)
+    return handled

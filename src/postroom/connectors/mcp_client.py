@@ -1,0 +1,169 @@
+"""Calls a tool of the Switchboard over HTTP or in memory, and maps what can go wrong to our errors.
+
+Each call opens a client and closes it again, so no session can go stale while the Switchboard restarts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
+
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable, error_from_wire
+from postroom.tls import trusted
+
+_PROTOCOL = "2026-07-28"
+_CALL_S = 60.0
+_CONNECT_S = 5.0
+_AWAY = timedelta(seconds=5)
+
+
+class Tools(Protocol):
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> CallToolResult: ...
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Tools]]
+
+
+class SwitchboardAway(Retryable):
+    """The Switchboard cannot be reached."""
+
+
+class TokenRefused(NotAllowed):
+    """The Switchboard refuses this connector's token. Make one with `postroom token create --role connector` and set it
+    as CONNECTOR_TOKEN."""
+
+
+class _HttpRefusal(Exception):
+    """An HTTP status that says all there is to say."""
+
+    def __init__(self, status: int, retry_after: str | None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.retry_after = retry_after
+
+
+async def call(connect: Connect, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tool answers, or the error that it answers with."""
+    try:
+        async with connect() as tools:
+            result = await tools.call_tool(tool, dict(arguments))
+    except PostroomError:
+        raise
+    except Exception as error:
+        raise _failure(error) from None  # the chain holds the request, and with it the token
+    return _content(result, tool)
+
+
+def over_http(url: str, token: str, http: httpx2.AsyncClient) -> Connect:
+    """Calls over HTTP; `http` comes from `http_client` and is shared by all."""
+    _require_safe(url)
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Tools]:
+        transport = streamable_http_client(url, http_client=http, terminate_on_close=False)
+        async with Client(transport, mode=_PROTOCOL, read_timeout_seconds=_CALL_S, cache=None) as client:
+            yield _Unlisted(client)
+
+    http.headers["Authorization"] = f"Bearer {token}"
+    return connect
+
+
+def in_memory(server: Any) -> Connect:
+    """Calls to a server object in this process."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Tools]:
+        async with Client(server, cache=None) as client:
+            yield _Unlisted(client)
+
+    return connect
+
+
+@dataclass(frozen=True)
+class _Unlisted:
+    """The SDK's own `call_tool` asks for the list of all tools first, to check the answer. We check it ourselves, and
+    a client that lives for one call would ask each time."""
+
+    client: Client
+
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        return await self.client.session.send_request(request, CallToolResult)
+
+
+def http_client() -> httpx2.AsyncClient:
+    """Connections for `over_http`, which end with its block."""
+    timeout = httpx2.Timeout(_CALL_S, connect=_CONNECT_S)
+    hooks = {"response": [_raise_for_status]}
+    return httpx2.AsyncClient(timeout=timeout, trust_env=False, verify=trusted(), event_hooks=hooks)
+
+
+async def _raise_for_status(response: httpx2.Response) -> None:
+    """The SDK says of every refusal only that it was one, so statuses that mean something are caught before it."""
+    if response.status_code in (401, 403, 413, 429) or response.status_code >= 500:
+        raise _HttpRefusal(response.status_code, response.headers.get("retry-after"))
+
+
+def _require_safe(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput("switchboard", f"{url[:100]!r} is not an address such as http://127.0.0.1:8470/mcp")
+    if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        raise BadInput("switchboard", "the token would travel unencrypted; use https, or a Switchboard on this machine")
+
+
+def _failure(error: BaseException) -> PostroomError:
+    """A lost connection, a refusal by status, or an answer that is no answer, in our terms."""
+    if isinstance(error, BaseExceptionGroup):
+        return _failure(error.exceptions[0])
+    match error:
+        case PostroomError():
+            return error
+        case _HttpRefusal():
+            return _refusal(error)
+        case httpx2.HTTPError() | OSError() | anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return SwitchboardAway(f"The Switchboard cannot be reached ({type(error).__name__}).", retry_after=_AWAY)
+        case MCPError():
+            return SwitchboardAway(f"The Switchboard did not answer: {str(error.message)[:200]}", retry_after=_AWAY)
+        case _:
+            return Fatal(f"The Switchboard's answer cannot be understood ({type(error).__name__}).")
+
+
+def _refusal(error: _HttpRefusal) -> PostroomError:
+    if error.status in (401, 403):
+        return TokenRefused()
+    if error.status == 413:
+        return BadInput("messages", "more bytes than the Switchboard takes at once")
+    wait = float(error.retry_after) if error.retry_after and error.retry_after.isdecimal() else _AWAY.total_seconds()
+    return SwitchboardAway(
+        f"The Switchboard answered with status {error.status}.", retry_after=timedelta(seconds=min(wait, 3_600))
+    )
+
+
+def _content(result: CallToolResult, tool: str) -> dict[str, Any]:
+    text = "".join(part.text for part in result.content if isinstance(part, TextContent))
+    structured = result.structured_content
+    if result.is_error:
+        raise error_from_wire(structured if isinstance(structured, dict) else None, text)
+    if structured is None:
+        try:
+            structured = json.loads(text or "{}")
+        except ValueError:
+            structured = None
+    # The SDK wraps what is no object.
+    if isinstance(structured, dict) and set(structured) == {"result"}:
+        structured = structured["result"] or {}
+    if not isinstance(structured, dict):
+        raise Fatal(f"The Switchboard's answer to {tool} is not an object.")
+    return structured

@@ -1,0 +1,309 @@
+"""All passes over one mailbox, assembled, and the job types that run them in a worker. A connector process runs them
+on timers instead. Each pass runs once at a time; different passes run concurrently.
+
+    history.sync.gmail  {"account_id"}                           live pass; the result names a `gap` if there is one
+    ingest.gmail        {"account_id", "message_ids"}            these messages
+    backfill.gmail      {"account_id"}                           backfill pass, a few minutes at a time
+    backfill.gmail      {"account_id", "gap"}                    live pass that fills this gap, kill switch or not
+    ondemand.gmail      {"account_id", "query", "max_results"?}  on-demand pass (BF-17), at most 50 messages
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from postroom.connectors import metrics
+from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
+from postroom.connectors.backfill import BackfillPass, MailSelector
+from postroom.connectors.backfill_job import BackfillOutcome
+from postroom.connectors.config import ConnectorConfig
+from postroom.connectors.heartbeat import ConnectorHeartbeat
+from postroom.connectors.intake import ConnectorGuidance, Handled, LabelNameCache, MailIntake
+from postroom.connectors.live import HistoryGap, LivePass, in_chunks
+from postroom.connectors.mcp_client import Connect
+from postroom.connectors.metrics import Fate, PassName
+from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
+from postroom.connectors.source_mail import SourceMail, from_gmail, newest_first
+from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
+from postroom.connectors.walking import SentFilling
+from postroom.domain import jobs
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.fetching import Failed, Got
+from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.ports import PriorityLane
+
+MOST_RESULTS = 50
+LONGEST_QUERY = 1_000
+
+
+@dataclass
+class OnDemandOutcome:
+    """What was found, newest first, and what became of it."""
+
+    gmail_ids: list[str] = field(default_factory=list)
+    ingested: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    failed: int = 0
+
+
+class OnDemandPass:
+    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, intake: MailIntake) -> None:
+        self._switchboard = switchboard
+        self._client = client
+        self._intake = intake
+
+    async def run(self, query: str, max_results: int = MOST_RESULTS) -> OnDemandOutcome:
+        """`query` is in Gmail's search language."""
+        if not query.strip() or len(query) > LONGEST_QUERY:
+            raise BadInput("query", f"has 1 to {LONGEST_QUERY} characters")
+        if not 1 <= max_results <= MOST_RESULTS:
+            raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
+        outcome = OnDemandOutcome()
+        mails = await self._found(query, max_results, outcome)
+        handled = await self._intake.take(mails, PassName.ON_DEMAND)
+        await self._tell([each for each in handled if each.error is not None])
+        for each in handled:
+            outcome.gmail_ids.append(each.mail.id)
+            match each.fate:
+                case Fate.FULL | Fate.METADATA:
+                    outcome.ingested += 1
+                case Fate.DUPLICATE:
+                    outcome.duplicates += 1
+                case None:
+                    outcome.failed += 1
+                case _:
+                    outcome.skipped += 1
+        return outcome
+
+    async def _tell(self, failed: Sequence[Handled]) -> None:
+        troubled = [
+            FailedMail(each.mail.id, each.mail.archived is not None, each.error.message if each.error else "")
+            for each in failed
+        ]
+        await self._switchboard.report_trouble(ON_DEMAND, troubled)
+
+    async def _found(self, query: str, most: int, outcome: OnDemandOutcome) -> list[SourceMail]:
+        ids: list[str] = []
+        async for page in self._client.list_messages(query, page_size=most):
+            ids += [message.id for message in page.messages]
+            if len(ids) >= most:
+                break
+        mails: list[SourceMail] = []
+        errors: list[PostroomError] = []
+        for answer in await self._client.get_messages(ids[:most], MessageFormat.METADATA):
+            if isinstance(answer, Got):
+                mails.append(from_gmail(answer.message))
+            elif isinstance(answer, Failed):
+                errors.append(answer.error)
+        if errors and not mails:
+            raise errors[0]
+        outcome.failed = len(errors)
+        return newest_first(mail for mail in mails if not mail.is_unfinished)
+
+
+@dataclass(frozen=True)
+class ConnectorContext:
+    """What the passes of one mailbox stand on."""
+
+    identity: str
+    """Its address, which is also the `endpoint_identity`."""
+    connect: Connect
+    client: GmailClient
+    folder: Path
+    """For the few small files that a connector keeps."""
+    clock: Clock
+    selector: MailSelector
+    instance: str
+    config: ConnectorConfig = field(default_factory=ConnectorConfig)
+    patience_s: float | None = None
+    """The longest that a backfill waits for its rate limit within one run; None waits as long as it takes."""
+
+
+class GmailPasses:
+    def __init__(self, mailbox: ConnectorContext) -> None:
+        config, clock, folder = mailbox.config, mailbox.clock, mailbox.folder
+        self.config = config
+        self.counters: Counter[str] = Counter()
+        self.switchboard = SwitchboardClient(mailbox.connect, mailbox.identity)
+        self.contacts = ContactCache(folder, clock, config.contact_max_age)
+        self.parking = DeferredMessages(folder, clock)
+        self.pulse = ConnectorHeartbeat(
+            self.switchboard, self.contacts, clock, mailbox.instance, self._counted, self._checkpoint
+        )
+        sent = SentIndex(self.switchboard)
+        self._guidance = ConnectorGuidance(lambda: self.pulse.policy, self.contacts)
+        own = frozenset(own_form(address) for address in (mailbox.identity, *config.aliases))
+        self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
+        live = mailbox.client.at(PriorityLane.LIVE)
+        labels = LabelNameCache(live)
+        intake = self._intake(live, labels, sent)
+        self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.parking, clock)
+        self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
+        self._live = LivePass(
+            self.switchboard, live, self._arrivals, labels, self.parking, self._gap, mailbox.instance, clock
+        )
+        behind = mailbox.client.at(PriorityLane.BACKFILL)
+        self._backfill = BackfillPass(
+            self.switchboard,
+            behind,
+            self._intake(behind, labels, sent),
+            self._guidance,
+            mailbox.selector,
+            clock,
+            progress_interval=config.progress_interval,
+            patience_s=mailbox.patience_s,
+        )
+        self._filling = SentFilling(behind, sent, folder, clock, config.sent_index_days)
+        asked = mailbox.client.at(PriorityLane.USER_ACTION)
+        self._on_demand = OnDemandPass(self.switchboard, asked, self._intake(asked, labels, sent))
+        self._one_live, self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+
+    def _intake(self, client: GmailClient, labels: LabelNameCache, sent: SentIndex) -> MailIntake:
+        return MailIntake(self.switchboard, client, labels, self._rules, self._guidance, sent)
+
+    async def beat(self) -> None:
+        await self.pulse.beat()
+
+    async def live(self, *, fills_gap: bool = True) -> PassTally:
+        """What is new in the mailbox, once. Without `fills_gap`, a gap is only found, and told in the tally."""
+        async with self._one_live, _observed(PassName.LIVE):
+            await self._ensure_guidance()
+            tally = await self._live.run(fills_gap=fills_gap)
+            self._add(tally)
+            return tally
+
+    async def ingest(self, gmail_ids: Sequence[str]) -> PassTally:
+        """These messages, as if they had just arrived."""
+        await self._ensure_guidance()
+        tally = PassTally()
+        for chunk in in_chunks(gmail_ids, CHUNK):
+            await self._arrivals.take(chunk, PassName.LIVE, tally)
+        self._add(tally)
+        if tally.waiting is not None:
+            raise tally.waiting
+        return tally
+
+    async def backfill(self, budget_s: float | None = None) -> BackfillOutcome:
+        """A job of recovering history, if one waits."""
+        async with self._one_backfill, _observed(PassName.BACKFILL):
+            await self._ensure_guidance()
+            outcome = await self._backfill.run(budget_s)
+            self.counters["backfill_processed"] += outcome.processed
+            self.counters["backfill_skipped"] += outcome.skipped
+            return outcome
+
+    async def on_demand(self, query: str, max_results: int = MOST_RESULTS) -> OnDemandOutcome:
+        async with _observed(PassName.ON_DEMAND):
+            await self._ensure_guidance()
+            return await self._on_demand.run(query, max_results)
+
+    async def fill_sent_index(self) -> bool:
+        """Some more of the sent folder; True once all of it is in the index."""
+        async with self._one_filling, _observed(PassName.SENT):
+            return await self._filling.run()
+
+    @property
+    def sent_index_is_filled(self) -> bool:
+        return self._filling.is_done
+
+    async def _ensure_guidance(self) -> None:
+        await self.pulse.ensure(self.config.heartbeat_s * 4)
+
+    def _add(self, tally: PassTally) -> None:
+        counts = {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
+        self.counters.update(counts)
+
+    def _counted(self) -> dict[str, int]:
+        return {**self.counters, "parked": self.parking.count}
+
+    def _checkpoint(self) -> dict[str, Any]:
+        generated_at = self.contacts.generated_at
+        return {
+            "live_seen_at": self._gap.last_seen,
+            "gap_open": self._gap.is_open,
+            "sent_index_filled": self._filling.is_done,
+            "contacts": str(self.contacts.state),
+            "contacts_generated_at": generated_at and generated_at.isoformat(),
+        }
+
+
+class _observed:
+    """Counts how a pass ended."""
+
+    def __init__(self, name: PassName) -> None:
+        self._name = name
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case None:
+                outcome = "done"
+            case Retryable():
+                outcome = "retry"
+            case PostroomError():
+                outcome = "failed"
+            case _:
+                outcome = "stopped"
+        metrics.record_pass(self._name, outcome)
+
+
+BACKFILL_BUDGET_S = 240.0
+"""A backfill gives way after this, to stay within its time limit; the job at hand is kept for the next."""
+MOST_IDS = 500
+GAP = "gap"
+"""In a result: the history id that Gmail has forgotten. In a payload: that it is to be filled from there on."""
+
+JobPayload = Mapping[str, Any]
+JobResult = dict[str, Any]
+
+
+async def run_history_sync(passes: GmailPasses, payload: JobPayload) -> JobResult:
+    tally = await passes.live(fills_gap=False)
+    if not passes.sent_index_is_filled:
+        await passes.fill_sent_index()
+    return _counts(tally) | ({} if tally.gap is None else {GAP: tally.gap})
+
+
+async def run_ingest(passes: GmailPasses, payload: JobPayload) -> JobResult:
+    ids = payload.get("message_ids")
+    if not isinstance(ids, list) or not 0 < len(ids) <= MOST_IDS or not all(isinstance(each, str) for each in ids):
+        raise BadInput("message_ids", f"is a list of 1 to {MOST_IDS} Gmail ids")
+    return _counts(await passes.ingest(ids))
+
+
+async def run_backfill(passes: GmailPasses, payload: JobPayload) -> JobResult:
+    if payload.get(GAP) is not None:
+        return _counts(await passes.live())
+    return asdict(await passes.backfill(BACKFILL_BUDGET_S))
+
+
+async def run_on_demand(passes: GmailPasses, payload: JobPayload) -> JobResult:
+    query, most = payload.get("query"), payload.get("max_results", MOST_RESULTS)
+    if not isinstance(query, str):
+        raise BadInput("query", "is missing")
+    if not isinstance(most, int) or isinstance(most, bool):
+        raise BadInput("max_results", "is a whole number")
+    return asdict(await passes.on_demand(query, most))
+
+
+def _counts(tally: PassTally) -> JobResult:
+    return {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
+
+
+DRIVERS: Mapping[str, Callable[[GmailPasses, JobPayload], Awaitable[JobResult]]] = {
+    "history.sync.gmail": run_history_sync,
+    "ingest.gmail": run_ingest,
+    "backfill.gmail": run_backfill,
+    jobs.ON_DEMAND: run_on_demand,
+}
+"""By job type."""

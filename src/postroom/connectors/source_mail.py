@@ -1,0 +1,167 @@
+"""A message as the passes see it (position, labels, headers, bytes if fetched), and its `ingest.v1` envelope. Pure.
+Whatever a message holds, its envelope stays within the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from postroom.connectors.priority import TierAssignment
+from postroom.connectors.switchboard_client import ArchivedMail, ArchivedRef
+from postroom.domain.envelope import (
+    LARGEST_RAW,
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    MOST_ATTACHMENTS,
+    UNKNOWN_SENDER,
+    ArchivedRaw,
+    Envelope,
+    EnvelopeAttachment,
+    EnvelopeControl,
+    EnvelopeEvent,
+    EnvelopeSender,
+    EnvelopeSource,
+    IngestionTier,
+    Payload,
+    event_key,
+)
+from postroom.mail.addresses import parse_addresses
+from postroom.mail.headers import Headers
+from postroom.mail.parsing import ParsedMail
+from postroom.mailboxes.gmail.resources import GmailMessage
+from postroom.reading.mail import read_headers, read_mail
+
+INBOX, SENT, DRAFT, CHAT, SPAM, TRASH = "INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH"
+Position = tuple[int, str]
+"""When the mailbox received a message, in milliseconds, and its id: no two messages share one."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceMail:
+    id: str
+    thread_id: str
+    label_ids: frozenset[str]
+    received_ms: int
+    headers: Headers
+    raw: bytes | None = field(default=None, repr=False)
+    archived: ArchivedRef | None = None
+
+    @property
+    def position(self) -> Position:
+        return self.received_ms, self.id
+
+    @property
+    def is_outbound(self) -> bool:
+        """The user's own mail, unless it came back to the inbox: a note to oneself is to be read."""
+        return SENT in self.label_ids and INBOX not in self.label_ids
+
+    @property
+    def is_unfinished(self) -> bool:
+        """A draft or a chat line: no mail that anybody has sent."""
+        return bool(self.label_ids & {DRAFT, CHAT})
+
+    def found_at(self, archived: ArchivedRef | None) -> SourceMail:
+        return replace(self, archived=archived)
+
+
+def from_gmail(message: GmailMessage) -> SourceMail:
+    """A message fetched whole, or by its headers."""
+    headers = read_headers(message.raw) if message.raw is not None else _metadata_headers(message)
+    return SourceMail(
+        message.id, message.thread_id, message.label_ids, message.internal_date_ms or 0, headers, message.raw
+    )
+
+
+def from_archive(mail: ArchivedMail) -> SourceMail:
+    """A message that the archive describes. Its labels are names there, which system labels share with their ids."""
+    return SourceMail(
+        mail.gmail_id,
+        mail.thread_id or "",
+        frozenset(mail.labels),
+        mail.internal_date,
+        Headers(tuple((line.name, line.value) for line in mail.headers)),
+        archived=ArchivedRef(archive_key=mail.archive_key, sha256=mail.sha256),
+    )
+
+
+def newest_first(mails: Iterable[SourceMail]) -> list[SourceMail]:
+    return sorted(mails, key=lambda mail: mail.position, reverse=True)
+
+
+def _metadata_headers(message: GmailMessage) -> Headers:
+    pairs = message.payload.headers if message.payload else ()
+    return Headers(tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in pairs))
+
+
+PROVIDER = "gmail"
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_LATEST_MS = 253_402_300_799_999
+
+
+def envelope_of(
+    mail: SourceMail, endpoint_identity: str, assignment: TierAssignment, payload: Payload, job_id: str | None
+) -> Envelope:
+    tier = IngestionTier.METADATA if payload.raw is None else IngestionTier.FULL
+    return Envelope(
+        schema_version="ingest.v1",
+        source=EnvelopeSource(channel="email", provider=PROVIDER, endpoint_identity=endpoint_identity),
+        event=EnvelopeEvent(
+            external_event_id=mail.id,
+            external_thread_id=mail.thread_id or None,
+            observed_at=_EPOCH + timedelta(milliseconds=min(max(0, mail.received_ms), _LATEST_MS)),
+        ),
+        sender=_sender(mail),
+        payload=payload,
+        control=EnvelopeControl(
+            idempotency_key=event_key(PROVIDER, endpoint_identity, mail.id),
+            policy_tier=assignment.tier,
+            ingestion_tier=tier,
+            backfill_job_id=job_id,
+        ),
+    )
+
+
+def metadata_payload(mail: SourceMail) -> Payload:
+    """Tier 2: the subject in one line, and nothing of the body."""
+    subject = " ".join((mail.headers.text("Subject") or "").splitlines())
+    return Payload(raw=None, normalized_text=_clean(subject)[:LONGEST_LINE].strip())
+
+
+def full_payload(mail: SourceMail) -> Payload:
+    """Tier 1. Where the archive had the bytes already, it has the text too, and none is sent."""
+    if mail.archived is None:
+        raise ValueError("a message is in the archive before an envelope speaks of it")
+    raw = ArchivedRaw(archive_key=mail.archived.archive_key, sha256=mail.archived.sha256)
+    if mail.raw is None:
+        return Payload(raw=raw, normalized_text="")
+    parsed = read_mail(mail.raw)
+    return Payload(raw=raw, normalized_text=_clean(parsed.best_text)[:LONGEST_TEXT], attachments=_attachments(parsed))
+
+
+def _sender(mail: SourceMail) -> EnvelopeSender:
+    found = next(iter(parse_addresses(*mail.headers.get_all("From"))), None)
+    if found is None:
+        return EnvelopeSender(identity=UNKNOWN_SENDER)
+    identity = "".join(char for char in found.canonical if char.isprintable())[:LONGEST_LINE]
+    name = _clean(found.display_name)[:LONGEST_LINE]
+    return EnvelopeSender(identity=identity or UNKNOWN_SENDER, display_name=name or None)
+
+
+def _attachments(parsed: ParsedMail) -> list[EnvelopeAttachment]:
+    return [
+        EnvelopeAttachment(
+            filename=_clean(each.filename)[:LONGEST_LINE] or None,
+            content_type="".join(char for char in each.content_type if char.isprintable())[:255]
+            or "application/octet-stream",
+            size=min(each.size, LARGEST_RAW),
+            sha256=each.sha256,
+        )
+        for each in parsed.attachments[:MOST_ATTACHMENTS]
+    ]
+
+
+def _clean(text: str) -> str:
+    """Without what JSON or a database cannot hold: NUL, and halves of characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

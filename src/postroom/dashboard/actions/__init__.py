@@ -1,0 +1,1 @@
+"""Actions, undo, snoozed mail and approvals."""

@@ -1,0 +1,1 @@
+"""Coverage, gaps, bad messages and certificates of the archive."""

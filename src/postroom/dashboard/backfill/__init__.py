@@ -1,0 +1,1 @@
+"""Backfill jobs, offers and the kill switch."""

@@ -1,0 +1,428 @@
+"""Pages and API of backfill: the jobs, a new one in three steps, the kill switch. Changes go through the
+Switchboard's tools.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from postroom.dashboard.backfill.offers import (
+    CONNECTOR_TYPE,
+    CONSENT,
+    OFFER_LIFE,
+    BackfillOffer,
+    StaleOffer,
+    accept,
+    form_of,
+    make_offer,
+    on_the_form,
+    open_offer,
+    require_cap_proof,
+    seal_offer,
+    wanted_of,
+)
+from postroom.dashboard.backfill.queries import (
+    BackfillDetail,
+    BackfillOverview,
+    BackfillRow,
+    BackfillsWanted,
+    BackfillSwitch,
+    CategoryChoice,
+    backfill_detail,
+    choices,
+    list_backfills,
+    mailbox_of_job,
+    mailboxes,
+    overview,
+    switch,
+)
+from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.display import charts
+from postroom.dashboard.display.formatting import money
+from postroom.dashboard.forms import FilterChoice, Form, chosen, query_of
+from postroom.dashboard.paging import PAGE, After, Limit, Paged
+from postroom.dashboard.routing import api_router, named_by, pages_router, permits
+from postroom.dashboard.security.proof import ProofNeeded
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.ids import parse_id
+from postroom.domain.roles import Permission
+from postroom.mail.categories import shipped
+from postroom.switchboard.backfill.job import BackfillMode, BackfillStatus, Include
+
+pages = pages_router()
+
+SECTION = "backfill"
+
+_FORM_FIELDS = frozenset(
+    [
+        "endpoint_identity",
+        "target_categories",
+        "all_mail",
+        "date_from",
+        "date_to",
+        "rate_limit_per_hour",
+        "daily_cost_cap",
+        "background",
+        "includes",
+        "auto_resume",
+    ]
+)
+_BINDS = {
+    "rate_limit_per_hour": "the limit of messages an hour",
+    "daily_cost_cap_cents": "the most that may be spent a day",
+    "source_quota": "the quota of the source",
+    "nothing": "nothing: there is nothing to do",
+}
+_DONE = {
+    "pause": "The job is paused, and keeps its place. Its connector stops with its next report.",
+    "resume": "The job waits for its connector, and goes on from its place.",
+    "cancel": "The job is cancelled. What it brought stays.",
+}
+
+
+@pages.get("/backfill")
+async def backfill_page(
+    here: Here, status: FilterChoice = "", account: FilterChoice = "", after: After = None
+) -> Response:
+    wanted = BackfillsWanted(chosen(BackfillStatus, status, "status"), account or None, after or None)
+    settings = here.app.settings.backfill
+    return await here.page(
+        "backfill/list.html",
+        SECTION,
+        overview=await here.read(lambda tx: overview(tx, settings, here.now)),
+        jobs=await here.read(lambda tx: list_backfills(tx, settings, wanted, here.now)),
+        accounts=await here.read(mailboxes),
+        statuses=list(BackfillStatus),
+        wanted=wanted,
+        filter=query_of(status=wanted.status, account=wanted.account),
+    )
+
+
+@pages.get("/backfill/new")
+async def new_job_page(here: Here) -> Response:
+    """Filled in with what the address says, so that a job can be made like another."""
+    sent = {name: tuple(here.request.query_params.getlist(name)) for name in here.request.query_params}
+    form = Form({name: values for name, values in sent.items() if name in _FORM_FIELDS})
+    fresh = Form.filled(auto_resume="yes" if here.app.settings.backfill.auto_resume else None)
+    return await _what(here, form if form.values else fresh)
+
+
+@pages.post("/backfill/new/estimate")
+async def submit_estimate(here: Here) -> Response:
+    form = await here.form()
+    try:
+        offer = await make_offer(here, wanted_of(form, here.now.date()))
+    except PostroomError as error:
+        return await _refused(here, form, error)
+    return await _offered(here, "backfill/estimate.html", offer, seal_offer(here, offer))
+
+
+@pages.post("/backfill/new/consent")
+async def submit_consent(here: Here) -> Response:
+    sealed = (await here.form())["offer"]
+    try:
+        offer = open_offer(here, sealed)
+    except StaleOffer as stale:
+        return await _again(here, stale)
+    return await _offered(here, "backfill/consent.html", offer, sealed)
+
+
+@pages.post("/backfill")
+async def submit_job(here: Here) -> Response:
+    form = await here.form()
+    try:
+        offer = open_offer(here, form["offer"])
+    except StaleOffer as stale:
+        return await _again(here, stale)
+    try:
+        if not form.checked(CONSENT):
+            raise BadInput(CONSENT, "tick this if you agree; nothing is begun without it")
+        await require_cap_proof(here, offer, form)
+        job_id = await accept(here, offer)
+    except ProofNeeded:
+        raise
+    except PostroomError as error:
+        shown = _beside_its_field(form, error, frozenset({CONSENT}))
+        return await _offered(here, "backfill/consent.html", offer, form["offer"], 422, **shown)
+    return await here.go(f"/backfill/{job_id}", "The job is made. It waits for its connector.")
+
+
+@pages.post("/backfill/switch")
+async def submit_switch(here: Here) -> Response:
+    on = (await here.form()).one_of("turn", ("on", "off")) == "on"
+    state = await here.call("backfill.switch", {"enabled": on})
+    said = (
+        "Backfill is on." if state["backfill_enabled"] else "Backfill is off. Running jobs stop and keep their place."
+    )
+    return await here.go("/backfill", said, "done" if state["backfill_enabled"] == on else "warn")
+
+
+@pages.get("/backfill/{job_id}")
+async def job_page(here: Here, job_id: str) -> Response:
+    settings = here.app.settings.backfill
+    detail = await here.read(lambda tx: backfill_detail(tx, settings, job_id, here.now))
+    return await here.page(
+        "backfill/job.html",
+        SECTION,
+        detail=detail,
+        switch=await here.read(lambda tx: switch(tx, settings)),
+        spending=_spending(detail),
+        like_this=_query_of_job(detail),
+        zone=settings.day_zone,
+    )
+
+
+@pages.post("/backfill/{job_id}/pause")
+async def submit_pause(here: Here, job_id: str) -> Response:
+    return await _steer(here, job_id, "pause")
+
+
+@pages.post("/backfill/{job_id}/resume")
+async def submit_resume(here: Here, job_id: str) -> Response:
+    return await _steer(here, job_id, "resume")
+
+
+@pages.post("/backfill/{job_id}/cancel")
+async def submit_cancel(here: Here, job_id: str) -> Response:
+    return await _steer(here, job_id, "cancel")
+
+
+async def _steer(here: RequestContext, job_id: str, what: str) -> Response:
+    """A refusal is said on the job's page: somebody else, or the connector, was quicker."""
+    try:
+        await here.call(f"backfill.{what}", {"job_id": job_id})
+    except BadInput as error:
+        if error.field != "status":
+            raise
+        return await here.go(f"/backfill/{job_id}", f"Not done: {error.problem}.", "warn")
+    return await here.go(f"/backfill/{job_id}", _DONE[what])
+
+
+async def _what(here: RequestContext, form: Form, trouble: str | None = None, status: int = 200) -> Response:
+    """The first step."""
+    settings = here.app.settings.backfill
+    return await here.page(
+        "backfill/new.html",
+        SECTION,
+        status,
+        form=form,
+        trouble=trouble,
+        accounts=await here.read(mailboxes),
+        choices=choices(),
+        includes=list(Include),
+        switch=await here.read(lambda tx: switch(tx, settings)),
+        settings=settings,
+    )
+
+
+async def _offered(
+    here: RequestContext, template: str, offer: BackfillOffer, sealed: str, status: int = 200, **values: Any
+) -> Response:
+    """The second and the third step: both show the estimate, and carry it on with the time at which it was made."""
+    shown = {"form": Form(), "trouble": None, "is_new": False, **values}
+    return await here.page(
+        template,
+        SECTION,
+        status,
+        offer=offer,
+        sealed=sealed,
+        binds=_BINDS.get(offer.estimate["binds"], offer.estimate["binds"]),
+        holds=OFFER_LIFE,
+        change=_query_of_form(form_of(offer.wanted)),
+        switch=await here.read(lambda tx: switch(tx, here.app.settings.backfill)),
+        **shown,
+    )
+
+
+async def _again(here: RequestContext, stale: StaleOffer) -> Response:
+    """A new estimate in place of one that no longer holds; nothing was agreed to."""
+    if stale.wanted is None:
+        return await _what(here, Form(), "That form cannot be read any more. Please fill it in again.", 422)
+    try:
+        offer = await make_offer(here, stale.wanted)
+    except PostroomError as error:
+        return await _refused(here, form_of(stale.wanted), error)
+    return await _offered(here, "backfill/estimate.html", offer, seal_offer(here, offer), 422, is_new=True)
+
+
+async def _refused(here: RequestContext, form: Form, error: PostroomError) -> Response:
+    """The first step again, with what was written in it."""
+    named = on_the_form(error) if isinstance(error, BadInput) else error
+    return await _what(here, status=422, **_beside_its_field(form, named, _FORM_FIELDS))
+
+
+def _beside_its_field(form: Form, error: PostroomError, fields: frozenset[str]) -> dict[str, Any]:
+    """What is wrong stands beside the field that it names; what names none stands above all of them."""
+    if isinstance(error, BadInput) and error.field in fields:
+        return {"form": form.refused(error), "trouble": None}
+    return {"form": form, "trouble": error.message}
+
+
+def _query_of_form(form: Form) -> str:
+    return urlencode([(name, value) for name, values in form.values.items() for value in values])
+
+
+def _query_of_job(detail: BackfillDetail) -> str:
+    job = detail.standing.job
+    names = (
+        "endpoint_identity",
+        "target_categories",
+        "rate_limit_per_hour",
+        "daily_cost_cap_cents",
+        "mode",
+        "includes",
+    )
+    wanted = {name: getattr(job, name) for name in names}
+    days = {"date_from": job.date_from.isoformat(), "date_to": job.date_to.isoformat()}
+    return _query_of_form(form_of({**wanted, **days, "auto_resume": job.auto_resume}))
+
+
+def _spending(detail: BackfillDetail) -> charts.Chart:
+    recent = detail.days[-14:]
+    return charts.bars(
+        "Spent a day", [charts.ChartPart(day.day.isoformat(), day.settled, money(day.settled)) for day in recent]
+    )
+
+
+api = api_router("backfill")
+
+
+def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
+    return mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
+
+
+class BackfillWanted(BaseModel, extra="forbid"):
+    """What a job is to recover. Limits that are left out are those of the settings."""
+
+    endpoint_identity: str = Field(max_length=320, description="the mailbox, by its address")
+    target_categories: list[str] = Field(default_factory=list, max_length=20, description="none: all mail of the days")
+    date_from: date | None = Field(None, description="the first day; default: as far back as the categories go")
+    date_to: date | None = Field(None, description="the last day, included; default: today")
+    rate_limit_per_hour: int | None = Field(None, description="messages in any hour")
+    daily_cost_cap_cents: int | None = Field(None, description="spend a day")
+    mode: BackfillMode = BackfillMode.SELECTIVE
+    includes: list[Include] = Field(default_factory=list, max_length=4)
+    auto_resume: bool | None = Field(None, description="go on by itself when a new day brings a new budget")
+
+    def arguments(self, today: date) -> dict[str, Any]:
+        early, late = shipped().window(self.target_categories, today)
+        days = {"date_from": self.date_from or early, "date_to": self.date_to or late}
+        given = self.model_dump(mode="json", exclude_none=True)
+        return {"connector_type": CONNECTOR_TYPE, **given, **{name: day.isoformat() for name, day in days.items()}}
+
+
+class OfferReply(BaseModel):
+    """What such a job would bring, cost and take, and the `offer` to agree to."""
+
+    offer: str = Field(description="send it back to agree; it says what was estimated, and when")
+    holds_until: datetime
+    estimate: dict[str, Any]
+
+
+class BackfillConsent(BaseModel, extra="forbid"):
+    offer: str = Field(max_length=50_000, description="as the estimate gave it; an old one is refused")
+    consent: Literal[True] = Field(description="the owner has seen the estimate and agrees")
+
+
+class BackfillSwitchWanted(BaseModel, extra="forbid"):
+    enabled: bool
+
+
+@api.get("")
+@permits(Permission.READ)
+async def standing(here: Here) -> BackfillOverview:
+    """The kill switch, how many jobs stand how, and what was spent today."""
+    return await here.read(lambda tx: overview(tx, here.app.settings.backfill, here.now))
+
+
+@api.get("/categories")
+@permits(Permission.READ, keeps_to_mailbox=True)
+async def categories(here: Here) -> list[CategoryChoice]:
+    """What a job may ask for, with how far back each goes by default."""
+    return choices()
+
+
+@api.get("/jobs")
+@permits(Permission.READ, named_by("account"))
+async def jobs(
+    here: Here,
+    status: BackfillStatus | None = None,
+    account: Annotated[str | None, Query(max_length=320)] = None,
+    after: After = None,
+    limit: Limit = PAGE,
+) -> Paged[BackfillRow]:
+    """Jobs, newest first."""
+    wanted = BackfillsWanted(status, account, after, limit)
+    return await here.read(lambda tx: list_backfills(tx, here.app.settings.backfill, wanted, here.now))
+
+
+@api.get("/jobs/{job_id}")
+@permits(Permission.READ, _mailbox_of_job)
+async def job(here: Here, job_id: UUID) -> BackfillDetail:
+    """One job with its money by day, its estimate beside the actual figures, and its audit."""
+    return await _detail(here, str(job_id))
+
+
+@api.post("/estimate")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def estimate(here: Here, wanted: BackfillWanted) -> OfferReply:
+    """What a job would bring, cost and take. Creates nothing."""
+    offer = await make_offer(here, wanted.arguments(here.now.date()))
+    sealed = seal_offer(here, offer)
+    return OfferReply(offer=sealed, holds_until=here.now + OFFER_LIFE, estimate=dict(offer.estimate))
+
+
+@api.post("/jobs")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def create(here: Here, agreed: BackfillConsent) -> BackfillDetail:
+    """Make the job that was estimated, with the owner's consent."""
+    offer = open_offer(here, agreed.offer)
+    await require_cap_proof(here, offer)
+    return await _detail(here, await accept(here, offer))
+
+
+@api.post("/jobs/{job_id}/pause")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def pause(here: Here, job_id: UUID) -> BackfillDetail:
+    """Stop a job and keep its place."""
+    return await _steered(here, job_id, "pause")
+
+
+@api.post("/jobs/{job_id}/resume")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def resume(here: Here, job_id: UUID) -> BackfillDetail:
+    """Let a paused, capped or failed job go on from its place."""
+    return await _steered(here, job_id, "resume")
+
+
+@api.post("/jobs/{job_id}/cancel")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def cancel(here: Here, job_id: UUID) -> BackfillDetail:
+    """Stop a job for good; what it brought stays."""
+    return await _steered(here, job_id, "cancel")
+
+
+@api.post("/switch")
+@permits(Permission.BACKFILL)
+async def turn(here: Here, how: BackfillSwitchWanted) -> BackfillSwitch:
+    """Switch all backfill off or on. Off stops every running job; live mail goes on."""
+    await here.call("backfill.switch", {"enabled": how.enabled})
+    return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
+
+
+async def _steered(here: RequestContext, job_id: UUID, what: str) -> BackfillDetail:
+    await here.call(f"backfill.{what}", {"job_id": str(job_id)})
+    return await _detail(here, str(job_id))
+
+
+async def _detail(here: RequestContext, job_id: str) -> BackfillDetail:
+    return await here.read(lambda tx: backfill_detail(tx, here.app.settings.backfill, job_id, here.now))

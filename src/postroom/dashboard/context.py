@@ -1,0 +1,112 @@
+"""The request context: one request that passed the gate, the services of the dashboard, and what a route does with
+them (read, write, call a tool, render a page, redirect with a notice).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from postroom.app.installation import App
+from postroom.app.serving import SharedServices
+from postroom.audit import Actor
+from postroom.connectors.mcp_client import call, in_memory
+from postroom.dashboard.display.rendering import render
+from postroom.dashboard.forms import Form
+from postroom.dashboard.live_updates import LiveHub
+from postroom.dashboard.security import sessions
+from postroom.dashboard.security.login_throttle import FailedLogins, LoginDelay
+from postroom.dashboard.security.passphrase import PassphraseHasher
+from postroom.dashboard.security.request_checks import Hosts
+from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
+from postroom.dashboard.settings.google_logins import GoogleLogins
+from postroom.db import Tx
+from postroom.switchboard.mcp_server import server_for
+
+T = TypeVar("T")
+
+LIVE_HEADER = "x-live"
+"""Sent by the script that renews a part of a page: what is said once is not said to it."""
+
+
+@dataclass(frozen=True)
+class DashboardServices:
+    """What the dashboard has for all requests together."""
+
+    house: SharedServices
+    hub: LiveHub
+    hosts: Hosts
+    hashing: PassphraseHasher
+    failures: FailedLogins
+    slowing: LoginDelay = field(default_factory=LoginDelay)
+    seal: Signer = field(default_factory=Signer)
+    trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
+    logins: GoogleLogins = field(default_factory=GoogleLogins)
+
+
+class RequestContext:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.desk: DashboardServices = request.app.state.desk
+        self.now: datetime = self.app.clock.now()
+
+    @property
+    def app(self) -> App:
+        return self.desk.house.app
+
+    @property
+    def visitor(self) -> Visitor:
+        return require_visitor(self.request.scope)
+
+    @property
+    def actor(self) -> Actor:
+        """For the audit log."""
+        return self.visitor.actor
+
+    async def read(self, transaction: Callable[[Tx], T]) -> T:
+        return await self.app.database.read(transaction)
+
+    async def write(self, transaction: Callable[[Tx], T]) -> T:
+        return await self.app.database.write(transaction)
+
+    async def form(self) -> Form:
+        return Form.sent(await self.request.form())
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A tool of the Switchboard, as the dashboard's role; its refusal is raised as our error."""
+        server = server_for(self.desk.house.toolbox, self.visitor.caller)
+        return await call(in_memory(server), tool, arguments or {})
+
+    async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page of a section of the navigation. `form` and `notice` are always there for the template."""
+        shown = {"form": Form(), "notice": await self._notice(), "visitor": visitor_of(self.request.scope), **values}
+        html = render(template, section=section, now=self.now, path=self.request.url.path, **shown)
+        return HTMLResponse(html, status)
+
+    async def go(self, path: str, said: str | None = None, level: str = "done") -> RedirectResponse:
+        """After a change: to the page that shows it, which says once what was done."""
+        session = self.visitor.session
+        if said is not None and session is not None:
+            notice = {"level": level, "text": said}
+            await self.write(lambda tx: sessions.leave_notice(tx, session.id, notice))
+        return RedirectResponse(path, 303)
+
+    async def _notice(self) -> Mapping[str, Any] | None:
+        visitor = visitor_of(self.request.scope)
+        session = None if visitor is None else visitor.session
+        if session is None or session.notice is None or LIVE_HEADER in self.request.headers:
+            return None
+        await self.write(lambda tx: sessions.leave_notice(tx, session.id, None))
+        return session.notice
+
+
+Here = Annotated[RequestContext, Depends(RequestContext)]
+"""`async def page(here: Here) -> Response` is how every route begins."""

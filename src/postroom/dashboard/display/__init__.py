@@ -1,0 +1,1 @@
+"""Values, charts and foreign content as a page shows them."""

@@ -1,0 +1,378 @@
+"""Mail and web pages written by strangers, made harmless to show or to download.
+
+HTML is rewritten from known tags only, sanitised again by nh3 and shown in a frame without script, form or origin.
+Links say where they lead. Downloads are served as attachments, whatever they claim to be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html import escape as escape_html
+from urllib.parse import quote, urlsplit
+
+import nh3
+from markupsafe import Markup, escape
+from starlette.responses import Response
+
+from postroom.dashboard.display.formatting import clean
+from postroom.mail.html_text import unescape
+from postroom.mail.mime import safe_filename
+
+LONGEST_URL = 2_000
+_UNSEEN_IN_URLS = re.compile(r"[\s\x00-\x20\x7f-\xa0\xad\u034f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
+"""What a reader does not see within an address, and a browser drops or obeys."""
+_SCHEMES = frozenset({"http", "https", "mailto"})
+_SAID = re.compile(r"(?:https?://)?(?:www\.)?([^\s/?#:@]+\.[^\s/?#:@.]{2,})(?:[/?#:].*)?", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLink:
+    text: str
+    url: str
+    host: str
+    """That the browser will ask, in the form in which it cannot pose as another; the domain of a mail address."""
+    poses_as: str | None = None
+    """Another host, which its text names."""
+
+
+def safe_url(text: str) -> str | None:
+    """A full address of the web or of a mailbox; None for everything else: scripts, data, files, relative ones."""
+    url = _UNSEEN_IN_URLS.sub("", text[: 2 * LONGEST_URL]).encode("utf-8", "replace").decode()
+    if len(url) > LONGEST_URL or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme not in _SCHEMES or (parts.scheme != "mailto" and not url.lower().startswith(f"{parts.scheme}://")):
+        return None
+    return url if host_of(url) else None
+
+
+def host_of(url: str) -> str:
+    """Without the user whom the address may name before an `@`, and without letters that look like others."""
+    try:
+        parts = urlsplit(url)
+        host = parts.path.rpartition("@")[2] if parts.scheme == "mailto" else parts.hostname or ""
+    except ValueError:
+        return ""
+    host = host.partition("?")[0].lower()
+    try:
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host.encode("punycode").decode("ascii")
+
+
+def link_of(text: str, url: str) -> ShownLink:
+    """From a `safe_url` and what the reader sees of it."""
+    host = host_of(url)
+    said = _SAID.fullmatch(_UNSEEN_IN_URLS.sub("", text))
+    shown = host_of(f"https://{said[1]}") if said else ""
+    is_other = bool(shown) and not url.startswith("mailto:") and not _same_site(shown, host)
+    return ShownLink(text, url, host, shown if is_other else None)
+
+
+def hides_its_host(url: str) -> bool:
+    """What stands before the host, or letters within it, let it look like another."""
+    host = host_of(url)
+    try:
+        netloc = urlsplit(url).netloc
+    except ValueError:
+        return True
+    return not url.startswith("mailto:") and ("@" in netloc or host not in netloc.lower())
+
+
+def _same_site(one: str, other: str) -> bool:
+    one, other = one.removeprefix("www."), other.removeprefix("www.")
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+
+
+LONGEST_HTML = 512 << 10
+DEEPEST_HTML = 100
+MOST_LINKS = 200
+_MOST_TAGS = 20_000
+_LONGEST_LINK_TEXT = 200
+_LONGEST_ATTRIBUTES = 4_000
+
+_BLOCKS = (
+    "address article aside blockquote center div dd dl dt figcaption figure footer h1 h2 h3 h4 h5 h6 header li main "
+    "nav ol p pre section table caption colgroup tbody td tfoot th thead tr ul"
+)
+_INLINE = "a abbr b big cite code del em font i ins kbd mark q s samp small span strike strong sub sup tt u var"
+_ATTRIBUTES = (
+    "align bgcolor border cellpadding cellspacing color colspan dir face height lang rowspan size style valign width"
+)
+_GONE = (
+    "script style title textarea xmp iframe noembed noframes noscript template object applet svg math select audio "
+    "video canvas frameset"
+)
+BLOCKS = frozenset(_BLOCKS.split())
+INLINE = frozenset(_INLINE.split())
+VOID = frozenset({"br", "col", "hr"})
+TAGS = BLOCKS | INLINE | VOID
+ATTRIBUTES = frozenset(_ATTRIBUTES.split())
+_ENDED_BY_ANOTHER = {
+    **{block: frozenset({"p"}) for block in BLOCKS},
+    "li": frozenset({"li", "p"}),
+    "dd": frozenset({"dd", "dt", "p"}),
+    "dt": frozenset({"dd", "dt", "p"}),
+    "td": frozenset({"td", "th", "p"}),
+    "th": frozenset({"td", "th", "p"}),
+    "tr": frozenset({"td", "th", "tr", "p"}),
+    "a": frozenset({"a"}),
+}
+"""What people leave open, and the next of its kind ends: a list of a thousand `<li>` is no deeper than one."""
+_UNSEEN = frozenset(_GONE.split())
+"""Gone with all that is in them."""
+
+# No branch crosses a "<": an unclosed tag costs its own length and no more.
+_TAG = re.compile(
+    r"""<!--|<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,40})(?=[\s/>])((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)>|<[!?/][^<>]*+>"""
+)
+_ATTRIBUTE = re.compile(r"""(?<![a-zA-Z-])([a-zA-Z-]{1,40}+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
+_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _UNSEEN}
+_ASKS_FOR_MORE = re.compile(r"url|image|expression|@|\\|/\*|&|<", re.IGNORECASE)
+"""In a style: what loads something, or hides that it does."""
+
+
+@dataclass(slots=True)
+class HtmlRewriter:
+    """What is written, and what was met on the way."""
+
+    remote_images: int = 0
+    attached_images: int = 0
+    links: list[ShownLink] = field(default_factory=list)
+    is_cut: bool = False
+    _out: list[str] = field(default_factory=list)
+    _open: list[str] = field(default_factory=list)
+    _url: str | None = None
+    _said: list[str] = field(default_factory=list)
+
+    def rewrite(self, source: str) -> str:
+        self.is_cut = len(source) > LONGEST_HTML
+        source = source[:LONGEST_HTML].replace("\0", "")
+        position = tags = 0
+        while (found := _TAG.search(source, position)) is not None:
+            tags += 1
+            self._text(source[position : found.start()])
+            if tags > _MOST_TAGS:
+                self.is_cut = True
+                break
+            position = self._after(found, source)
+        else:
+            self._text(source[position:])
+        self._close_down_to(0)
+        return "".join(self._out)
+
+    def _after(self, found: re.Match[str], source: str) -> int:
+        """Deal with a tag; where to go on."""
+        name = (found[2] or "").lower()
+        if found[0] == "<!--":
+            end = source.find("-->", found.end() - 2)
+            return len(source) if end < 0 else end + 3
+        if name in _UNSEEN and not found[1]:
+            ending = _ENDS[name].search(source, found.end())
+            return len(source) if ending is None else ending.start()
+        if found[1]:
+            self._end(name)
+        elif name:
+            self._start(name, found[3])
+        return found.end()
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        plain = unescape(text)
+        self._out.append(escape_html(plain, quote=False))
+        if self._url is not None and sum(map(len, self._said)) < _LONGEST_LINK_TEXT:
+            self._said.append(plain)
+
+    def _start(self, name: str, written: str) -> None:
+        if name in ("img", "image"):
+            self._image(_attributes(written))
+        elif name in VOID:
+            self._out.append(f"<{name}>")
+        elif name in TAGS:
+            self._end_before(name)
+            if len(self._open) == DEEPEST_HTML:
+                return
+            self._out.append(f"<{name}{self._kept(name, _attributes(written))}>")
+            self._open.append(name)
+
+    def _kept(self, name: str, given: dict[str, str]) -> str:
+        kept = {attribute: value for attribute, value in given.items() if attribute in ATTRIBUTES}
+        if _ASKS_FOR_MORE.search(kept.get("style", "")):
+            del kept["style"]
+        if name == "a":
+            self._url = safe_url(given.get("href", ""))
+            if self._url is not None:
+                kept |= {"href": self._url, "title": f"Leads to {host_of(self._url)}"}
+        return "".join(f' {attribute}="{escape_html(value)}"' for attribute, value in kept.items())
+
+    def _image(self, given: dict[str, str]) -> None:
+        """Only what it would have said: nothing is loaded, not even what came with the message."""
+        source = given.get("src", "").strip().lower()
+        if source.startswith(("cid:", "data:")):
+            self.attached_images += 1
+        elif source:
+            self.remote_images += 1
+        self._text(escape_html(" ".join(given.get("alt", "").split())[:_LONGEST_LINK_TEXT]))
+
+    def _end_before(self, name: str) -> None:
+        ended = _ENDED_BY_ANOTHER.get(name)
+        if ended is None:
+            return
+        keep = len(self._open)
+        for depth in range(len(self._open) - 1, -1, -1):
+            if self._open[depth] in ended:
+                keep = depth
+            elif self._open[depth] not in INLINE:
+                break
+        self._close_down_to(keep)
+
+    def _end(self, name: str) -> None:
+        if name in self._open:
+            self._close_down_to(len(self._open) - 1 - self._open[::-1].index(name))
+
+    def _close_down_to(self, depth: int) -> None:
+        while len(self._open) > depth:
+            name = self._open.pop()
+            self._out.append(f"</{name}>")
+            if name == "a":
+                self._end_link()
+
+    def _end_link(self) -> None:
+        if self._url is not None and len(self.links) < MOST_LINKS:
+            said = " ".join("".join(self._said).split())[:_LONGEST_LINK_TEXT]
+            self.links.append(link_of(said, self._url))
+        self._url = None
+        self._said = []
+
+
+def _attributes(written: str) -> dict[str, str]:
+    """The first of each name counts, as in browsers."""
+    found: dict[str, str] = {}
+    for match in _ATTRIBUTE.finditer(written[:_LONGEST_ATTRIBUTES]):
+        found.setdefault(match[1].lower(), unescape(match[2] or match[3] or match[4] or ""))
+    return found
+
+
+SANDBOX = "allow-popups allow-popups-to-escape-sandbox"
+"""No script, no form, no origin; a link that is clicked opens beside it, as a page that knows nothing of ours."""
+
+FRAME_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+        "base-uri 'none'",
+        f"sandbox {SANDBOX}",
+    )
+)
+"""Of the document alone. It holds too where somebody opens it outside of its frame."""
+
+_STYLES = (
+    "background background-color border border-bottom border-collapse border-color border-left border-radius "
+    "border-right border-spacing border-style border-top border-width color display font font-family font-size "
+    "font-style font-weight letter-spacing line-height list-style-type margin margin-bottom margin-left margin-right "
+    "margin-top max-width min-width padding padding-bottom padding-left padding-right padding-top text-align "
+    "text-decoration text-indent text-transform vertical-align white-space width word-break"
+)
+_CLEANER = nh3.Cleaner(
+    tags=set(TAGS),
+    attributes={"*": set(ATTRIBUTES), "a": {"href", "title"}},
+    url_schemes={"http", "https", "mailto"},
+    url_relative="deny",
+    link_rel="noopener noreferrer",
+    set_tag_attribute_values={"a": {"target": "_blank"}},
+    filter_style_properties=set(_STYLES.split()),
+)
+_STYLE = (
+    ":root{color-scheme:light}"
+    "body{margin:0;padding:12px 16px;background:#fff;color:#17202a;font:15px/1.5 system-ui,sans-serif;"
+    "overflow-wrap:anywhere}"
+    "a{color:#1a56b0}table{max-width:100%}pre{white-space:pre-wrap}"
+    "blockquote{margin:0 0 0 8px;padding-left:12px;border-left:3px solid #d5dbe2}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SafeHtml:
+    html: str
+    """Sanitised: without script, without forms, without anything that is loaded."""
+    remote_images: int
+    """Pictures left out that would have been fetched from the web, which tells the sender that the mail was read."""
+    attached_images: int
+    """Pictures left out that came with the message."""
+    links: tuple[ShownLink, ...]
+    is_cut: bool
+    """There was more of it than is shown."""
+
+    @property
+    def posing(self) -> tuple[ShownLink, ...]:
+        return tuple(link for link in self.links if link.poses_as)
+
+
+def safe_html(markup: str) -> SafeHtml:
+    rewriting = HtmlRewriter()
+    # Marks that turn the direction of writing can be written as entities: they are taken from what comes out.
+    html = clean(_CLEANER.clean(rewriting.rewrite(markup.encode("utf-8", "replace").decode())))
+    return SafeHtml(html, rewriting.remote_images, rewriting.attached_images, tuple(rewriting.links), rewriting.is_cut)
+
+
+def frame_document(safe: SafeHtml) -> str:
+    return (
+        '<!doctype html><html lang=""><head><meta charset="utf-8"><title>The message</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body>{safe.html}</body></html>"
+    )
+
+
+MOST_LINKS_IN_TEXT = 500
+_URL = re.compile(
+    rf"\b(?:https?://|mailto:)[^\s<>\"'\x00-\x20\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufffd]{{3,{LONGEST_URL}}}"
+)
+_AFTER = ".,;:!?)]}*_"
+
+
+def linked(text: str) -> Markup:
+    """What was written, and nothing of it hidden: the text of a link is its address."""
+    text = clean(text)
+    out: list[Markup] = []
+    position = 0
+    for number, found in enumerate(_URL.finditer(text)):
+        if number == MOST_LINKS_IN_TEXT:
+            break
+        shown = found[0].rstrip(_AFTER)
+        url = safe_url(shown)
+        if url is not None:
+            out += [escape(text[position : found.start()]), _anchor(shown, url)]
+            position = found.start() + len(shown)
+    return Markup("").join([*out, escape(text[position:])])
+
+
+def _anchor(shown: str, url: str) -> Markup:
+    link = Markup('<a href="{}" rel="noopener noreferrer" target="_blank">{}</a>').format(url, shown)
+    if not hides_its_host(url):
+        return link
+    return link + Markup(' <strong class="leads">[leads to {}]</strong>').format(clean(host_of(url)))
+
+
+OCTET_STREAM = "application/octet-stream"
+_POLICY = "default-src 'none'; sandbox"
+
+
+def download(content: bytes, name: str, media_type: str = OCTET_STREAM) -> Response:
+    """Under a name that is no path, hides no ending, and breaks no header."""
+    name = safe_filename(name.encode("utf-8", "replace").decode()) or "attachment"
+    plain = "".join(char if char.isascii() and char.isprintable() and char not in '"\\%;' else "_" for char in name)
+    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+    headers = {
+        "content-disposition": disposition,
+        "content-security-policy": _POLICY,
+        "x-content-type-options": "nosniff",
+        "x-download-options": "noopen",
+    }
+    return Response(content, media_type=media_type, headers=headers)

@@ -1,1 +1,0 @@
-"""Pages that renew themselves: what changed is told by topic, over server-sent events."""

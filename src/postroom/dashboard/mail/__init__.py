@@ -1,0 +1,1 @@
+"""Mail: search, one message, and how mail spreads over the tiers."""

@@ -1,0 +1,302 @@
+"""One archived message: headers, text, safe HTML, attachments, its conversation, and what was decided and done.
+
+Everything is bounded, whatever the sender made of it; what was left out is stated, and the exact bytes can be
+downloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy import select
+
+from postroom.actions import browsing, undo
+from postroom.actions.browsing import ActionFilter
+from postroom.app.serving import SharedServices
+from postroom.archive.backend import MailReader
+from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
+from postroom.archive.search import ArchivedThread, ShardProblem
+from postroom.archive.shards.lookup import attachment_of
+from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
+from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
+from postroom.dashboard.mail.search import GMAIL, NamedAddress, sender_of
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.domain.errors import NotFound
+from postroom.domain.money import Micros
+from postroom.domain.tiers import Tier
+from postroom.mail.addresses import Address
+from postroom.mail.charsets import decode_words
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.mail import read_mail
+from postroom.triage.records import spent_on
+
+T = TypeVar("T")
+
+MOST_ADDRESSES = 200
+MOST_OF_A_THREAD = 100
+LONGEST_TEXT = 200_000
+_MOST_HEADERS = 200
+_MOST_ATTACHMENTS = 200
+_LONGEST_HEADER = 2_000
+_LONGEST_IN_THREAD = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class AddressList:
+    shown: tuple[NamedAddress, ...]
+    left_out: int
+    """How many more there are, of those that could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailHeader:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetail:
+    account: str
+    key: str
+    message_id: str | None
+    thread_id: str
+    date: datetime
+    """When the mailbox received it."""
+    sent_at: datetime | None
+    """When its sender says that it was sent."""
+    subject: str
+    sender: AddressList
+    reply_to: AddressList
+    to: AddressList
+    cc: AddressList
+    bcc: AddressList
+    labels: tuple[str, ...]
+    size: int
+    provenance: Provenance
+    deleted_at_source: datetime | None
+    text: str
+    """The plain body; where there is none, the words of the HTML."""
+    is_text_cut: bool
+    html: SafeHtml | None
+    attachments: tuple[ArchivedAttachment, ...]
+    headers: tuple[MailHeader, ...]
+    are_headers_cut: bool
+    problems: tuple[str, ...]
+    """What of it could not be read."""
+    trouble: str | None
+    """Why nothing of it could be read but a few headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEntry:
+    account: str
+    key: str
+    date: datetime
+    sender: NamedAddress
+    subject: str
+    has_attachment: bool
+    labels: tuple[str, ...]
+    text: str
+    """The beginning of what it says."""
+    is_text_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MailConversation:
+    subject: str
+    entries: Sequence[ThreadEntry]
+    """Oldest first."""
+    before: int | None
+    """There are older ones; asks for them. Null: these are the oldest."""
+    problems: tuple[ShardProblem, ...]
+
+
+async def read_message(house: SharedServices, account: str, key: str) -> MessageDetail:
+    def read(archive: MailReader, message: ArchivedMessage) -> MessageDetail:
+        attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
+        return _message_detail(message, read_mail(archive.raw_of(message)), attachments)
+
+    return await _read(house, account, key, read)
+
+
+async def read_raw(house: SharedServices, account: str, key: str) -> bytes:
+    """The exact bytes."""
+    return await _read(house, account, key, lambda archive, message: archive.raw_of(message))
+
+
+async def read_attachment(house: SharedServices, account: str, key: str, number: int) -> tuple[str, bytes]:
+    """Its name and its content."""
+
+    def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
+        attachment = attachment_of(read_mail(archive.raw_of(message)), number)
+        return attachment.filename or f"attachment-{number}", attachment.content()
+
+    return await _read(house, account, key, read)
+
+
+async def read_html(house: SharedServices, account: str, key: str) -> SafeHtml:
+    """Only the HTML body, for the frame that shows it."""
+
+    def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
+        return safe_html(read_mail(archive.raw_of(message)).html or "")
+
+    return await _read(house, account, key, read)
+
+
+async def read_conversation(
+    house: SharedServices, account: str, key: str, before: int | None = None
+) -> MailConversation:
+    """The messages of a message's thread; of a very long one the newest, or those before a place."""
+    message = await _find(house, account, key)
+    most = MOST_OF_A_THREAD
+    thread = await asyncio.to_thread(
+        house.search.thread, message.account, message.thread_id, newest=most + 1, before=before
+    )
+    ids = sorted((one.row_id for one in thread.messages), reverse=True)
+    start = ids[most] + 1 if len(ids) > most else None  # so that the first that is left out begins the next part
+    shown = [one for one in thread.messages if start is None or one.row_id >= start]
+    entries = await house.archive.read_apart(lambda archive: [_entry(archive, one) for one in shown])
+    return MailConversation(message.subject, entries, start, thread.problems)
+
+
+async def thread_of(house: SharedServices, letter: MessageDetail) -> ArchivedThread:
+    """The newest messages of its thread, as a list shows them."""
+    return await asyncio.to_thread(house.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
+
+
+async def _find(house: SharedServices, account: str, key: str) -> ArchivedMessage:
+    message = await asyncio.to_thread(house.search.message, account, key)
+    if message is None:
+        raise NotFound("message", f"the archive has no message {key} of {account}")
+    return message
+
+
+async def _read(house: SharedServices, account: str, key: str, work: Callable[[MailReader, ArchivedMessage], T]) -> T:
+    """Off the event loop: bytes are unpacked, parsed and sanitised there too."""
+    message = await _find(house, account, key)
+    return await house.archive.read_apart(lambda archive: work(archive, message))
+
+
+def _message_detail(
+    message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[ArchivedAttachment, ...]
+) -> MessageDetail:
+    text = parsed.best_text
+    return MessageDetail(
+        account=message.account,
+        key=message.key,
+        message_id=None if parsed.message_id is None else without_surrogates(parsed.message_id),
+        thread_id=message.thread_id,
+        date=message.date,
+        sent_at=parsed.date,
+        subject=without_surrogates(parsed.subject),
+        sender=_addresses(parsed.from_),
+        reply_to=_addresses(parsed.reply_to),
+        to=_addresses(parsed.to),
+        cc=_addresses(parsed.cc),
+        bcc=_addresses(parsed.bcc),
+        labels=message.labels,
+        size=message.size,
+        provenance=message.provenance,
+        deleted_at_source=message.deleted_at_source,
+        text=without_surrogates(text[:LONGEST_TEXT]),
+        is_text_cut=len(text) > LONGEST_TEXT,
+        html=None if not parsed.html or parsed.html.isspace() else safe_html(parsed.html),
+        attachments=attachments,
+        headers=tuple(_header(name, value) for name, value in parsed.headers.pairs[:_MOST_HEADERS]),
+        are_headers_cut=len(parsed.headers) > _MOST_HEADERS,
+        problems=() if parsed.trouble else tuple(without_surrogates(problem) for problem in parsed.problems),
+        trouble=parsed.trouble,
+    )
+
+
+def _header(name: str, value: str) -> MailHeader:
+    return MailHeader(
+        without_surrogates(name), without_surrogates(decode_words(value[: 2 * _LONGEST_HEADER]))[:_LONGEST_HEADER]
+    )
+
+
+def _addresses(found: tuple[Address, ...]) -> AddressList:
+    shown = tuple(
+        NamedAddress(without_surrogates(one.display_name), without_surrogates(one.address))
+        for one in found[:MOST_ADDRESSES]
+    )
+    return AddressList(shown, len(found) - len(shown))
+
+
+def _entry(archive: MailReader, message: ArchivedMessage) -> ThreadEntry:
+    text = archive.body_of(message)
+    return ThreadEntry(
+        account=message.account,
+        key=message.key,
+        date=message.date,
+        sender=sender_of(message.sender),
+        subject=message.subject,
+        has_attachment=message.has_attachment,
+        labels=message.labels,
+        text=text[:_LONGEST_IN_THREAD].strip(),
+        is_text_cut=len(text) > _LONGEST_IN_THREAD,
+    )
+
+
+def without_surrogates(text: str) -> str:
+    """Without halves of characters, which no page and no JSON can hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+_MOST_ACTIONS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTaken:
+    action: ActionRow
+    can_undo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    message_id: str
+    tier: Tier
+    assignment_rule: str | None
+    """The priority rule that gave it its tier."""
+    category: str | None
+    is_metadata_only: bool
+    """Only its headers were taken in; no model ever saw its text."""
+    backfill_job_id: str | None
+    accepted_at: datetime
+    cost_microdollars: int
+    """Spent on asking the model about it."""
+    decision: DecisionMade | None
+    actions: Sequence[ActionTaken]
+    """Newest first."""
+
+
+def judgement_of(tx: Tx, account: str, key: str) -> Judgement | None:
+    """None for mail that only the archive knows."""
+    here = (messages.c.endpoint_identity == account, messages.c.external_event_id == key)
+    row = tx.execute(select(messages).where(messages.c.provider == GMAIL, *here).limit(1)).one_or_none()
+    if row is None:
+        return None
+    return Judgement(
+        message_id=row.id,
+        tier=Tier(row.policy_tier),
+        assignment_rule=row.assignment_rule,
+        category=row.category,
+        is_metadata_only=row.ingestion_tier == "metadata",
+        backfill_job_id=row.backfill_job_id,
+        accepted_at=row.accepted_at,
+        cost_microdollars=Micros(spent_on(tx, row.id)),
+        decision=decision_about(tx, row.id),
+        actions=_actions(tx, row.id),
+    )
+
+
+def _actions(tx: Tx, message_id: str) -> list[ActionTaken]:
+    found = browsing.list_actions(tx, ActionFilter(message_id=message_id, limit=_MOST_ACTIONS))
+    emails = addresses(tx) if found else {}
+    return [ActionTaken(row_of(each, emails), undo.why_not_now(tx, each.action) is None) for each in found]

@@ -1,0 +1,341 @@
+"""Overview: what needs a person now, mail of the day, waiting times, the archive, and money spent.
+
+Nothing here is stored; every figure is read from the database when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import func, select
+from starlette.responses import Response
+
+from postroom import kill_switch
+from postroom.accounts.account import Account, AccountStatus, list_accounts
+from postroom.accounts.history_cursor import live_trouble
+from postroom.accounts.troubled import troubled_number
+from postroom.actions import running
+from postroom.dashboard.backfill.queries import start_of_day
+from postroom.dashboard.connectors import connector_rows
+from postroom.dashboard.context import Here
+from postroom.dashboard.display.formatting import duration
+from postroom.dashboard.filters import Freshness, contact_state
+from postroom.dashboard.mail.tiers import MailScope, TierSnapshot, tier_snapshot
+from postroom.dashboard.paging import bounded_count
+from postroom.dashboard.queue.queries import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_lines
+from postroom.dashboard.routing import api_router, pages_router, permits
+from postroom.db import Tx
+from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
+from postroom.db.tables.queue import jobs
+from postroom.db.tables.triage import actions, model_calls
+from postroom.domain.actions import ActionStatus
+from postroom.domain.money import from_cents
+from postroom.domain.roles import Permission
+from postroom.domain.tiers import TIERS, Tier
+from postroom.kill_switch import KillSwitch
+from postroom.queue import QueueName
+from postroom.settings import Settings
+from postroom.switchboard.backfill.job import BackfillStatus
+from postroom.switchboard.backfill.ledger import day_of
+from postroom.sync.alerts import alerts_of
+from postroom.sync.status import status_of
+from postroom.triage.model import model_problem
+
+_NO_WORKER_AFTER = timedelta(minutes=2)
+_OPEN = (BackfillStatus.PENDING, BackfillStatus.ACTIVE, BackfillStatus.PAUSED, BackfillStatus.COST_CAPPED)
+
+
+class NeedLevel(StrEnum):
+    BAD = "bad"
+    WARN = "warn"
+    ASK = "ask"
+    """Nothing is wrong; somebody waits for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    level: NeedLevel
+    text: str
+    href: str
+
+
+def needs(
+    tx: Tx, settings: Settings, lines: list[QueueTierRow], now: datetime, model_problem: str | None = None
+) -> list[Need]:
+    """The worst first."""
+    found = [
+        *_approval_needs(tx),
+        *_worker_needs(lines, now),
+        *_failure_needs(tx),
+        *_account_needs(tx),
+        *_connector_needs(tx, now),
+        *_backfill_needs(tx, settings),
+        *_model_needs(tx, model_problem),
+    ]
+    order = list(NeedLevel)
+    return sorted(found, key=lambda need: order.index(need.level))
+
+
+def _approval_needs(tx: Tx) -> Iterator[Need]:
+    waiting = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.APPROVED_PENDING), 1_000)
+    if waiting.number:
+        yield Need(NeedLevel.ASK, f"Actions wait for your approval: {waiting}", "/approvals")
+
+
+def _worker_needs(lines: list[QueueTierRow], now: datetime) -> Iterator[Need]:
+    since = min((line.first_since for line in lines if line.first_since is not None), default=None)
+    if since is not None and not any(line.running for line in lines) and now - since > _NO_WORKER_AFTER:
+        text = f"Jobs have waited for {duration(now - since)} and none runs; start a worker: `postroom worker`"
+        yield Need(NeedLevel.BAD, text, "/queue?state=waiting")
+
+
+def _failure_needs(tx: Tx) -> Iterator[Need]:
+    failed = bounded_count(tx, select(jobs.c.id).where(PHASE_CONDITIONS[JobPhase.FAILED]), 1_000)
+    if failed.number:
+        yield Need(NeedLevel.BAD, f"Failed jobs: {failed}", "/queue?state=failed")
+    undone = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)
+    if undone.number:
+        yield Need(NeedLevel.BAD, f"Failed actions: {undone}", "/actions?status=failed")
+
+
+def _account_needs(tx: Tx) -> Iterator[Need]:
+    for account in list_accounts(tx):
+        if account.status is AccountStatus.LOGIN_ENDED:
+            text = f"{account.email}: the login has ended and its jobs wait. Log in again"
+            yield Need(NeedLevel.BAD, text, f"/settings/accounts/new?email={quote(account.email)}")
+        elif account.status is AccountStatus.FAILING:
+            yield Need(NeedLevel.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
+        if (trouble := live_trouble(tx, account.id)) is not None:
+            yield Need(NeedLevel.BAD, f"{account.email}: {trouble.message}", "/archive")
+        if number := troubled_number(tx, account.id):
+            messages = "1 message gave" if number == 1 else f"{number:,} messages gave"
+            yield Need(
+                NeedLevel.WARN, f"{account.email}: {messages} trouble", f"/archive/bad?account={quote(account.email)}"
+            )
+        for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
+            level = NeedLevel.BAD if alert.level == "critical" else NeedLevel.WARN
+            yield Need(level, f"{account.email}: {alert.message}", "/archive")
+
+
+def _connector_needs(tx: Tx, now: datetime) -> Iterator[Need]:
+    rows = connector_rows(tx, now)
+    for row in (row for row in rows if not row.is_alive):
+        silent = duration(now - row.last_heartbeat_at)
+        yield Need(
+            NeedLevel.WARN, f"The connector of {row.endpoint_identity} has been silent for {silent}", "/connectors"
+        )
+    state = contact_state(tx, now)
+    if rows and state.freshness is not Freshness.FRESH:
+        said = "were never exported" if state.generated_at is None else "are too old to be used"
+        yield Need(NeedLevel.WARN, f"Known contacts {said}: mail from people you know is not put first", "/filters")
+
+
+def _model_needs(tx: Tx, problem: str | None) -> Iterator[Need]:
+    if problem is not None:
+        yield Need(NeedLevel.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
+    switch = kill_switch.model_switch(tx)
+    if not switch.on:
+        text = f"The model is off ({switch.reason}): what no rule decides goes to review"
+        yield Need(NeedLevel.WARN, text, "/settings#model")
+
+
+def _backfill_needs(tx: Tx, settings: Settings) -> Iterator[Need]:
+    switch = kill_switch.state(tx, settings.backfill)
+    table = BACKFILL_JOBS[tx.dialect]
+    wanted = bounded_count(tx, select(table.c.id).where(table.c.status.in_(_OPEN)), 100)
+    if wanted.number and not switch.in_force:
+        yield Need(NeedLevel.WARN, f"Backfill is off ({switch.reason}), and jobs wait for it: {wanted}", "/backfill")
+    broken = bounded_count(tx, select(table.c.id).where(table.c.status == BackfillStatus.ERROR), 100)
+    if broken.number:
+        yield Need(NeedLevel.BAD, f"Backfill jobs that stopped with an error: {broken}", "/backfill")
+
+
+_LATELY = 300
+"""So many of the last completed jobs tell how long mail waits."""
+_MOST_JOBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TierWaits:
+    """One tier of live mail: what waits now, and how long the last ones had waited."""
+
+    tier: Tier
+    waiting: int
+    first_since: datetime | None
+    lately: int
+    median_s: float | None
+    slowest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveProgress:
+    account: str
+    phase: str
+    complete_until: datetime | None
+    """Everything before this is provably in the archive."""
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpend:
+    """A backfill job's day, in micro-dollars."""
+
+    id: str
+    endpoint_identity: str
+    target_categories: list[str]
+    """None: all mail."""
+    status: str
+    settled: int
+    reserved: int
+    cap: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingToday:
+    model_calls: int
+    model_microdollars: int
+    """All calls to the model today, live mail and history."""
+    jobs: list[JobSpend]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    name: str
+    switch: KillSwitch
+    hidden: int
+    """Messages that were hidden without a person in the last hour, of all accounts."""
+    most: int
+    """Of live mail, for each account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    needs: list[Need]
+    mail: TierSnapshot
+    """Live mail since midnight."""
+    waiting: list[TierWaits]
+    archive: list[ArchiveProgress]
+    spending: SpendingToday
+    has_accounts: bool
+    model: ModelState | None
+    """None where no model is configured."""
+
+
+def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | None = None) -> Overview:
+    lines = queue_lines(tx)
+    accounts = list_accounts(tx)
+    today = start_of_day(now, settings.backfill)
+    return Overview(
+        needs=needs(tx, settings, lines, now, model_problem),
+        mail=tier_snapshot(tx, today, now, MailScope(live_only=True)),
+        waiting=_waiting(tx, lines),
+        archive=[_archived(tx, account, now) for account in accounts],
+        spending=_spending(tx, settings, today, now),
+        has_accounts=bool(accounts),
+        model=_model_state(tx, settings, accounts, now),
+    )
+
+
+def _waiting(tx: Tx, lines: Sequence[QueueTierRow]) -> list[TierWaits]:
+    waits = _last_waits(tx)
+    return [
+        TierWaits(
+            tier,
+            line.waiting,
+            line.first_since,
+            len(waits[tier]),
+            waits[tier][len(waits[tier]) // 2] if waits[tier] else None,
+            waits[tier][-1] if waits[tier] else None,
+        )
+        for tier in TIERS
+        for line in lines
+        if line.queue is QueueName.LIVE and line.tier is tier
+    ]
+
+
+def _last_waits(tx: Tx) -> dict[Tier, list[float]]:
+    """Seconds between joining the line and being taken from it, sorted, of live mail among what was completed last."""
+    last = (
+        select(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.queued_at, jobs.c.started_at)
+        .where(PHASE_CONDITIONS[JobPhase.COMPLETED])
+        .order_by(jobs.c.finished_at.desc())
+        .limit(_LATELY)
+    )
+    waits: dict[Tier, list[float]] = {tier: [] for tier in TIERS}
+    for row in tx.execute(last):
+        if row.queue_name == QueueName.LIVE and row.started_at is not None:
+            waits[Tier(row.policy_tier)].append(max((row.started_at - row.queued_at).total_seconds(), 0.0))
+    return {tier: sorted(values) for tier, values in waits.items()}
+
+
+def _archived(tx: Tx, account: Account, now: datetime) -> ArchiveProgress:
+    status = status_of(tx, account, now)
+    until = datetime.fromtimestamp(status.watermark, UTC) if status.watermark else None
+    return ArchiveProgress(account.email, status.phase, until, status.bad)
+
+
+def _spending(tx: Tx, settings: Settings, today: datetime, now: datetime) -> SpendingToday:
+    calls, spent = tx.execute(
+        select(func.count(), func.sum(model_calls.c.cost_microdollars)).where(model_calls.c.created_at >= today)
+    ).one()
+    return SpendingToday(calls, int(spent or 0), _job_spends(tx, settings, now))
+
+
+def _model_state(tx: Tx, settings: Settings, accounts: Sequence[Account], now: datetime) -> ModelState | None:
+    if settings.model.provider is None:
+        return None
+    lanes = [(account.id, lane) for account in accounts for lane in (running.LIVE, running.BACKFILL)]
+    hidden = sum(running.hidden_since(tx, account_id, lane, now - running.HOUR) for account_id, lane in lanes)
+    return ModelState(str(settings.model.name), kill_switch.model_switch(tx), hidden, settings.safety.hides_per_hour)
+
+
+def _job_spends(tx: Tx, settings: Settings, now: datetime) -> list[JobSpend]:
+    """Of the jobs that spent today or may spend."""
+    table, day = BACKFILL_JOBS[tx.dialect], day_of(now, settings.backfill.zone)
+    today = (backfill_spend.c.job_id == table.c.id) & (backfill_spend.c.day == day)
+    query = (
+        select(table, backfill_spend.c.settled_microdollars, backfill_spend.c.reserved_microdollars)
+        .join_from(table, backfill_spend, today, isouter=True)
+        .where(table.c.status.in_(("active", "pending", "paused", "cost_capped")) | backfill_spend.c.day.is_not(None))
+        .order_by(table.c.updated_at.desc())
+        .limit(_MOST_JOBS)
+    )
+    return [_job_spend(row) for row in tx.execute(query)]
+
+
+def _job_spend(row: Any) -> JobSpend:
+    return JobSpend(
+        row.id,
+        row.endpoint_identity,
+        row.target_categories,
+        row.status,
+        row.settled_microdollars or 0,
+        row.reserved_microdollars or 0,
+        from_cents(row.daily_cost_cap_cents),
+    )
+
+
+pages = pages_router()
+
+
+@pages.get("/")
+async def overview_page(here: Here) -> Response:
+    problem = model_problem(here.app.settings.model, here.app.vault)
+    shown = await here.read(lambda tx: overview(tx, here.app.settings, here.now, problem))
+    return await here.page("overview.html", "overview", overview=shown, chart=shown.mail.chart("Mail today by tier"))
+
+
+api = api_router("overview")
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show(here: Here) -> Overview:
+    """Mail today, waiting times, what needs a person, the archive, money."""
+    problem = model_problem(here.app.settings.model, here.app.vault)
+    return await here.read(lambda tx: overview(tx, here.app.settings, here.now, problem))

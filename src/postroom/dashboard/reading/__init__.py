@@ -1,1 +1,0 @@
-"""What pages and API show: plain functions of a transaction that return dataclasses. Every query is bounded."""

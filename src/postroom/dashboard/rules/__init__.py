@@ -1,0 +1,1 @@
+"""Rules, their editor and trial, and the owner's guidance for the model."""

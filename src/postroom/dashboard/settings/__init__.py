@@ -1,0 +1,1 @@
+"""Settings, access, and adding accounts."""

@@ -1,0 +1,1 @@
+"""Web sources, runs and kept pages."""

@@ -1,0 +1,362 @@
+"""Web sources and their backfill runs: lists, one run with its walks, errors and found pages; and a new run, read from
+a form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, Select, func, select
+
+from postroom import kill_switch
+from postroom.dashboard.forms import Form
+from postroom.dashboard.paging import PAGE, Paged, SortOrder, paged
+from postroom.db import Tx
+from postroom.db.tables.queue import jobs, schedules
+from postroom.db.tables.web import backfill_runs, discovered_items, web_endpoints
+from postroom.domain.errors import BadInput, NotFound
+from postroom.kill_switch import SwitchState
+from postroom.queue.job import FINISHED
+from postroom.settings import BackfillSettings, Settings
+from postroom.web import runs
+from postroom.web.discovery import EndpointView, overview
+from postroom.web.run_record import MOST_ERRORS_KEPT, NewRun, Run, RunStatus, WalkState
+from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, WebSource
+from postroom.web.web_jobs import SENTINEL_SCHEDULE, ItemStatus, backfill_job, sentinel_job
+from postroom.web.web_service import WebService
+
+_ORDER = SortOrder((backfill_runs.c.id,), falling=("id",))
+_RECENT = 200
+_MOST_WALKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    id: str
+    status: RunStatus
+    status_reason: str | None
+    sources: Sequence[str]
+    mode: EndpointMode
+    dry_run: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    max_urls: int
+    discovered_count: int
+    """Distinct addresses found."""
+    queued_count: int
+    """New ones, that are fetched."""
+    skipped_count: int
+    """Known already."""
+    error_count: int
+    run_by: str | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in (RunStatus.COMPLETED, RunStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class WalkRow:
+    """How far one endpoint of a run is."""
+
+    source: str
+    endpoint: str
+    is_done: bool
+    pages: int
+    """Pages of the site's lists that were read."""
+    discovered: int
+    queued: int
+    skipped: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    at: str
+    source: str
+    url: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    run: RunRow
+    date_from: datetime | None
+    date_to: datetime | None
+    """Excluded."""
+    max_urls_per_source: int
+    concurrency: int
+    delay_ms: int
+    heartbeat_at: datetime | None
+    is_silent: bool
+    """It says that it runs, and has not been heard of: its process is gone."""
+    last_url: str | None
+    last_page: int | None
+    walks: Sequence[WalkRow]
+    items: dict[ItemStatus, int]
+    """What became of the pages that it found."""
+    errors: Sequence[RunError]
+    """The first of them."""
+    job: str | None
+    """The job that waits for a worker, or drives it."""
+    can_resume: bool
+    can_cancel: bool
+    switch: SwitchState
+
+
+@dataclass(frozen=True, slots=True)
+class RunsWanted:
+    status: RunStatus | None = None
+    after: str | None = None
+    limit: int = PAGE
+
+
+def list_runs(tx: Tx, wanted: RunsWanted) -> Paged[RunRow]:
+    """Newest first."""
+    start = None
+    if wanted.after is not None:
+        start = tx.execute(select(backfill_runs.c.id).where(backfill_runs.c.id == wanted.after)).one_or_none()
+        if start is None:
+            raise NotFound("after", "that run is gone; begin the list again")
+    query = _rows().limit(wanted.limit + 1)
+    if wanted.status is not None:
+        query = query.where(backfill_runs.c.status == wanted.status)
+    return paged([_row(row) for row in tx.execute(_ORDER.apply(query, start))], wanted.limit, lambda run: run.id)
+
+
+def recent_runs(tx: Tx) -> list[RunRow]:
+    """The latest, newest first: enough to find the last one of each source."""
+    return [_row(row) for row in tx.execute(_ORDER.apply(_rows()).limit(_RECENT))]
+
+
+def run_detail(tx: Tx, settings: BackfillSettings, run_id: str, now: datetime) -> RunDetail:
+    run = runs.find(tx, run_id)
+    row = _row(run)
+    is_silent = runs.is_silent(run, now)
+    job = _job(tx, run)
+    return RunDetail(
+        row,
+        run.date_from,
+        run.date_to,
+        run.max_urls_per_source,
+        run.concurrency,
+        run.delay_ms,
+        run.heartbeat_at,
+        is_silent,
+        run.last_processed_url,
+        run.last_processed_page,
+        list(_walks(run))[:_MOST_WALKS],
+        _items(tx, run.id),
+        [RunError(**entry) for entry in run.error_log[:MOST_ERRORS_KEPT]],
+        job,
+        can_resume=(run.status is RunStatus.FAILED or is_silent) and not run.dry_run and job is None,
+        can_cancel=not row.is_over,
+        switch=kill_switch.state(tx, settings),
+    )
+
+
+def _rows() -> Select[Any]:
+    return select(*(backfill_runs.c[name] for name in RunRow.__slots__))
+
+
+def _row(stored: Any) -> RunRow:
+    values = {name: getattr(stored, name) for name in RunRow.__slots__}
+    return RunRow(**values | {"status": RunStatus(stored.status), "mode": EndpointMode(stored.mode)})
+
+
+def _walks(run: Run) -> Iterator[WalkRow]:
+    """In the order in which they are gone through."""
+    for slug in run.sources:
+        for walk in run.walks.values():
+            if walk.source == slug:
+                yield _walk(walk)
+
+
+def _walk(walk: WalkState) -> WalkRow:
+    pages = 0 if walk.place is None else walk.place.page - (walk.place.url is None)
+    counts = walk.counters
+    return WalkRow(
+        walk.source, walk.endpoint, walk.done, pages, counts.discovered, counts.queued, counts.skipped, counts.errors
+    )
+
+
+def _items(tx: Tx, run_id: str) -> dict[ItemStatus, int]:
+    query = (
+        select(discovered_items.c.status, func.count())
+        .where(discovered_items.c.run_id == run_id)
+        .group_by(discovered_items.c.status)
+    )
+    counts = {ItemStatus(status): count for status, count in tx.execute(query)}
+    return {status: counts.get(status, 0) for status in ItemStatus}
+
+
+def _job(tx: Tx, run: Run) -> str | None:
+    alive = select(jobs.c.id).where(
+        jobs.c.idempotency_key == backfill_job(run.id).key, jobs.c.state.not_in(list(FINISHED))
+    )
+    return tx.execute(alive).scalar()
+
+
+MOST_FAILED = 50
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    slug: str
+    name: str
+    domains: Sequence[str]
+    endpoints: Sequence[EndpointView]
+    problems: Sequence[str]
+    """What the last look at it met."""
+    last_run: RunRow | None
+    """The newest of the latest runs that went through it."""
+
+    @property
+    def found(self) -> int:
+        return sum(each.waiting + each.fetched + each.failed + each.skipped for each in self.endpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class LookRow:
+    """The newest look at all sources by a worker."""
+
+    job: str
+    state: str
+    finished_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPage:
+    source: str
+    url: str
+    error: str | None
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WebOverview:
+    sources: Sequence[SourceRow]
+    problem: str | None
+    """A mistake in the file of sources: nothing is looked at until it is mended."""
+    file: str
+    """Where the sources stand."""
+    last_look: LookRow | None
+    next_look: datetime | None
+    """Null where no worker has run yet, or looking is switched off."""
+    failed: Sequence[FailedPage]
+    """Pages that could not be had, the newest first; not more than a page shows."""
+    switch: SwitchState
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesFile:
+    """The file as it stands: its sources, or its mistake."""
+
+    sources: ConfiguredSources
+    problem: str | None
+
+
+def read_sources_file(web: WebService) -> SourcesFile:
+    try:
+        return SourcesFile(web.sources(), None)
+    except BadInput as error:
+        return SourcesFile(ConfiguredSources({}), error.message)
+
+
+def web_overview(tx: Tx, settings: Settings, found: SourcesFile) -> WebOverview:
+    look = tx.execute(select(jobs).where(jobs.c.idempotency_key == sentinel_job().key)).one_or_none()
+    return WebOverview(
+        list(_sources(tx, found.sources, look)),
+        found.problem,
+        str(settings.home / FILE_NAME),
+        None if look is None else LookRow(look.id, look.state, look.finished_at, look.last_error),
+        tx.execute(select(schedules.c.next_at).where(schedules.c.name == SENTINEL_SCHEDULE)).scalar(),
+        _failed(tx),
+        kill_switch.state(tx, settings.backfill),
+    )
+
+
+def _sources(tx: Tx, sources: ConfiguredSources, look: Row[Any] | None) -> Iterator[SourceRow]:
+    views = overview(tx, sources)
+    newest: dict[str, RunRow] = {}
+    for run in recent_runs(tx):
+        for slug in run.sources:
+            newest.setdefault(slug, run)
+    problems = _problems(look)
+    for source in sources:
+        of_source = [view for view in views if view.source == source.slug]
+        met = problems.get(source.slug, ())[:_MOST_PROBLEMS]
+        yield SourceRow(source.slug, _name(source), source.domains, of_source, met, newest.get(source.slug))
+
+
+def _name(source: WebSource) -> str:
+    return source.name or source.slug
+
+
+def _problems(look: Row[Any] | None) -> dict[str, Sequence[str]]:
+    """By source, from what the job of the look wrote down."""
+    told = json.loads(look.result_json) if look is not None and look.result_json else []
+    found: dict[str, Sequence[str]] = {}
+    for each in told if isinstance(told, list) else ():
+        said = [f"{each['endpoint']}: {problem}" for problem in each["problems"]]
+        found[each["source"]] = [*found.get(each["source"], ()), *said]
+    return found
+
+
+def _failed(tx: Tx) -> list[FailedPage]:
+    query = (
+        select(
+            web_endpoints.c.source_slug, discovered_items.c.url, discovered_items.c.error, discovered_items.c.updated_at
+        )
+        .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
+        .where(discovered_items.c.status == ItemStatus.FAILED)
+        .order_by(discovered_items.c.id.desc())
+        .limit(MOST_FAILED)
+    )
+    return [FailedPage(*row) for row in tx.execute(query)]
+
+
+MODES = [mode.lower() for mode in EndpointMode]
+
+
+def new_run_of(form: Form) -> NewRun:
+    return NewRun(
+        sources=list(form.all("sources")),
+        mode=EndpointMode(form.one_of("mode", MODES).upper()),
+        max_urls=_count(form, "max_urls"),
+        max_urls_per_source=_count(form, "max_urls_per_source"),
+        date_from=start_of(_day(form, "date_from")),
+        date_to=end_of(_day(form, "date_to"), "date_to"),
+        dry_run=form.checked("dry_run"),
+    )
+
+
+def start_of(day: date | None) -> datetime | None:
+    return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def end_of(day: date | None, field: str) -> datetime | None:
+    """The last day is included."""
+    start = start_of(day)
+    try:
+        return None if start is None else start + timedelta(days=1)
+    except OverflowError:
+        raise BadInput(field, f"{day} lies outside of all calendars") from None
+
+
+def _count(form: Form, name: str) -> int | None:
+    return form.number(name) if form[name] else None
+
+
+def _day(form: Form, name: str) -> date | None:
+    try:
+        return date.fromisoformat(form[name]) if form[name] else None
+    except ValueError:
+        raise BadInput(name, f"{form[name]!r} is not a day; write for example 2024-01-31") from None

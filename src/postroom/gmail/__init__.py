@@ -1,1 +1,0 @@
-"""Talking to Gmail: the client, its quota and errors, login; `sim` is the stand-in."""

@@ -1,1 +1,0 @@
-"""What the methods of the API do, one module for each of its collections."""

@@ -1,5 +1,0 @@
-"""Gmail's search: the shared search language, and a matcher that reads no body unless a query asks for words in it."""
-
-from postroom.gmail.sim.search.match import Candidate, Matcher
-
-__all__ = ["Candidate", "Matcher"]

@@ -1,0 +1,77 @@
+"""Errors of a mailbox provider. `gmail.error_mapping` makes them from answers and failed connections.
+
+    Retryable
+    ├── MailboxThrottled        429, or 403 with a rate reason; knows when to retry if the provider said so
+    └── MailboxUnavailable      5xx, timeout, dropped connection, truncated or unreadable answer
+        └── MailboxUnreachable  no connection at all: DNS, network, refused, TLS
+    Fatal
+    ├── LoginNeeded             the grant was revoked, expired, or refused twice
+    ├── NotGmail                something else than the Gmail API answers at the address
+    └── CallRefused             400 and the like: the provider understood the call and rejects it
+    NotAllowed
+    └── PermissionMissing       403 with a permission reason; names the scope or the policy
+    NotFound
+    ├── Gone                    404: the message, thread, label or draft no longer exists
+    └── HistoryExpired          404 for a history id: too old, the mailbox has to be compared again
+
+No error holds a token, a URL with its query, or any part of a message.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from postroom.domain.errors import Fatal, NotAllowed, NotFound, Retryable
+
+
+class MailboxThrottled(Retryable):
+    """Gmail asks for fewer calls."""
+
+
+class MailboxUnavailable(Retryable):
+    """Gmail could not answer now."""
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: timedelta | None = None, may_have_happened: bool = False
+    ) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.may_have_happened = may_have_happened
+        """True where the call changes something and was on its way: look before doing it again."""
+
+
+class MailboxUnreachable(MailboxUnavailable):
+    """Gmail could not be reached."""
+
+
+class LoginNeeded(Fatal):
+    """Google no longer accepts this account's login. Log in again with `postroom account add gmail --email ...`."""
+
+
+class NotGmail(Fatal):
+    """What answers at this address is not the Gmail API. Check the account's API address."""
+
+
+class CallRefused(Fatal):
+    """Gmail refused the call."""
+
+    def __init__(self, message: str, *, status: int, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class PermissionMissing(NotAllowed):
+    """Google does not permit this for the account."""
+
+    def __init__(self, message: str, *, reason: str, scope: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.scope = scope
+
+
+class Gone(NotFound):
+    """It is no longer in the mailbox."""
+
+
+class HistoryExpired(NotFound):
+    """Gmail no longer knows what changed since this history id."""

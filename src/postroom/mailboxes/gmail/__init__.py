@@ -1,0 +1,1 @@
+"""The Gmail API for one account at a time - login, calls, answers, errors."""

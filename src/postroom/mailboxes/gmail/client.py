@@ -1,0 +1,324 @@
+"""The Gmail API as typed methods. A client serves one account; all its calls go through that account's limiter.
+
+Lists come as pages with the token of the next, so that a caller can stop anywhere and continue later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from typing import TypeVar
+
+import httpx2
+
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput
+from postroom.mailboxes.errors import MailboxUnavailable
+from postroom.mailboxes.gmail import calls, resources
+from postroom.mailboxes.gmail.calls import Calls, segment
+from postroom.mailboxes.gmail.error_mapping import GmailAnswer
+from postroom.mailboxes.gmail.fetching import BatchFetcher, Fetched, batch_size_for
+from postroom.mailboxes.gmail.quota import GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.resources import (
+    Draft,
+    GmailLabel,
+    GmailMessage,
+    GmailThread,
+    GmailWatch,
+    HistoryPage,
+    MessageFormat,
+    MessagePage,
+    MessageRef,
+    Profile,
+)
+from postroom.mailboxes.gmail.transport import (
+    GmailCall,
+    Json,
+    ParsedAnswer,
+    Transport,
+    TransportConfig,
+    read_as,
+    read_json,
+)
+from postroom.mailboxes.limiter import Limiter
+from postroom.mailboxes.ports import Credentials, PriorityLane
+from postroom.tls import trusted
+
+T = TypeVar("T")
+PAGE_SIZE = 500
+
+
+class GmailClient:
+    """`lane` says who is asking; `at` gives the same client in another lane."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        profile: QuotaProfile | None,
+        *,
+        lane: PriorityLane = PriorityLane.SYNC,
+        batch_size: int | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.lane = lane
+        self._transport = transport
+        self._profile = profile
+        self._calls = Calls(profile)
+        self._batch_size = batch_size or batch_size_for(profile)
+        self._dice = dice or random.Random()  # noqa: S311 - jitter, no secret
+
+    @property
+    def batch_size(self) -> int:
+        """How many messages one request of `get_messages` asks for."""
+        return self._batch_size
+
+    @property
+    def profile(self) -> QuotaProfile | None:
+        return self._profile
+
+    @property
+    def limiter(self) -> Limiter:
+        return self._transport.limiter
+
+    def at(self, lane: PriorityLane) -> GmailClient:
+        return GmailClient(self._transport, self._profile, lane=lane, batch_size=self._batch_size, dice=self._dice)
+
+    async def get_profile(self) -> Profile:
+        return await self._send(self._calls.read(GmailMethod.GET_PROFILE, "profile"), resources.profile)
+
+    # Messages
+
+    async def list_messages(
+        self,
+        query: str = "",
+        *,
+        label_ids: Collection[str] = (),
+        include_spam_trash: bool = False,
+        page_size: int = PAGE_SIZE,
+        page_token: str | None = None,
+    ) -> AsyncIterator[MessagePage]:
+        """The pages of a search, from the beginning or from a token; their order is nearly, not strictly, by date."""
+        tokens: set[str | None] = set()
+        while page_token not in tokens:
+            tokens.add(page_token)
+            pairs = calls.listing(query, label_ids, include_spam_trash, page_size, page_token)
+            page = await self._send(
+                self._calls.read(GmailMethod.MESSAGES_LIST, "messages", pairs), resources.message_page
+            )
+            yield page
+            page_token = page.next_token
+            if page_token is None:
+                return
+        raise _circle(GmailMethod.MESSAGES_LIST)
+
+    async def get_message(
+        self, message_id: str, format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
+    ) -> GmailMessage:
+        """`headers` names those wanted, for METADATA; none means all."""
+        call = self._get(message_id, format, headers)
+        return await self._send(call, resources.raw_message if format is MessageFormat.RAW else resources.message)
+
+    async def get_messages(
+        self, ids: Iterable[str], format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
+    ) -> tuple[Fetched, ...]:
+        """Many at once, in batches: for every id the message, that it is gone, or why it could not be had."""
+        make = resources.raw_message if format is MessageFormat.RAW else resources.message
+        fetcher = BatchFetcher(
+            self._transport,
+            lambda message_id: self._get(message_id, format, headers),
+            make,
+            self.lane,
+            self._batch_size,
+            dice=self._dice,
+        )
+        return await fetcher.fetch(ids)
+
+    async def get_attachment(self, message_id: str, attachment_id: str) -> bytes:
+        path = f"messages/{segment(message_id, 'message_id')}/attachments/{segment(attachment_id, 'attachment_id')}"
+        call = self._calls.read(GmailMethod.ATTACHMENTS_GET, path, what=f"an attachment of message {message_id}")
+        return await self._send(call, resources.attachment)
+
+    async def modify_message(
+        self, message_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> MessageRef:
+        return await self._on_message(
+            GmailMethod.MESSAGES_MODIFY, message_id, "modify", calls.label_change(add, remove)
+        )
+
+    async def modify_messages(
+        self, ids: Collection[str], *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> None:
+        """Up to a thousand in one call; ids that no longer exist are passed over by Gmail."""
+        body = calls.label_change(add, remove) | {"ids": calls.many_ids(ids)}
+        await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_MODIFY, "messages/batchModify", body))
+
+    async def trash_message(self, message_id: str) -> MessageRef:
+        return await self._on_message(GmailMethod.MESSAGES_TRASH, message_id, "trash")
+
+    async def untrash_message(self, message_id: str) -> MessageRef:
+        return await self._on_message(GmailMethod.MESSAGES_UNTRASH, message_id, "untrash")
+
+    async def delete_message(self, message_id: str) -> None:
+        """For good, not to the trash; needs the full permission."""
+        await self._delete(GmailMethod.MESSAGES_DELETE, "messages", message_id, "message")
+
+    async def delete_messages(self, ids: Collection[str]) -> None:
+        body: dict[str, object] = {"ids": calls.many_ids(ids)}
+        await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_DELETE, "messages/batchDelete", body))
+
+    async def insert_message(
+        self, raw: bytes, *, label_ids: Collection[str] = (), thread_id: str | None = None
+    ) -> MessageRef:
+        """Put a message into the mailbox as it is, like IMAP's APPEND."""
+        call = self._calls.bring(GmailMethod.MESSAGES_INSERT, "messages", raw, _fields(label_ids, thread_id))
+        return await self._send(call, resources.ref)
+
+    async def import_message(
+        self, raw: bytes, *, label_ids: Collection[str] = (), thread_id: str | None = None
+    ) -> MessageRef:
+        """Put a message into the mailbox as if it had arrived: classified, and dated by its own header."""
+        fields = _fields(label_ids, thread_id)
+        return await self._send(
+            self._calls.bring(GmailMethod.MESSAGES_IMPORT, "messages/import", raw, fields), resources.ref
+        )
+
+    async def send_message(self, raw: bytes, *, thread_id: str | None = None) -> MessageRef:
+        """Gmail replaces the Message-ID. To be able to tell later whether it was sent, send a draft instead."""
+        call = self._calls.bring(GmailMethod.MESSAGES_SEND, "messages/send", raw, _fields((), thread_id))
+        return await self._send(call, resources.ref)
+
+    # Drafts
+
+    async def create_draft(self, raw: bytes, *, thread_id: str | None = None) -> Draft:
+        call = self._calls.bring(GmailMethod.DRAFTS_CREATE, "drafts", raw, _fields((), thread_id))
+        return await self._send(call, resources.draft)
+
+    async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[Draft, ...]:
+        """One page of drafts by their ids, newest first as a rule."""
+        pairs = calls.listing(query, (), False, page_size, None)
+        return await self._send(self._calls.read(GmailMethod.DRAFTS_LIST, "drafts", pairs), resources.drafts)
+
+    async def get_draft(self, draft_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> Draft:
+        path = f"drafts/{segment(draft_id, 'draft_id')}"
+        call = self._calls.read(GmailMethod.DRAFTS_GET, path, [("format", format)], f"draft {draft_id}")
+        return await self._send(call, resources.draft)
+
+    async def send_draft(self, draft_id: str) -> MessageRef:
+        """The draft disappears; sending one that was already sent raises Gone."""
+        segment(draft_id, "draft_id")
+        call = self._calls.change(GmailMethod.DRAFTS_SEND, "drafts/send", {"id": draft_id}, f"draft {draft_id}")
+        return await self._send(call, resources.ref)
+
+    async def delete_draft(self, draft_id: str) -> None:
+        await self._delete(GmailMethod.DRAFTS_DELETE, "drafts", draft_id, "draft")
+
+    # Labels and threads
+
+    async def list_labels(self) -> tuple[GmailLabel, ...]:
+        return await self._send(self._calls.read(GmailMethod.LABELS_LIST, "labels"), resources.labels)
+
+    async def create_label(self, name: str) -> GmailLabel:
+        if not name.strip():
+            raise BadInput("name", "a label needs a name")
+        call = self._calls.change(GmailMethod.LABELS_CREATE, "labels", {"name": name}, "a label")
+        return await self._send(call, resources.label)
+
+    async def delete_label(self, label_id: str) -> None:
+        await self._delete(GmailMethod.LABELS_DELETE, "labels", label_id, "label")
+
+    async def get_thread(self, thread_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> GmailThread:
+        """RAW is not to be had for threads."""
+        if format is MessageFormat.RAW:
+            raise BadInput("format", "threads come as full, metadata or minimal; get the messages for raw bytes")
+        path = f"threads/{segment(thread_id, 'thread_id')}"
+        call = self._calls.read(GmailMethod.THREADS_GET, path, [("format", format)], f"thread {thread_id}")
+        return await self._send(call, resources.thread)
+
+    # What changed
+
+    async def list_history(
+        self,
+        since: str,
+        *,
+        types: Collection[str] = (),
+        label_id: str | None = None,
+        page_token: str | None = None,
+    ) -> AsyncIterator[HistoryPage]:
+        """What happened after a history id; raises HistoryExpired where Gmail no longer knows. Pages may be empty."""
+        if not since.isdecimal():
+            raise BadInput("since", f"{since[:40]!r} is not a history id")
+        tokens: set[str | None] = set()
+        while page_token not in tokens:
+            tokens.add(page_token)
+            pairs = calls.history(since, types, label_id, page_token)
+            page = await self._send(
+                self._calls.read(GmailMethod.HISTORY_LIST, "history", pairs), resources.history_page
+            )
+            yield page
+            page_token = page.next_token
+            if page_token is None:
+                return
+        raise _circle(GmailMethod.HISTORY_LIST)
+
+    async def watch(self, topic: str, label_ids: Collection[str] = ()) -> GmailWatch:
+        body: dict[str, object] = {"topicName": topic, "labelIds": sorted(label_ids)}
+        return await self._send(self._calls.change(GmailMethod.WATCH, "watch", body, topic), resources.watch)
+
+    async def stop_watch(self) -> None:
+        await self._do(self._calls.change(GmailMethod.STOP, "stop"))
+
+    def _get(self, message_id: str, format: MessageFormat, headers: Collection[str]) -> GmailCall:
+        query = [("format", str(format)), *(("metadataHeaders", name) for name in headers)]
+        path = f"messages/{segment(message_id, 'message_id')}"
+        return self._calls.read(GmailMethod.MESSAGES_GET, path, query, f"message {message_id}")
+
+    async def _on_message(
+        self, method: GmailMethod, message_id: str, verb: str, body: dict[str, object] | None = None
+    ) -> MessageRef:
+        path = f"messages/{segment(message_id, 'message_id')}/{verb}"
+        return await self._send(self._calls.change(method, path, body, f"message {message_id}"), resources.ref)
+
+    async def _delete(self, method: GmailMethod, collection: str, id: str, kind: str) -> None:
+        path = f"{collection}/{segment(id, f'{kind}_id')}"
+        await self._do(self._calls.change(method, path, None, f"{kind} {id}", verb="DELETE"))
+
+    async def _do(self, call: GmailCall) -> None:
+        await self._send(call, lambda value: None)
+
+    async def _send(self, call: GmailCall, make: Callable[[Json], T]) -> T:
+        def read(answer: GmailAnswer) -> ParsedAnswer[T]:
+            return ParsedAnswer(read_as(make, read_json(answer, call.asked), call.asked))
+
+        return await self._transport.send(call, self.lane, read)
+
+
+def _circle(method: GmailMethod) -> MailboxUnavailable:
+    return MailboxUnavailable(f"Gmail's pages of {method} go round in a circle")
+
+
+def _fields(label_ids: Collection[str], thread_id: str | None) -> dict[str, object]:
+    fields: dict[str, object] = {"labelIds": sorted(label_ids)} if label_ids else {}
+    return fields | ({"threadId": thread_id} if thread_id else {})
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    credentials: Credentials,
+    limiter: Limiter,
+    clock: Clock,
+    *,
+    profile: QuotaProfile | None = None,
+    config: TransportConfig | None = None,
+    lane: PriorityLane = PriorityLane.SYNC,
+    batch_size: int | None = None,
+    http_transport: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[GmailClient]:
+    """A client with its own connections, which end with the block; the limiter is the account's, shared by all."""
+    config = config or TransportConfig()
+    most = limiter.gate.limits.max_in_flight
+    limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most)
+    async with httpx2.AsyncClient(limits=limits, transport=http_transport, trust_env=False, verify=trusted()) as http:
+        yield GmailClient(
+            Transport(http, credentials, limiter, clock, config), profile, lane=lane, batch_size=batch_size
+        )

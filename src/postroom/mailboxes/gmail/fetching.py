@@ -1,0 +1,289 @@
+"""Fetches many messages in batch requests. Every id gets a result: the message, missing, or failed with a reason.
+
+A failed part is retried by itself, throttled parts together. A batch that fails as a whole is tried once more and
+then taken apart, so that one message that breaks its batch does not take others with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from postroom.domain.errors import PostroomError, Retryable
+from postroom.mailboxes.errors import (
+    Gone,
+    LoginNeeded,
+    MailboxThrottled,
+    MailboxUnavailable,
+    MailboxUnreachable,
+    NotGmail,
+    PermissionMissing,
+)
+from postroom.mailboxes.gmail import transport as instruments
+from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, not_gmail
+from postroom.mailboxes.gmail.quota import MINUTE_S, GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.resources import GmailMessage
+from postroom.mailboxes.gmail.transport import GmailCall, Json, ParsedAnswer, Transport, read_as, read_json
+from postroom.mailboxes.ports import PriorityLane
+
+BATCH_PATH = "/batch/gmail/v1"
+MOST_PARTS = 50
+"""The documented maximum is 100, but the service has refused more than 50."""
+_BOUNDARY = "postroom_batch"
+BATCH_CONTENT_TYPE = f"multipart/mixed; boundary={_BOUNDARY}"
+_PARAMETER = re.compile(r'boundary\s*=\s*(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
+_CONTENT_ID = re.compile(rb"^content-id:[ \t]*<?response-(?:[^<>\r\n]*[^0-9<>\r\n])?([0-9]{1,4})>?\s*$", re.I | re.M)
+_PART = re.compile(
+    rb"(?:\r?\n)+ (?P<outer> (?:[^\r\n]+\r?\n)+ ) (?:\r?\n)+"
+    rb"HTTP/[0-9.]+[ ](?P<status>[0-9]{3}) [^\r\n]* \r?\n (?P<head> (?:[^\r\n]+\r?\n)* ) \r?\n",
+    re.VERBOSE,
+)
+
+
+def batch_body(targets: Sequence[str]) -> bytes:
+    """The body that asks for these paths; each is known by its place."""
+    parts = [
+        f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n"
+        f"GET {target} HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n"
+        for number, target in enumerate(targets)
+    ]
+    return ("".join(parts) + f"--{_BOUNDARY}--\r\n").encode("ascii")
+
+
+def batch_answers(answer: GmailAnswer, count: int) -> list[GmailAnswer | None]:
+    """What came back for each place; None where nothing whole did."""
+    content_type = answer.headers.get("content-type", "")
+    boundary = _PARAMETER.search(content_type)
+    if boundary is None or not content_type.lower().startswith("multipart/"):
+        raise not_gmail(f"a batch was answered with {content_type[:60] or 'no content type'}")
+    found: list[GmailAnswer | None] = [None] * count
+    for piece in _pieces(answer.body, (boundary[1] or boundary[2]).encode("latin-1")):
+        number, part = _part(piece)
+        if part is not None and number is not None and number < count:
+            found[number] = part
+    return found
+
+
+def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
+    """What stands between the delimiter lines. The last piece follows the closing one, or was cut off.
+
+    A delimiter counts at the start of a line only: within a line, a message could hold a copy of it.
+    """
+    pieces = (b"\n" + body).split(b"\n--" + boundary)[1:-1]
+    return [piece for piece in pieces if piece.startswith((b"\r", b"\n"))]
+
+
+def _part(piece: bytes) -> tuple[int | None, GmailAnswer | None]:
+    found = _PART.match(piece)
+    content_id = _CONTENT_ID.search(found["outer"]) if found else None
+    if found is None or content_id is None:
+        return None, None
+    part = GmailAnswer(int(found["status"]), _headers(found["head"]), piece[found.end() :])
+    return int(content_id[1]), _whole(part)
+
+
+def _whole(part: GmailAnswer) -> GmailAnswer | None:
+    """A part that is shorter than it says was cut off on its way."""
+    announced = part.headers.get("content-length", "")
+    is_number = announced.isdecimal() and len(announced) < 19
+    return None if is_number and len(part.body) < int(announced) else part
+
+
+def _headers(head: bytes) -> Mapping[str, str]:
+    pairs = (line.partition(":") for line in head.decode("latin-1").splitlines())
+    return {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
+
+
+KIND_BATCH = 20
+"""Parts run at once, so wider batches lose parts to the limit on requests in flight."""
+ATTEMPTS = 5
+_EXTRA_ATTEMPTS_THROTTLED = 3
+"""More attempts for what was only too many at once: it says nothing against the message."""
+_WHOLE_TRIES = 2
+_FIRST_BACK_OFF_S = 0.5
+_LONGEST_BACK_OFF_S = 30.0
+_CONCERNS_THE_ACCOUNT = (LoginNeeded, NotGmail, PermissionMissing)
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    message: GmailMessage
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMessage:
+    """It is no longer in the mailbox."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It could not be had, after every attempt that made sense."""
+
+    id: str
+    error: PostroomError
+
+
+Fetched: TypeAlias = Got | MissingMessage | Failed
+_Result: TypeAlias = GmailMessage | PostroomError
+
+
+def batch_size_for(profile: QuotaProfile | None) -> int:
+    """As wide as is kind, but never more than a second of the allowance: parts run at once and are charged at once."""
+    if profile is None:
+        return KIND_BATCH
+    a_second = int(profile.units_per_minute / MINUTE_S // profile.cost(GmailMethod.MESSAGES_GET))
+    return max(1, min(KIND_BATCH, a_second))
+
+
+@dataclass(frozen=True)
+class BatchFetcher:
+    """Gets messages by id through one transport."""
+
+    transport: Transport
+    call_for: Callable[[str], GmailCall]
+    make: Callable[[Json], GmailMessage]
+    lane: PriorityLane
+    batch_size: int
+    attempts: int = ATTEMPTS
+    dice: random.Random = field(default_factory=random.Random)
+
+    async def fetch(self, ids: Iterable[str]) -> tuple[Fetched, ...]:
+        """One answer for each different id, in the order given."""
+        wanted = list(dict.fromkeys(ids))
+        size = max(1, min(self.batch_size, MOST_PARTS))
+        groups = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+        results: dict[str, Fetched] = {}
+        await self._settle_all(groups, 1, results)
+        return tuple(results[each] for each in wanted)
+
+    async def _settle_all(self, groups: Sequence[list[str]], attempt: int, results: dict[str, Fetched]) -> None:
+        if len(groups) == 1:
+            await self._settle(groups[0], attempt, results)
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in groups:
+                    tasks.create_task(self._settle(group, attempt, results))
+        except BaseExceptionGroup as group:
+            ours, others = group.split(PostroomError)
+            if ours is None or others is not None:
+                raise
+            raise _first_of(ours) from None
+
+    async def _settle(self, ids: list[str], attempt: int, results: dict[str, Fetched]) -> None:
+        """Ask for these, keep what is final, and ask again for the rest."""
+        again: dict[str, _Result] = {}
+        for message_id, result in (await self._ask(ids)).items():
+            if isinstance(result, Retryable) and attempt < self._attempts_for(result):
+                again[message_id] = result
+            else:
+                results[message_id] = _final(message_id, result)
+        if again:
+            await self._back_off(again.values(), attempt)
+            await self._settle_all(_regrouped(again, ids, attempt), attempt + 1, results)
+
+    def _attempts_for(self, error: Retryable) -> int:
+        return self.attempts + _EXTRA_ATTEMPTS_THROTTLED if isinstance(error, MailboxThrottled) else self.attempts
+
+    async def _ask(self, ids: list[str]) -> dict[str, _Result]:
+        try:
+            if len(ids) == 1:
+                return {ids[0]: await self._get_one(ids[0])}
+            return await self._get_batch(ids)
+        except _CONCERNS_THE_ACCOUNT:
+            raise
+        except PostroomError as error:
+            return dict.fromkeys(ids, error)
+
+    async def _get_one(self, message_id: str) -> _Result:
+        call = self.call_for(message_id)
+        return await self.transport.send(
+            call, self.lane, lambda answer: ParsedAnswer(self._message(answer, call.asked, message_id))
+        )
+
+    async def _get_batch(self, ids: list[str]) -> dict[str, _Result]:
+        calls = [self.call_for(message_id) for message_id in ids]
+        whole = GmailCall(
+            CallDescription(GmailMethod.MESSAGES_GET, f"{len(ids)} messages"),
+            "POST",
+            BATCH_PATH,
+            sum(call.units for call in calls),
+            body=batch_body([call.target for call in calls]),
+            content_type=BATCH_CONTENT_TYPE,
+            name="batch",
+        )
+        return await self.transport.send(whole, self.lane, lambda answer: self._read_batch(answer, ids, calls))
+
+    def _read_batch(
+        self, answer: GmailAnswer, ids: list[str], calls: list[GmailCall]
+    ) -> ParsedAnswer[dict[str, _Result]]:
+        parts = batch_answers(answer, len(ids))
+        results = {
+            message_id: self._read_part(part, call.asked, message_id)
+            for message_id, call, part in zip(ids, calls, parts, strict=True)
+        }
+        found = results.values()
+        instruments.record_parts(GmailMethod.MESSAGES_GET, found)
+        throttled = next((each for each in found if isinstance(each, MailboxThrottled)), None)
+        return ParsedAnswer(results, throttled, any(isinstance(each, LoginNeeded) for each in found))
+
+    def _read_part(self, part: GmailAnswer | None, asked: CallDescription, message_id: str) -> _Result:
+        if part is None:
+            return MailboxUnavailable(f"Gmail's answer to a batch lacks {asked.what}")
+        if not part.is_success:
+            return error_of(part, asked, self.transport.clock.now())
+        try:
+            return self._message(part, asked, message_id)
+        except PostroomError as error:
+            return error
+
+    def _message(self, answer: GmailAnswer, asked: CallDescription, message_id: str) -> GmailMessage:
+        message = read_as(self.make, read_json(answer, asked), asked)
+        if message.id != message_id:
+            raise MailboxUnavailable(f"Gmail answered with another message than {asked.what}")
+        return message
+
+    async def _back_off(self, errors: Iterable[_Result], attempt: int) -> None:
+        """What Gmail asked for, or growing and uneven pauses; the limiter holds all other calls as far as needed."""
+        told = [error.retry_after for error in errors if isinstance(error, Retryable) and error.retry_after]
+        pause = min(_FIRST_BACK_OFF_S * 2 ** (attempt - 1), _LONGEST_BACK_OFF_S) * self.dice.uniform(0.5, 1.0)
+        asked_for = max((wait.total_seconds() for wait in told), default=0.0)
+        await self.transport.clock.sleep(max(pause, min(asked_for, _LONGEST_BACK_OFF_S)))
+
+
+def _regrouped(again: Mapping[str, _Result], asked: Sequence[str], attempt: int) -> list[list[str]]:
+    """Who is asked for together next time. Where the rate or the network is to blame, no message is: those stay
+    together, and the pace goes on to mean the same. The others go alone, unless only the whole has failed so far."""
+    together = [each for each, error in again.items() if isinstance(error, MailboxThrottled | MailboxUnreachable)]
+    suspects = [each for each in again if each not in set(together)]
+    failed_as_one = len(suspects) == len(asked) and len({id(error) for error in again.values()}) == 1
+    if failed_as_one and attempt < _WHOLE_TRIES:
+        return [suspects]
+    return ([together] if together else []) + [[each] for each in suspects]
+
+
+def _final(message_id: str, result: _Result) -> Fetched:
+    match result:
+        case GmailMessage():
+            return Got(result)
+        case Gone():
+            return MissingMessage(message_id)
+        case LoginNeeded() | NotGmail() | PermissionMissing():
+            raise result
+        case _:
+            return Failed(message_id, result)
+
+
+def _first_of(errors: BaseExceptionGroup[PostroomError]) -> PostroomError:
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

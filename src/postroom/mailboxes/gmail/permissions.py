@@ -1,0 +1,66 @@
+"""OAuth scopes: the least one that each method needs, those that Postroom requests, and what to do when one is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from postroom.mailboxes.gmail.quota import GmailMethod
+
+_PREFIX = "https://www.googleapis.com/auth/"
+READ = _PREFIX + "gmail.readonly"
+CHANGE = _PREFIX + "gmail.modify"
+SEND = _PREFIX + "gmail.send"
+COMPOSE = _PREFIX + "gmail.compose"
+INSERT = _PREFIX + "gmail.insert"
+LABELS = _PREFIX + "gmail.labels"
+EVERYTHING = "https://mail.google.com/"
+
+_MORE_THAN_READING: Mapping[GmailMethod, str] = MappingProxyType(
+    {
+        GmailMethod.MESSAGES_INSERT: INSERT,
+        GmailMethod.MESSAGES_IMPORT: INSERT,
+        GmailMethod.MESSAGES_SEND: SEND,
+        GmailMethod.MESSAGES_MODIFY: CHANGE,
+        GmailMethod.MESSAGES_BATCH_MODIFY: CHANGE,
+        GmailMethod.MESSAGES_TRASH: CHANGE,
+        GmailMethod.MESSAGES_UNTRASH: CHANGE,
+        GmailMethod.MESSAGES_DELETE: EVERYTHING,
+        GmailMethod.MESSAGES_BATCH_DELETE: EVERYTHING,
+        GmailMethod.LABELS_CREATE: LABELS,
+        GmailMethod.LABELS_UPDATE: LABELS,
+        GmailMethod.LABELS_PATCH: LABELS,
+        GmailMethod.LABELS_DELETE: LABELS,
+        GmailMethod.DRAFTS_CREATE: COMPOSE,
+        GmailMethod.DRAFTS_UPDATE: COMPOSE,
+        GmailMethod.DRAFTS_SEND: COMPOSE,
+        GmailMethod.DRAFTS_DELETE: COMPOSE,
+    }
+)
+
+
+def least_scope(method: GmailMethod) -> str:
+    return _MORE_THAN_READING.get(method, READ)
+
+
+def scopes_to_request(*, full_access: bool) -> frozenset[str]:
+    """Reading, labels, drafts, sending and the bin need `gmail.modify`; only deleting for ever needs full access."""
+    return frozenset({EVERYTHING if full_access else CHANGE})
+
+
+def missing_scope(granted: frozenset[str], email: str, *, full_access: bool = False) -> str | None:
+    """What is missing and how to get it, or None if these grants are enough."""
+    if EVERYTHING in granted or (CHANGE in granted and not full_access):
+        return None
+    again = f"`postroom account add gmail --email {email} --client-secrets FILE"
+    if full_access:
+        return (
+            f"Deleting mail for ever needs full access ({EVERYTHING}), which {email} has not granted. "
+            f"Log in again with {again} --full-access`."
+        )
+    return (
+        f"{email} has not granted gmail.modify, so mail cannot be read, labelled or sent. "
+        f"Log in again with {again}` and leave every box on Google's page ticked."
+    )

@@ -1,0 +1,66 @@
+"""The queue's metrics. Names and attributes are a contract (requirements PQ-10); none carries an id or a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from postroom.domain.tiers import TIERS, Tier
+from postroom.queue.job import ClaimedJob, QueueName
+from postroom.queue.plan import Pick
+from postroom.telemetry.metrics import meter
+
+_dequeued = meter.create_counter(
+    "butlers.switchboard.queue.dequeue_by_tier", unit="{job}", description="jobs handed to a worker"
+)
+_waited = meter.create_histogram(
+    "butlers.switchboard.queue.wait", unit="s", description="from claimable to claimed, by tier and queue"
+)
+_finished = meter.create_counter(
+    "butlers.switchboard.queue.settled", unit="{job}", description="attempts that ended, by job type and outcome"
+)
+_depths: dict[tuple[QueueName, Tier], int] = {}
+
+
+def _observe_depth(options: CallbackOptions) -> Iterable[Observation]:
+    return [
+        Observation(_depths.get((queue, tier), 0), {"policy_tier": tier.value, "queue_name": queue.value})
+        for queue in QueueName
+        for tier in TIERS
+    ]
+
+
+meter.create_observable_gauge(
+    "butlers.switchboard.queue.depth",
+    [_observe_depth],
+    unit="{job}",
+    description="jobs that could be claimed now",
+)
+
+
+def record_claims(claimed: Iterable[tuple[Pick, ClaimedJob]]) -> None:
+    counts: Counter[tuple[QueueName, Tier, bool]] = Counter()
+    for pick, job in claimed:
+        counts[pick.queue, pick.tier, pick.override] += 1
+        _waited.record(job.waited_s, {"policy_tier": pick.tier.value, "queue_name": pick.queue.value})
+    for (queue, tier, override), count in counts.items():
+        _dequeued.add(
+            count,
+            {
+                "policy_tier": tier.value,
+                "queue_name": queue.value,
+                "starvation_override": "true" if override else "false",
+            },
+        )
+
+
+def record_settled(counts: Mapping[tuple[str, str], int]) -> None:
+    for (job_type, outcome), count in counts.items():
+        _finished.add(count, {"job_type": job_type, "outcome": outcome})
+
+
+def record_depth(depths: Mapping[tuple[QueueName, Tier], int]) -> None:
+    _depths.clear()
+    _depths.update(depths)

@@ -1,0 +1,1 @@
+"""Stand-ins for the services that Postroom talks to. Only `cli`, `demo`, tests and benchmarks import them."""

@@ -1,0 +1,3 @@
+"""The methods of the API, by collection."""
+
+from __future__ import annotations

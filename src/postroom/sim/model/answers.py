@@ -1,0 +1,235 @@
+"""What the stand-in answers: what a test scripted, or an answer made up from the seed and the prompt; and its faults.
+
+The same question gets the same answer, and a made-up answer says that it is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from postroom.mail.patterns import LONGEST_TEXT, Pattern, any_of
+from postroom.sim.model.chat import ChatRequest, ChatTool
+
+ModelFaultKind = Literal[
+    "error",
+    "slow",
+    "hang",
+    "drop",
+    "truncate",
+    "malformed_json",
+    "malformed_tool_call",
+    "unknown_tool",
+    "two_calls",
+    "text",
+    "empty",
+]
+
+
+class _Instruction(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScriptedAnswer(_Instruction):
+    """An answer word for word: a call of a tool, or a text."""
+
+    tool: str | None = Field(None, description="the tool to call; unset with `arguments`: the first that was offered")
+    arguments: dict[str, Any] | str | None = Field(None, description="a text goes out as it is, JSON or not")
+    text: str | None = None
+    input_tokens: int | None = Field(None, ge=0)
+    output_tokens: int | None = Field(None, ge=0)
+
+
+class Script(_Instruction):
+    """Prompts in which the pattern is found get this answer, for so many times or for ever."""
+
+    pattern: str = Field(min_length=1, max_length=LONGEST_TEXT)
+    answer: ScriptedAnswer
+    times: int | None = Field(None, ge=1)
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        any_of([pattern], "pattern")
+        return pattern
+
+
+class ModelFault(_Instruction):
+    """What goes wrong, and which requests it hits: all, unless a pattern, a start, a chance or a number say less."""
+
+    kind: ModelFaultKind
+    code: int = Field(503, ge=400, le=599)
+    message: str = "The model is overloaded."
+    retry_after_s: int | None = Field(None, ge=0)
+    seconds: float = Field(0.0, ge=0, le=3600)
+    pattern: str | None = None
+    skip: int = Field(0, ge=0)
+    times: int | None = Field(None, ge=1)
+    probability: float = Field(1.0, ge=0, le=1)
+    seed: int = 0
+
+
+@dataclass
+class _Armed:
+    fault: ModelFault
+    pattern: Pattern | None
+    dice: random.Random
+    seen: int = 0
+    hits: int = 0
+
+    def strikes(self, prompt: str) -> bool:
+        fault = self.fault
+        if self.pattern is not None and not self.pattern.found_in(prompt):
+            return False
+        self.seen += 1
+        if self.seen <= fault.skip or (fault.times is not None and self.hits >= fault.times):
+            return False
+        if fault.probability < 1 and self.dice.random() >= fault.probability:
+            return False
+        self.hits += 1
+        return True
+
+
+@dataclass
+class _Scripted:
+    script: Script
+    pattern: Pattern
+    used: int = 0
+
+
+@dataclass
+class ScriptQueue:
+    """Everything that the stand-in was told, in force until it is told otherwise."""
+
+    queue: deque[ScriptedAnswer] = field(default_factory=deque)
+    _scripts: list[_Scripted] = field(default_factory=list)
+    _faults: list[_Armed] = field(default_factory=list)
+
+    def add_script(self, script: Script) -> None:
+        self._scripts.append(_Scripted(script, any_of([script.pattern], "pattern")))
+
+    def add_fault(self, fault: ModelFault) -> None:
+        pattern = None if fault.pattern is None else any_of([fault.pattern], "pattern")
+        self._faults.append(_Armed(fault, pattern, random.Random(fault.seed)))  # noqa: S311 - repeatable, no secret
+
+    def clear(self) -> None:
+        self.queue.clear()
+        self._scripts.clear()
+        self._faults.clear()
+
+    def clear_faults(self) -> None:
+        self._faults.clear()
+
+    def fault_for(self, prompt: str) -> ModelFault | None:
+        return next((armed.fault for armed in self._faults if armed.strikes(prompt)), None)
+
+    def answer_for(self, prompt: str) -> ScriptedAnswer | None:
+        """The next of the queue, else the first script that fits; None leaves it to the stand-in."""
+        if self.queue:
+            return self.queue.popleft()
+        for scripted in self._scripts:
+            if scripted.script.times is not None and scripted.used >= scripted.script.times:
+                continue
+            if scripted.pattern.found_in(prompt):
+                scripted.used += 1
+                return scripted.script.answer
+        return None
+
+
+MARK = "Simulated"
+_DEEPEST = 5
+_BULK = re.compile(r'"list-unsubscribe":"|newsletter|unsubscribe', re.IGNORECASE)
+_BILL = re.compile(r"invoice|receipt|order|booking|statement", re.IGNORECASE)
+
+
+def invent(request: ChatRequest, seed: int) -> ScriptedAnswer:
+    """A call of one of the tools that were offered, with arguments that fit its schema; else a text."""
+    dice = random.Random(hashlib.sha256(f"{seed}:{request.prompt}".encode("utf-8", "replace")).digest())  # noqa: S311
+    tools = {tool.name: tool for tool in request.callable_tools}
+    if not tools:
+        return ScriptedAnswer(text=f"{MARK}: no model was asked; this is made up.")
+    name = _chosen(request.prompt, list(tools), dice)
+    return ScriptedAnswer(tool=name, arguments=_object(tools[name], dice) | _manner(tools[name], dice))
+
+
+def _chosen(prompt: str, names: list[str], dice: random.Random) -> str:
+    """What somebody might do with such mail: newsletters leave the inbox, bills are labelled, most mail stays."""
+    if "none" not in names:
+        return names[0]
+    mail = prompt.rpartition("<mail>")[2]
+    likely = ("archive", "mark_read") if _BULK.search(mail) else ("apply_label", "star") if _BILL.search(mail) else ()
+    fitting = [name for name in likely if name in names]
+    return dice.choice(fitting) if fitting and dice.random() < 0.8 else "none"
+
+
+def _manner(tool: ChatTool, dice: random.Random) -> dict[str, Any]:
+    """A model that is fairly sure of itself and asks for approval now and then, where it may say so."""
+    said = {"confidence": round(dice.uniform(0.6, 1), 2), "needs_approval": dice.random() < 0.05}
+    return {name: value for name, value in said.items() if name in tool.parameters.get("properties", {})}
+
+
+def _object(tool: ChatTool, dice: random.Random) -> dict[str, Any]:
+    value = _value(tool.parameters, tool.parameters, dice, _DEEPEST)
+    return value if isinstance(value, dict) else {}
+
+
+def _value(schema: dict[str, Any], root: dict[str, Any], dice: random.Random, depth: int) -> Any:
+    schema = _resolved(schema, root)
+    if depth == 0:
+        return None
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return dice.choice(schema["enum"])
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return _value(options[0], root, dice, depth - 1)
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        properties: dict[str, Any] = schema.get("properties", {})
+        return {name: _value(part, root, dice, depth - 1) for name, part in properties.items()}
+    if kind == "array":
+        return [_value(schema.get("items", {}), root, dice, depth - 1) for _ in range(schema.get("minItems", 0))]
+    return _scalar(kind, schema, dice)
+
+
+def _scalar(kind: str, schema: dict[str, Any], dice: random.Random) -> Any:
+    match kind:
+        case "number":
+            return round(dice.uniform(schema.get("minimum", 0), schema.get("maximum", 1)), 3)
+        case "integer":
+            return dice.randint(schema.get("minimum", 0), schema.get("maximum", 10))
+        case "boolean":
+            return dice.random() < 0.5
+        case "string":
+            return f"{MARK} answer."[: schema.get("maxLength", 200)]
+        case _:
+            return None
+
+
+def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref", "")
+    if not reference.startswith("#/"):
+        return schema
+    found: Any = root
+    for step in reference[2:].split("/"):
+        found = found.get(step, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def tokens_in(text: str) -> int:
+    """About what a tokenizer would count: four characters each, never none."""
+    return max(1, -(-len(text) // 4))
+
+
+def arguments_text(answer: ScriptedAnswer) -> str:
+    if isinstance(answer.arguments, str):
+        return answer.arguments
+    return json.dumps(answer.arguments or {}, ensure_ascii=False)

@@ -1,0 +1,196 @@
+"""Looks up in the archive the messages that envelopes refer to, and stores raw bytes that arrive inline.
+
+The bytes of a full-tier message are on disk before any row of the control database refers to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from postroom.archive.backend import MailReader
+from postroom.archive.layout import account_name
+from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoredMessage, StoreOutcome
+from postroom.archive.service import AccountStore, ArchiveService
+from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
+from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.mail.categories import CategoryFacts, facts_of, shipped
+from postroom.mail.headers import triage_headers
+from postroom.reading.mail import read_headers
+
+GMAIL = "gmail"
+_FOR_EVER = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFacts:
+    """An archived message, with what is read from it when it is taken in."""
+
+    message: ArchivedMessage
+    headers: Mapping[str, str]
+    text: str
+    category: str | None = None
+    """What kind of mail it is, which decides how long it is kept."""
+    brought_by_ingest: bool = False
+    trouble: str | None = None
+    """Why it could not be read when ingest brought it."""
+
+
+WantedFacts = Sequence[Envelope | None]
+FoundFacts = list[ArchivedFacts | BadInput | None]
+
+
+async def gather(archive: ArchiveService, envelopes: WantedFacts, contacts: Collection[str] = ()) -> FoundFacts:
+    """For each envelope its evidence, what is wrong with its reference, or None where the archive has nothing.
+
+    `contacts` are those of the senders whom the owner knows.
+    """
+    fresh = await _store_inline(archive, envelopes)
+    return await archive.read(lambda reader: _read(reader, envelopes, fresh, contacts))
+
+
+async def _store_inline(archive: ArchiveService, envelopes: WantedFacts) -> dict[int, StoredMessage | BadInput]:
+    """By its number, where each inline message is now on disk."""
+    by_account: dict[str, list[int]] = defaultdict(list)
+    answers: dict[int, StoredMessage | BadInput] = {}
+    for number, envelope in enumerate(envelopes):
+        if envelope is not None and isinstance(envelope.payload.raw, InlineRaw):
+            account = _account(envelope)
+            if account is None:
+                answers[number] = BadInput("source.endpoint_identity", "is not a mail address")
+            else:
+                by_account[account].append(number)
+    for account, numbers in by_account.items():
+        mails = await asyncio.to_thread(_decoded, [envelopes[number] for number in numbers])
+        answers |= zip(numbers, await _stored(archive.of(account), mails), strict=True)
+    return answers
+
+
+async def _stored(store: AccountStore, mails: Sequence[IncomingMail]) -> list[StoredMessage | BadInput]:
+    """Where each lies. One that cannot be stored keeps no other out."""
+    try:
+        return list(await store.store(mails))
+    except Retryable:
+        raise
+    except Exception as error:
+        if len(mails) == 1:
+            return [BadInput("payload.raw", f"cannot be stored ({_kind(error)})")]
+        return [answer for mail in mails for answer in await _stored(store, [mail])]
+
+
+def _decoded(envelopes: WantedFacts) -> list[IncomingMail]:
+    return [
+        _incoming(envelope, envelope.payload.raw)
+        for envelope in envelopes
+        if envelope is not None and isinstance(envelope.payload.raw, InlineRaw)
+    ]
+
+
+def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
+    is_gmail = envelope.source.provider == GMAIL
+    return IncomingMail(
+        raw=raw.content,
+        provenance=Provenance.API if is_gmail else Provenance.IMPORT,
+        gmail_id=envelope.event.external_event_id if is_gmail else None,
+        thread_id=envelope.event.external_thread_id if is_gmail else None,
+        received=envelope.observed_at,
+    )
+
+
+def _read(
+    reader: MailReader,
+    envelopes: WantedFacts,
+    fresh: Mapping[int, StoredMessage | BadInput],
+    contacts: Collection[str],
+) -> FoundFacts:
+    keys: dict[str, dict[int, str]] = defaultdict(dict)
+    found: FoundFacts = [None] * len(envelopes)
+    for number, envelope in enumerate(envelopes):
+        mine = fresh.get(number)
+        if isinstance(mine, BadInput):
+            found[number] = mine
+        elif envelope is not None and (account := _account(envelope)) is not None:
+            keys[account][number] = mine.key if mine else _key(envelope)
+    for account, wanted in keys.items():
+        archived = reader.find_many(account, list(wanted.values()))
+        for number, key in wanted.items():
+            envelope = envelopes[number]
+            assert envelope is not None  # noqa: S101 (only those have keys)
+            is_known = envelope.sender.identity in contacts
+            found[number] = _judged(reader, envelope, archived.get(key), fresh.get(number), is_known=is_known)
+    for number, envelope in enumerate(envelopes):
+        if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
+            found[number] = _missing(envelope)
+    return found
+
+
+def _judged(
+    reader: MailReader,
+    envelope: Envelope,
+    message: ArchivedMessage | None,
+    fresh: StoredMessage | BadInput | None,
+    *,
+    is_known: bool,
+) -> ArchivedFacts | BadInput | None:
+    """Whatever one message does here, it alone is refused."""
+    if message is None:
+        return None
+    try:
+        evidence = _judge(reader, envelope, message, is_known=is_known)
+    except Retryable:
+        raise
+    except Exception as error:
+        return BadInput("payload", f"what the archive holds of it cannot be used ({_kind(error)})")
+    if isinstance(evidence, BadInput) or not isinstance(fresh, StoredMessage):
+        return evidence
+    is_new = fresh.outcome is StoreOutcome.STORED
+    return replace(evidence, brought_by_ingest=is_new and envelope.payload.raw is not None, trouble=fresh.trouble)
+
+
+def _kind(error: Exception) -> str:
+    """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
+    return error.message if isinstance(error, PostroomError) else type(error).__name__
+
+
+def _judge(
+    reader: MailReader, envelope: Envelope, message: ArchivedMessage, *, is_known: bool
+) -> ArchivedFacts | BadInput:
+    raw = envelope.payload.raw
+    if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
+        return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
+    headers = read_headers(reader.raw_of(message))
+    if raw is None:
+        return ArchivedFacts(message, triage_headers(headers), "")
+    return ArchivedFacts(
+        message=message,
+        headers=triage_headers(headers),
+        text=envelope.payload.normalized_text or reader.body_of(message)[:LONGEST_TEXT],
+        category=_category(facts_of(headers, is_known=is_known)),
+    )
+
+
+def _category(facts: CategoryFacts) -> str | None:
+    """Of several, the one whose mail is worth having for longest."""
+    categories = shipped()
+    names = categories.matching(facts)
+    return max(names, key=lambda name: categories.get(name).years or _FOR_EVER, default=None)
+
+
+def _key(envelope: Envelope) -> str:
+    raw = envelope.payload.raw
+    return raw.archive_key if isinstance(raw, ArchivedRaw) else envelope.event.external_event_id
+
+
+def _account(envelope: Envelope) -> str | None:
+    """The mailbox whose archive is meant; None where the source is none."""
+    try:
+        return account_name(envelope.source.endpoint_identity)
+    except BadInput:
+        return None
+
+
+def _missing(envelope: Envelope) -> BadInput:
+    owner = envelope.source.endpoint_identity
+    return BadInput("payload.raw.archive_key", f"the archive holds no such message of {owner}; store it first")

@@ -1,0 +1,327 @@
+"""A backfill job: its legal status changes, its row, and what the kill switch does to running jobs.
+
+A status changes only along `TRANSITIONS`, under the row's lock, with an audit entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, Table, select, update
+
+from postroom import audit, kill_switch
+from postroom.audit import SYSTEM, Actor
+from postroom.db import Tx
+from postroom.db.tables.mail import BACKFILL_JOBS
+from postroom.domain.errors import BadInput, NotFound, Retryable
+from postroom.domain.ids import parse_id
+from postroom.domain.money import Micros, from_cents
+from postroom.kill_switch import SwitchState
+from postroom.settings import BackfillSettings
+
+
+class BackfillStatus(StrEnum):
+    PENDING = "pending"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    COST_CAPPED = "cost_capped"
+    ERROR = "error"
+
+
+class BackfillParty(StrEnum):
+    OPERATOR = "operator"
+    CONNECTOR = "connector"
+    SYSTEM = "system"
+
+
+class BackfillEvent(StrEnum):
+    """What happens to a job. The value is its name in the audit log, after `backfill.`."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    START = "start"
+    COMPLETE = "complete"
+    FAIL = "error"
+    REACH_CAP = "cost_cap"
+    TURN_DAY = "day_turn"
+    FREE_ROOM = "cap_room"
+    LOSE_LEASE = "lease_loss"
+    SWITCH_OFF = "switched_off"
+    LOSE_METER = "meter_loss"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillTransition:
+    event: BackfillEvent
+    party: BackfillParty
+    sources: tuple[BackfillStatus, ...]
+    target: BackfillStatus
+    meaning: str
+
+
+TRANSITIONS: dict[BackfillEvent, BackfillTransition] = {
+    transition.event: transition
+    for transition in (
+        BackfillTransition(
+            BackfillEvent.PAUSE,
+            BackfillParty.OPERATOR,
+            (BackfillStatus.PENDING, BackfillStatus.ACTIVE, BackfillStatus.COST_CAPPED),
+            BackfillStatus.PAUSED,
+            "stop, keep the place; nothing but a resume or a cancel moves it on",
+        ),
+        BackfillTransition(
+            BackfillEvent.RESUME,
+            BackfillParty.OPERATOR,
+            (BackfillStatus.PAUSED, BackfillStatus.COST_CAPPED, BackfillStatus.ERROR),
+            BackfillStatus.PENDING,
+            "go on from the cursor; refused for a capped job while its day has no room",
+        ),
+        BackfillTransition(
+            BackfillEvent.CANCEL,
+            BackfillParty.OPERATOR,
+            (
+                BackfillStatus.PENDING,
+                BackfillStatus.ACTIVE,
+                BackfillStatus.PAUSED,
+                BackfillStatus.COST_CAPPED,
+                BackfillStatus.ERROR,
+            ),
+            BackfillStatus.CANCELLED,
+            "stop for good; what was ingested stays",
+        ),
+        BackfillTransition(
+            BackfillEvent.START,
+            BackfillParty.CONNECTOR,
+            (BackfillStatus.PENDING,),
+            BackfillStatus.ACTIVE,
+            "`backfill.poll` hands it out under a lease",
+        ),
+        BackfillTransition(
+            BackfillEvent.COMPLETE,
+            BackfillParty.CONNECTOR,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.COMPLETED,
+            "the last message of the window is in",
+        ),
+        BackfillTransition(
+            BackfillEvent.FAIL,
+            BackfillParty.CONNECTOR,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.ERROR,
+            "the connector cannot go on",
+        ),
+        BackfillTransition(
+            BackfillEvent.REACH_CAP,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.COST_CAPPED,
+            "the day's spend has no more room",
+        ),
+        BackfillTransition(
+            BackfillEvent.TURN_DAY,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.COST_CAPPED,),
+            BackfillStatus.PENDING,
+            "a new day, a new budget (unless `auto_resume` is off)",
+        ),
+        BackfillTransition(
+            BackfillEvent.FREE_ROOM,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.COST_CAPPED,),
+            BackfillStatus.PENDING,
+            "all reservations are settled, for less than was reserved (unless `auto_resume` is off)",
+        ),
+        BackfillTransition(
+            BackfillEvent.LOSE_LEASE,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.PENDING,
+            "the connector was silent for too long",
+        ),
+        BackfillTransition(
+            BackfillEvent.SWITCH_OFF,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.PENDING,
+            "backfill was switched off as a whole",
+        ),
+        BackfillTransition(
+            BackfillEvent.LOSE_METER,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.ERROR,
+            "what a message costs is unknown, or more than a whole day may cost",
+        ),
+    )
+}
+
+FINISHED = frozenset({BackfillStatus.COMPLETED, BackfillStatus.CANCELLED})
+
+_CANNOT = {
+    BackfillEvent.PAUSE: "paused",
+    BackfillEvent.RESUME: "resumed",
+    BackfillEvent.CANCEL: "cancelled",
+    BackfillEvent.START: "started",
+    BackfillEvent.COMPLETE: "completed",
+    BackfillEvent.FAIL: "failed",
+}
+
+
+class IllegalTransition(BadInput):
+    """The job is not in a state from which that is possible."""
+
+
+def is_legal(event: BackfillEvent, status: BackfillStatus) -> bool:
+    return status in TRANSITIONS[event].sources
+
+
+def status_after(event: BackfillEvent, status: BackfillStatus) -> BackfillStatus:
+    """The status that the event leads to; refused, with what would be possible, from any other."""
+    transition = TRANSITIONS[event]
+    if status in transition.sources:
+        return transition.target
+    sources = [source.value for source in transition.sources]
+    possible = sources[0] if len(sources) == 1 else f"{', '.join(sources[:-1])} or {sources[-1]}"
+    done = _CANNOT.get(event, f"moved by {event}")
+    raise IllegalTransition("status", f"a job that is {status} cannot be {done}; only one that is {possible} can")
+
+
+def markdown_table() -> Iterator[str]:
+    """The same for people: `docs/backfill.md` holds these lines, and a test compares them."""
+    yield "| who | what | from | to | meaning |"
+    yield "|---|---|---|---|---|"
+    for t in TRANSITIONS.values():
+        sources = ", ".join(f"`{source}`" for source in t.sources)
+        yield f"| {t.party} | {t.event} | {sources} | `{t.target}` | {t.meaning} |"
+
+
+SUBJECT = "backfill_job"
+
+Json = Mapping[str, Any]
+
+
+class BackfillMode(StrEnum):
+    SELECTIVE = "selective"
+    BACKGROUND = "background"
+    """Only while no live mail waits."""
+
+
+class Include(StrEnum):
+    """Mail that is left out unless asked for."""
+
+    DRAFTS = "drafts"
+    SENT = "sent"
+    SPAM = "spam"
+    TRASH = "trash"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillJob:
+    id: str
+    connector_type: str
+    endpoint_identity: str
+    target_categories: list[str]
+    date_from: date
+    date_to: date
+    rate_limit_per_hour: int
+    daily_cost_cap_cents: int
+    status: BackfillStatus
+    cursor: dict[str, Any] | None
+    rows_processed: int
+    rows_skipped: int
+    cost_spent_cents: int
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    updated_at: datetime
+    mode: BackfillMode
+    includes: list[str]
+    status_reason: str | None
+    spent_microdollars: Micros
+    reported_cost_cents: int
+    auto_resume: bool
+    capped_day: date | None
+    refused_microdollars: Micros | None
+    fence: int
+    lease_holder: str | None
+    lease_expires_at: datetime | None
+    last_report_seq: int | None
+    estimate: dict[str, Any] | None
+    consent_at: datetime | None
+    consent_by: str | None
+
+    @property
+    def cap(self) -> Micros:
+        return from_cents(self.daily_cost_cap_cents)
+
+    @property
+    def audited(self) -> dict[str, Any]:
+        """What the audit log keeps of it."""
+        return {"status": self.status, "reason": self.status_reason, "error": self.error, "fence": self.fence}
+
+
+def jobs_table(tx: Tx) -> Table:
+    return BACKFILL_JOBS[tx.dialect]
+
+
+def job_from_row(row: Row[Any]) -> BackfillJob:
+    values = {field.name: getattr(row, field.name) for field in fields(BackfillJob)}
+    return BackfillJob(**values | {"status": BackfillStatus(row.status), "mode": BackfillMode(row.mode)})
+
+
+def find_job(tx: Tx, job_id: str, *, lock: bool = False) -> BackfillJob:
+    """The job; locked until the transaction ends if it is about to change."""
+    jobs, job_id = jobs_table(tx), parse_id(job_id, "job_id")
+    query = select(jobs).where(jobs.c.id == job_id)
+    row = tx.execute(tx.locking(query) if lock else query).one_or_none()
+    if row is None:
+        raise NotFound("job_id", f"there is no backfill job {job_id}; `postroom backfill list` shows those there are")
+    return job_from_row(row)
+
+
+def change_job(tx: Tx, job: BackfillJob, now: datetime, **values: object) -> BackfillJob:
+    """Write these columns if the job is still as it was read: a status that has moved since is never overwritten."""
+    jobs = jobs_table(tx)
+    unchanged = (jobs.c.id == job.id) & (jobs.c.status == job.status) & (jobs.c.fence == job.fence)
+    row = tx.execute(update(jobs).where(unchanged).values(**values, updated_at=now).returning(jobs)).one_or_none()
+    if row is None:
+        raise Retryable(f"The backfill job {job.id} was changed by somebody else meanwhile.", retry_after=timedelta())
+    return job_from_row(row)
+
+
+def move_job(
+    tx: Tx, job: BackfillJob, event: BackfillEvent, who: Actor, now: datetime, **values: object
+) -> BackfillJob:
+    """Change the status by an event of the table, and write it into the audit log."""
+    cleared = {"status_reason": None, "capped_day": None, "refused_microdollars": None}
+    moved = change_job(tx, job, now, status=status_after(event, job.status), **(cleared | values))
+    subject = (SUBJECT, job.id)
+    audit.record(tx, who, f"backfill.{event}", subject, now, before=job.audited, after=moved.audited)
+    return moved
+
+
+def turn_switch(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
+    changed = kill_switch.turn(tx, settings, on, who, now)
+    if not changed.in_force:
+        stop_running(tx, changed, now)
+    return changed
+
+
+def stop_running(tx: Tx, why: SwitchState, now: datetime) -> list[BackfillJob]:
+    jobs = jobs_table(tx)
+    running = tx.execute(
+        tx.locking(select(jobs).where(jobs.c.status == BackfillStatus.ACTIVE).order_by(jobs.c.id))
+    ).all()
+    return [switch_off(tx, job_from_row(row), why, now) for row in running]
+
+
+def switch_off(tx: Tx, job: BackfillJob, why: SwitchState, now: datetime) -> BackfillJob:
+    return move_job(tx, job, BackfillEvent.SWITCH_OFF, SYSTEM, now, status_reason=f"backfill is off: {why.reason}")

@@ -1,0 +1,243 @@
+"""The archive and the history cursor as connectors use them: store, look up, walk a range, report changes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from postroom.accounts.account import find_account, get_account
+from postroom.accounts.history_cursor import (
+    LEASE,
+    HistoryLease,
+    claim_reader,
+    is_walked,
+    move_cursor,
+    release_reader,
+    renew_reader,
+)
+from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, record_deleted, record_labels
+from postroom.accounts.troubled import (
+    ArrivalLane,
+    MessageTrouble,
+    TroubleKind,
+    are_listed,
+    forget_trouble,
+    record_trouble,
+)
+from postroom.archive.backend import MailReader
+from postroom.archive.layout import account_name
+from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage
+from postroom.archive.service import ArchiveService
+from postroom.db import Database, Tx
+from postroom.db.database import insert
+from postroom.db.tables.mail import sent_messages
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput
+from postroom.reading.mail import read_headers
+
+_LONGEST_HEADER = 4_000
+_OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
+
+
+def decoded_raw(text: str, field: str) -> bytes:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadInput(field, "is not base64") from None
+    if not raw:
+        raise BadInput(field, "is empty")
+    return raw
+
+
+class MailService:
+    def __init__(
+        self,
+        database: Database,
+        archive: ArchiveService,
+        clock: Clock,
+        watch: MailboxObserver = NoObserver(),  # noqa: B008 - holds nothing
+    ) -> None:
+        self._database = database
+        self._archive = archive
+        self._clock = clock
+        self._watch = watch
+
+    async def store(
+        self, identity: str, mails: Sequence[IncomingMail], lane: ArrivalLane = ArrivalLane.LIVE
+    ) -> list[dict[str, Any]]:
+        """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
+        stored = await self._archive.of(_mailbox(identity)).store(mails)
+        await self._note(identity, lane, stored)
+        return [_described(proof) for proof in stored]
+
+    async def report_trouble(
+        self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
+    ) -> None:
+        """What a connector could not fetch or take in, and what it could after all."""
+
+        def record(tx: Tx) -> None:
+            account_id = _account_id(tx, identity)
+            forget_trouble(tx, account_id, settled, _OF_CONNECTORS)
+            record_trouble(tx, account_id, lane, troubles, self._clock.now())
+
+        await self._database.write(record)
+
+    async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
+        """Those that could not be read are listed; those that were listed because they could not be had are no more."""
+        unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
+        fine = [proof.key for proof in stored if not proof.trouble]
+
+        def listed(tx: Tx) -> bool:
+            account = find_account(tx, identity)
+            return account is not None and bool(unread or are_listed(tx, account.id, fine))
+
+        def record(tx: Tx) -> None:
+            account_id = _account_id(tx, identity)
+            forget_trouble(tx, account_id, fine, [TroubleKind.FETCH, TroubleKind.READ])
+            record_trouble(tx, account_id, lane, unread, self._clock.now())
+
+        if await self._database.read(listed):
+            await self._database.write(record)
+
+    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        account = _mailbox(identity)
+        found = await self._archive.read(lambda archive: archive.find_many(account, gmail_ids))
+        return {key: {"archive_key": key, "sha256": message.sha256} for key, message in found.items()}
+
+    async def walk(
+        self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
+    ) -> dict[str, Any]:
+        account = _mailbox(identity)
+        complete = await self._database.read(lambda tx: _is_complete(tx, identity, days[1]))
+
+        def read(archive: MailReader) -> dict[str, Any]:
+            found, following = archive.walk(account, *days, cursor, limit)
+            walked = [_walked(message, archive.raw_of(message), headers) for message in found]
+            return {"messages": walked, "cursor": following, "complete": complete}
+
+        return await self._archive.read_apart(read)
+
+    async def change(
+        self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Record what changed at the source; answers with the ids that the archive does not have.
+
+        First in the archive, then in the control database: a call that is cut off is made again, and repeats both.
+        """
+        mailbox = _mailbox(identity)
+        store = self._archive.of(mailbox)
+        unknown = await store.set_labels(labels) if labels else set()
+        if deleted:
+            unknown |= await store.mark_deleted(deleted, self._clock.now())
+        await self._database.write(lambda tx: self._record(tx, mailbox, labels, deleted))
+        return {"unknown": sorted(unknown)}
+
+    def _record(self, tx: Tx, mailbox: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]) -> None:
+        record_labels(tx, mailbox, labels)
+        record_deleted(tx, mailbox, deleted, self._clock.now())
+        if (account := find_account(tx, mailbox)) is not None:
+            self._watch.changed(tx, account.id, labels, deleted)
+
+    async def claim_history(self, identity: str, instance: str) -> dict[str, Any]:
+        """Become the one reader of this account's changes."""
+
+        def claim(tx: Tx) -> HistoryLease:
+            return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())
+
+        reader = await self._database.write(claim)
+        return {"history_id": reader.history_id, "fence": reader.fence, "lease_s": LEASE.total_seconds()}
+
+    async def commit_history(self, identity: str, fence: int, history_id: str | None, *, release: bool) -> None:
+        """Everything up to this history id has been taken in. Without one, the lease is only renewed."""
+
+        def commit(tx: Tx) -> None:
+            now = self._clock.now()
+            reader = HistoryLease(_account_id(tx, identity), "", fence, None)
+            if history_id is not None:
+                move_cursor(tx, reader, history_id, now)
+            elif not release:
+                renew_reader(tx, reader, now)
+            if release:
+                release_reader(tx, reader, now)
+
+        await self._database.write(commit)
+
+    async def add_sent(self, identity: str, sent: Mapping[str, datetime | None]) -> int:
+        """Messages that the owner sent, by Message-ID; answers how many were new."""
+
+        def add(tx: Tx) -> int:
+            account_id, now = _account_id(tx, identity), self._clock.now()
+            statement = insert(tx, sent_messages).on_conflict_do_nothing().returning(sent_messages.c.message_id_header)
+            rows = [
+                {"account_id": account_id, "message_id_header": _bare(header), "sent_at": at, "added_at": now}
+                for header, at in sorted(sent.items())
+            ]
+            return len(tx.execute(statement, rows).all()) if rows else 0
+
+        return await self._database.write(add)
+
+    async def lookup_sent(self, identity: str, message_ids: Sequence[str]) -> list[str]:
+        """Those of the Message-IDs that the owner sent, as they were given."""
+        bare = {_bare(header): header for header in message_ids}
+
+        def look(tx: Tx) -> list[str]:
+            account_id = _account_id(tx, identity)
+            column = sent_messages.c.message_id_header
+            query = select(column).where(sent_messages.c.account_id == account_id, column.in_(sorted(bare)))
+            return [bare[row[0]] for row in tx.execute(query)]
+
+        return sorted(await self._database.read(look))
+
+
+def _described(proof: StoredMessage) -> dict[str, Any]:
+    described = {"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value}
+    return described | ({"trouble": proof.trouble} if proof.trouble else {})
+
+
+def _account_id(tx: Tx, identity: str) -> str:
+    try:
+        return get_account(tx, identity).id
+    except BadInput as error:
+        raise type(error)("endpoint_identity", error.problem) from None
+
+
+def _is_complete(tx: Tx, identity: str, last_day: date) -> bool:
+    try:
+        account = find_account(tx, identity)
+    except BadInput:
+        return False
+    return account is not None and is_walked(tx, account.id, last_day)
+
+
+def _bare(message_id: str) -> str:
+    return message_id.strip().removeprefix("<").removesuffix(">")
+
+
+def _mailbox(identity: str) -> str:
+    try:
+        return account_name(identity)
+    except BadInput as error:
+        raise BadInput("endpoint_identity", error.problem) from None
+
+
+def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dict[str, Any]:
+    parsed = read_headers(raw)
+    wanted = {name.lower() for name in headers}
+    return {
+        "gmail_id": message.gmail_id,
+        "thread_id": message.thread_id,
+        "archive_key": message.key,
+        "sha256": message.sha256,
+        "size": message.size,
+        "internal_date": round(message.date.timestamp() * 1_000),
+        "labels": list(message.labels),
+        "deleted_at_source": message.deleted_at_source is not None,
+        "headers": [
+            {"name": name, "value": value[:_LONGEST_HEADER]} for name, value in parsed.pairs if name.lower() in wanted
+        ],
+    }

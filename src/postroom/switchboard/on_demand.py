@@ -1,0 +1,180 @@
+"""Mail on demand (BF-17): the archive is searched first, then a worker searches the mailboxes and ingests matches.
+
+The reply waits for the worker only so long; a search that takes longer is reported as under way and continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from postroom.accounts.account import Account, list_accounts
+from postroom.archive.layout import account_name
+from postroom.archive.search import Search, SearchHit
+from postroom.db import Database, Tx
+from postroom.db.tables.mail import messages
+from postroom.domain import jobs
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Caller
+from postroom.queue import JobQueue, JobState, JobType, NewJob, RetryPolicy
+from postroom.queue.enqueue import HIGHEST_PRIORITY
+from postroom.queue.inspection import JobRecord, show_job
+from postroom.queue.job import FINISHED
+
+MOST_RESULTS = 50
+LONGEST_WAIT = timedelta(seconds=30)
+ON_DEMAND = JobType(jobs.ON_DEMAND, retry=RetryPolicy(max_attempts=2), time_limit=timedelta(minutes=2))
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandMail:
+    account: str
+    gmail_id: str | None
+    archive_key: str | None
+    message_id: str | None
+    """Its id among the mail that was taken in; None: it is in the archive alone."""
+    received_at: datetime
+    sender: str
+    subject: str
+    is_new: bool
+    """Taken in because of this question."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "account": self.account,
+            "message_id": self.message_id,
+            "archive_key": self.archive_key,
+            "gmail_id": self.gmail_id,
+            "received_at": self.received_at.isoformat(),
+            "from": self.sender,
+            "subject": self.subject,
+            "newly_ingested": self.is_new,
+        }
+
+
+class OnDemandSearch:
+    def __init__(self, queue: JobQueue, search: Search, patience: timedelta = LONGEST_WAIT) -> None:
+        self._queue = queue
+        self._search = search
+        self._patience = patience
+
+    @property
+    def _database(self) -> Database:
+        return self._queue.database
+
+    async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> Mapping[str, Any]:
+        """What was found, newest first, and what of it was taken in by asking."""
+        if not 1 <= max_results <= MOST_RESULTS:
+            raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
+        if not query.strip():
+            raise BadInput("query", "is empty")
+        accounts = await self._accounts(caller)
+        hits = await asyncio.to_thread(self._in_archive, query, max_results, caller)
+        began = self._queue.clock.now()
+        jobs = await self._send_for(accounts, query, max_results)
+        records = await self._wait_for(jobs)
+        found = await self._database.read(lambda tx: _gathered(tx, hits, records, accounts, began))
+        return _answer(found[:max_results], hits, records, accounts)
+
+    async def _accounts(self, caller: Caller) -> list[Account]:
+        known = await self._database.read(list_accounts)
+        if caller.endpoint_identity is None:
+            return known
+        mine = account_name(caller.endpoint_identity)
+        return [account for account in known if account_name(account.email) == mine]
+
+    def _in_archive(self, query: str, limit: int, caller: Caller) -> tuple[SearchHit, ...]:
+        only = None if caller.endpoint_identity is None else [caller.endpoint_identity]
+        return self._search.search(query, accounts=only, limit=limit).hits
+
+    async def _send_for(self, accounts: Sequence[Account], query: str, max_results: int) -> list[str]:
+        """A job for each mailbox, ahead of other work: somebody is waiting."""
+        jobs = [
+            NewJob(
+                ON_DEMAND.name,
+                {"account_id": account.id, "query": query, "max_results": max_results},
+                priority=HIGHEST_PRIORITY,
+            )
+            for account in accounts
+        ]
+        return [answer.job_id for answer in await self._queue.enqueue(*jobs)] if jobs else []
+
+    async def _wait_for(self, job_ids: Sequence[str]) -> list[JobRecord]:
+        """The jobs as they are when all have ended, or when patience has."""
+        clock = self._queue.clock
+        deadline = clock.monotonic() + self._patience.total_seconds()
+        while True:
+            records = await self._database.read(lambda tx: [show_job(tx, job_id)[0] for job_id in job_ids])
+            left = deadline - clock.monotonic()
+            if left <= 0 or all(record.state in FINISHED for record in records):
+                return records
+            await clock.sleep(min(_LOOK_EVERY_S, left))
+
+
+def _gathered(
+    tx: Tx, hits: Sequence[SearchHit], records: Sequence[JobRecord], accounts: Sequence[Account], began: datetime
+) -> list[OnDemandMail]:
+    """The archive's hits and the mailboxes' as one list, each message once, newest first."""
+    email_of = {account.id: account_name(account.email) for account in accounts}
+    wanted: dict[tuple[str, str], SearchHit | None] = {(hit.message.account, hit.message.key): hit for hit in hits}
+    for record in records:
+        for gmail_id in _result(record).get("gmail_ids", ()):
+            wanted.setdefault((email_of[record.payload["account_id"]], str(gmail_id)), None)
+    taken = _taken_in(tx, sorted({event for _, event in wanted}), began)
+    found = [_found(key, hit, taken.get(key)) for key, hit in wanted.items()]
+    return sorted((mail for mail in found if mail is not None), key=lambda mail: mail.received_at, reverse=True)
+
+
+def _taken_in(tx: Tx, event_ids: Sequence[str], began: datetime) -> dict[tuple[str, str], OnDemandMail]:
+    """Those of the messages that the Switchboard has, by mailbox and source id."""
+    if not event_ids:
+        return {}
+    rows = tx.execute(select(messages).where(messages.c.external_event_id.in_(event_ids)))
+    return {
+        (account_name(row.endpoint_identity), row.external_event_id): OnDemandMail(
+            account=row.endpoint_identity,
+            gmail_id=row.external_event_id,
+            archive_key=row.archive_key,
+            message_id=row.id,
+            received_at=row.received_at,
+            sender=row.sender_identity,
+            subject=row.subject or "",
+            is_new=row.accepted_at >= began,
+        )
+        for row in rows
+    }
+
+
+def _found(key: tuple[str, str], hit: SearchHit | None, taken: OnDemandMail | None) -> OnDemandMail | None:
+    if taken is not None or hit is None:
+        return taken  # a message that the tier policy left out is not here, and is not shown
+    mail = hit.message
+    return OnDemandMail(key[0], mail.gmail_id, mail.key, None, mail.date, mail.sender, mail.subject, is_new=False)
+
+
+def _answer(
+    found: Sequence[OnDemandMail], hits: Sequence[SearchHit], records: Sequence[JobRecord], accounts: Sequence[Account]
+) -> dict[str, Any]:
+    email_of = {account.id: account.email for account in accounts}
+    waiting = [record for record in records if record.state not in FINISHED]
+    failed = [record for record in records if record.state in (JobState.FAILED, JobState.CANCELED)]
+    return {
+        "messages": [mail.as_json() for mail in found],
+        "in_archive": len(hits),
+        "newly_ingested": sum(int(_result(record).get("ingested", 0)) for record in records),
+        "is_complete": not waiting and not failed,
+        "under_way": [email_of[record.payload["account_id"]] for record in waiting],
+        "problems": [
+            f"{email_of[record.payload['account_id']]}: {record.last_error or record.state}" for record in failed
+        ],
+    }
+
+
+def _result(record: JobRecord) -> Mapping[str, Any]:
+    return record.result if isinstance(record.result, Mapping) else {}

@@ -1,0 +1,82 @@
+"""Argument types that several tools share, each with its bounds."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import date
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from postroom.domain.envelope import Identity, Name
+
+MOST_IDS = 500
+LARGEST_OBJECT = 65_536
+_DEEPEST = 20
+
+
+def _written_date(value: object) -> object:
+    if isinstance(value, str) and len(value) == 10:
+        return value
+    if isinstance(value, date):
+        return value
+    raise PydanticCustomError("day", "must be a day such as 2026-01-31")
+
+
+def _sane_year(value: date) -> date:
+    if not 1970 <= value.year <= 9000:
+        raise PydanticCustomError("day", "lies outside of the years 1970 to 9000")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise PydanticCustomError("printable", "holds characters that cannot be printed")
+    return value
+
+
+def _writable(value: str) -> str:
+    """Joined emoji and marks of direction stand in labels that people made; they print as nothing, and are no harm."""
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in value):
+        raise PydanticCustomError("writable", "holds control characters")
+    return value
+
+
+def _holdable(value: dict[str, Any]) -> dict[str, Any]:
+    """Of any form, but such that both databases hold it and whoever lists it can walk through it."""
+    _require_shallow(value, _DEEPEST)
+    try:
+        size = len(json.dumps(value, allow_nan=False))
+    except ValueError:
+        raise PydanticCustomError("json", "holds a number that JSON has no form for") from None
+    if size > LARGEST_OBJECT:
+        raise PydanticCustomError("json", f"is too large: more than {LARGEST_OBJECT:,} bytes")
+    return value
+
+
+def _require_shallow(value: object, levels: int) -> None:
+    if isinstance(value, str) and any(char == "\0" or unicodedata.category(char) == "Cs" for char in value):
+        raise PydanticCustomError("json", "holds a NUL character or half of a character")
+    if not isinstance(value, dict | list):
+        return
+    if not levels:
+        raise PydanticCustomError("json", f"is nested more than {_DEEPEST} levels deep")
+    for each in (*value, *value.values()) if isinstance(value, dict) else value:
+        _require_shallow(each, levels - 1)
+
+
+Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=str), AfterValidator(_sane_year)]
+GmailId = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9A-Za-z_-]{1,64}$")]
+GmailIds = Annotated[list[GmailId], Field(max_length=MOST_IDS)]
+Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=250), AfterValidator(_writable)]
+Labels = Annotated[list[Label], Field(max_length=1_000)]
+Short = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200), AfterValidator(_printable)]
+MessageId = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=998), AfterValidator(_printable)]
+HeaderName = Annotated[str, StringConstraints(strict=True, pattern=r"^[!-9;-~]{1,100}$")]
+HistoryId = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{1,64}$")]
+Cursor = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200), AfterValidator(_printable)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_holdable)]
+ConnectorType = Name
+EndpointIdentity = Annotated[Identity, Field(description="the mailbox, by its address")]

@@ -1,0 +1,161 @@
+"""Replays rules over archived mail to show what they would have matched and done. Changes nothing.
+
+Every message is judged as if it arrived now, with its present labels; mail that the owner wrote is skipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from postroom.accounts.account import list_accounts
+from postroom.archive.backend import MailReader
+from postroom.archive.layout import account_name
+from postroom.archive.messages import ArchivedMessage
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, Fatal, Retryable
+from postroom.reading.mail import read_headers
+from postroom.triage.rules.engine import RuleSet
+from postroom.triage.rules.facts import MessageFacts, archived_facts, label_ids_of
+from postroom.triage.rules.rows import StoredRule, draft_named
+from postroom.triage.rules.rule import Rule, RuleDraft, ScopeKind, rule_of
+
+OWN_MAIL = frozenset({"SENT", "DRAFT"})
+
+
+@dataclass(frozen=True, slots=True)
+class TrialHit:
+    message: ArchivedMessage
+    rule: Rule
+
+
+@dataclass(slots=True)
+class Trial:
+    """What came of it so far."""
+
+    looked_at: int = 0
+    own: int = 0
+    """Passed over, because the owner wrote them."""
+    unreadable: int = 0
+    """Passed over, because the archive could not give them; `postroom verify` says more."""
+    matched: Counter[str] = field(default_factory=Counter)
+    """By the rule's name."""
+    hits: list[TrialHit] = field(default_factory=list)
+    """The first ones, in the order in which the mail came."""
+
+    @property
+    def total(self) -> int:
+        return self.matched.total()
+
+
+def try_rules(
+    rules: RuleSet,
+    archive: MailReader,
+    mail: Iterable[ArchivedMessage],
+    now: datetime,
+    trial: Trial,
+    *,
+    keep: int,
+    accounts: Mapping[str, str],
+    label_ids: Mapping[str, Mapping[str, str]],
+    show: Callable[[], None],
+) -> None:
+    """Fill the trial, message by message, so that it tells the truth whenever it is broken off.
+
+    `accounts` and `label_ids` are by the archive's names of accounts: an account's id, and its labels' ids by name.
+    """
+    for message in mail:
+        show()
+        if OWN_MAIL.intersection(message.labels):
+            trial.own += 1
+            continue
+        try:
+            facts = _facts(
+                archive.raw_of(message), message, accounts.get(message.account), label_ids.get(message.account, {})
+            )
+        except (Fatal, Retryable):
+            trial.unreadable += 1
+            continue
+        trial.looked_at += 1
+        if (found := rules.first_match(facts, now)) is not None:
+            trial.matched[found.rule.name] += 1
+            if len(trial.hits) < keep:
+                trial.hits.append(TrialHit(message, found.rule))
+
+
+def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]) -> MessageFacts:
+    return archived_facts(
+        read_headers(raw),
+        account_id=account_id,
+        subject=message.subject,
+        labels=message.labels,
+        has_attachment=message.has_attachment,
+        size_bytes=message.size,
+        received_at=message.date,
+        label_ids=label_ids,
+    )
+
+
+UNSAID = ("star",)
+"""Stands for the actions of a rule that is tried before anybody has decided what it does."""
+
+
+@dataclass(frozen=True)
+class TrialSubject:
+    """The rules to try, and what the control database knows that the archive does not."""
+
+    rules: Sequence[Rule]
+    label_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By the archive's names of accounts."""
+
+
+def subject_of(tx: Tx, rule_id: str, draft: RuleDraft) -> TrialSubject:
+    accounts = list_accounts(tx)
+    labels = {account_name(account.email): label_ids_of(tx, account.id) for account in accounts}
+    return TrialSubject([rule_of(rule_id, draft_named(draft, {each.id: each.email for each in accounts}))], labels)
+
+
+def saved_subject(tx: Tx, stored: StoredRule) -> TrialSubject:
+    if stored.draft is None:
+        raise BadInput(f"rule {stored.name}", stored.problem or "cannot be read")
+    return subject_of(tx, stored.id, stored.draft)
+
+
+def mail_to_try(mail: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
+    """All but spam and trash, as a search does."""
+    return (message for message in mail if not {"SPAM", "TRASH"}.intersection(message.labels))
+
+
+def replay(
+    subject: TrialSubject,
+    archive: MailReader,
+    mail: Iterable[ArchivedMessage],
+    now: datetime,
+    trial: Trial,
+    *,
+    keep: int,
+    show: Callable[[], None] = lambda: None,
+) -> None:
+    """Fill the trial; `show` is called for every message."""
+    try_rules(
+        RuleSet(_with_archive_names(subject.rules)),
+        archive,
+        mail,
+        now,
+        trial,
+        keep=keep,
+        accounts={name: name for name in archive.accounts()},
+        label_ids=subject.label_ids,
+        show=show,
+    )
+
+
+def _with_archive_names(rules: Sequence[Rule]) -> list[Rule]:
+    return [
+        replace(rule, scope=replace(rule.scope, ref=account_name(rule.scope.ref)))
+        if rule.scope.kind is ScopeKind.ACCOUNT and "@" in rule.scope.ref
+        else rule
+        for rule in rules
+    ]

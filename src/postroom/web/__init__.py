@@ -1,0 +1,3 @@
+"""Web sources: pages are discovered, fetched politely, and kept as evidence that never changes."""
+
+from __future__ import annotations

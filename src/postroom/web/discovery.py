@@ -1,0 +1,274 @@
+"""Discovered items: both lanes write what they find through here, an item for each new address and its fetch job.
+
+An existing item is never touched. Item and job are written in one transaction, so neither exists alone.
+`overview` shows the sources beside what is known of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, select, union, update
+
+from postroom.db import Tx
+from postroom.db.tables.queue import job_tombstones, jobs
+from postroom.db.tables.web import discovered_items, evidence, web_endpoints, web_lanes
+from postroom.domain.ids import new_id
+from postroom.queue import JobQueue
+from postroom.queue.job import FINISHED
+from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
+from postroom.web.strategies import FoundPage
+from postroom.web.urls import backfill_job_id
+from postroom.web.web_jobs import DiscoveryMethod, ItemStatus, fetch_job, verify_job
+
+_LANE = "fetch"
+_RECONCILED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Through which endpoint something was found, and by whom."""
+
+    source_slug: str
+    endpoint_id: str
+    method: DiscoveryMethod
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """How many items are new with a job each, how many were known, and which could get no job."""
+
+    queued: int
+    skipped: int
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedItems:
+    """An item whose page is asked for once more."""
+
+    id: str
+    source_slug: str
+    url: str
+    error: str | None
+    method: DiscoveryMethod
+
+
+def endpoint_row(tx: Tx, source: WebSource, endpoint: Endpoint, now: datetime) -> str:
+    """The id that items of this endpoint refer to; its row is made when it is first needed."""
+    where = (web_endpoints.c.source_slug == source.slug, web_endpoints.c.name == endpoint.name)
+    values = {"mode": endpoint.mode, "url": endpoint.url}
+    row = {"id": new_id(), "source_slug": source.slug, "name": endpoint.name, "created_at": now, **values}
+    tx.insert_missing(web_endpoints, row)
+    known = tx.execute(select(web_endpoints).where(*where)).one()
+    if (known.mode, known.url) != (endpoint.mode, endpoint.url):
+        tx.execute(update(web_endpoints).where(*where).values(**values))
+    return str(known.id)
+
+
+def known_urls(tx: Tx, source_slug: str, endpoint_name: str, urls: Collection[str]) -> set[str]:
+    """Which of these the endpoint has already; also where it has no row yet."""
+    endpoint = select(web_endpoints.c.id).where(
+        web_endpoints.c.source_slug == source_slug, web_endpoints.c.name == endpoint_name
+    )
+    query = select(discovered_items.c.url).where(
+        discovered_items.c.endpoint_id == endpoint.scalar_subquery(), discovered_items.c.url.in_(urls)
+    )
+    return set(tx.execute(query).scalars())
+
+
+def would_queue(tx: Tx, source_slug: str, items: Sequence[FoundPage]) -> int:
+    """How many jobs these new items would bring: none for a page that another endpoint has, or had, fetched."""
+    keys = {backfill_job_id(source_slug, item.url) for item in items}
+    living = select(jobs.c.idempotency_key).where(jobs.c.idempotency_key.in_(keys))
+    pruned = select(job_tombstones.c.idempotency_key).where(job_tombstones.c.idempotency_key.in_(keys))
+    return len(keys - set(tx.execute(union(living, pruned)).scalars()))
+
+
+def room_in_queue(tx: Tx, depth: int) -> int:
+    """How many more fetch jobs backfill may add. Held until the transaction ends, so that no two add to the same room.
+
+    An item waits exactly as long as its job does, and items that wait have an index.
+    """
+    tx.execute(tx.locking(select(web_lanes.c.name).where(web_lanes.c.name == _LANE))).one()
+    waiting = (
+        select(discovered_items.c.id)
+        .where(
+            discovered_items.c.status == ItemStatus.PENDING,
+            discovered_items.c.discovery_method == DiscoveryMethod.BACKFILL,
+        )
+        .limit(depth)
+    )
+    return depth - int(tx.execute(select(func.count()).select_from(waiting.subquery())).scalar_one())
+
+
+def add(tx: Tx, queue: JobQueue, finder: Finder, items: Sequence[FoundPage], now: datetime) -> Discovered:
+    """Items for what is new, with their jobs."""
+    rows = [_row(finder, item, now) for item in sorted(items, key=lambda item: item.url)]
+    tx.insert_missing(discovered_items, *rows)
+    ours = _inserted(tx, rows)
+    new = [row for row in rows if row["id"] in ours]
+    answers = queue.add(tx, *(fetch_job(row["id"], row["job_key"], finder.method) for row in new))
+    twins = [row for row, answer in zip(new, answers, strict=True) if answer.duplicate]
+    problems = tuple(problem for row in twins if (problem := _join_twin(tx, row, now)) is not None)
+    return Discovered(len(new) - len(twins), len(rows) - len(new) + len(twins) - len(problems), problems)
+
+
+def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[FoundPage]) -> int:
+    """Pages that may have changed since they were last looked at, by what the site says, are looked at again; returns
+    how many. Most sites name a day only: what was looked at that morning may have changed in the evening."""
+    claimed = {item.url: item.modified.latest for item in items if item.modified is not None}
+    query = (
+        select(discovered_items.c.id, discovered_items.c.url, evidence.c.last_verified_at)
+        .join(evidence, evidence.c.id == discovered_items.c.evidence_id)
+        .where(discovered_items.c.endpoint_id == endpoint_id, discovered_items.c.url.in_(claimed))
+    )
+    changed = [row.id for row in tx.execute(query) if claimed[row.url] > row.last_verified_at]
+    queue.add(tx, *(verify_job(item_id) for item_id in changed))
+    return len(changed)
+
+
+def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, dry_run: bool) -> list[RetriedItems]:
+    """Pages that could not be had are asked for once more; what backfill found still goes by backfill's rules."""
+    query = (
+        select(discovered_items, web_endpoints.c.source_slug)
+        .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
+        .where(discovered_items.c.status == ItemStatus.FAILED, web_endpoints.c.source_slug.in_(slugs))
+        .order_by(discovered_items.c.id)
+        .limit(most)
+    )
+    retried = [
+        RetriedItems(row.id, row.source_slug, row.url, row.error, DiscoveryMethod(row.discovery_method))
+        for row in tx.execute(query)
+    ]
+    if not dry_run:
+        queue.add(tx, *(verify_job(item.id, item.method) for item in retried))
+    return retried
+
+
+def reconcile(tx: Tx, now: datetime) -> int:
+    """Items that still wait although their job has ended, as when its worker was killed in the last attempt."""
+    ended = select(jobs.c.id).where(
+        jobs.c.idempotency_key == discovered_items.c.job_key, jobs.c.state.in_(list(FINISHED))
+    )
+    pruned = select(job_tombstones.c.job_id).where(job_tombstones.c.idempotency_key == discovered_items.c.job_key)
+    query = (
+        select(discovered_items)
+        .where(discovered_items.c.status == ItemStatus.PENDING, ended.exists() | pruned.exists())
+        .order_by(discovered_items.c.id)
+        .limit(_RECONCILED_AT_ONCE)
+    )
+    waiting = tx.execute(tx.locking(query, skip_locked=True)).all()
+    for row in waiting:
+        _settle_like_twin(tx, row._asdict(), now)
+    return len(waiting)
+
+
+def _row(finder: Finder, item: FoundPage, now: datetime) -> dict[str, Any]:
+    return {
+        "id": new_id(),
+        "endpoint_id": finder.endpoint_id,
+        "url": item.url,
+        "fetch_url": item.fetch_url,
+        "status": ItemStatus.PENDING,
+        "discovery_method": finder.method,
+        "run_id": finder.run_id,
+        "job_key": backfill_job_id(finder.source_slug, item.url),
+        "modified_at": None if item.modified is None else item.modified.earliest,
+        "discovered_at": now,
+        "updated_at": now,
+    }
+
+
+def _inserted(tx: Tx, rows: Sequence[dict[str, Any]]) -> set[str]:
+    ids = [row["id"] for row in rows]
+    return set(tx.execute(select(discovered_items.c.id).where(discovered_items.c.id.in_(ids))).scalars())
+
+
+def _twin(tx: Tx, row: dict[str, Any]) -> Row[Any] | None:
+    """The item of another endpoint for which the same job was enqueued first."""
+    query = (
+        select(discovered_items)
+        .where(discovered_items.c.job_key == row["job_key"], discovered_items.c.id != row["id"])
+        .order_by(discovered_items.c.discovered_at, discovered_items.c.id)
+    )
+    return tx.execute(query).first()
+
+
+def _join_twin(tx: Tx, row: dict[str, Any], now: datetime) -> tuple[str, str] | None:
+    """The page is, or was, fetched for another endpoint: what became of it holds here too.
+
+    A job id has 48 bits of its address, so two addresses can meet in one: that is told, not passed over.
+    """
+    twin = _twin(tx, row)
+    if twin is not None and twin.url == row["url"]:
+        _copy(tx, row, twin, now)
+        return None
+    other = "" if twin is None else f" of {twin.url}"
+    problem = f"its job id {row['job_key']} is already that{other}"
+    _settle(tx, row, ItemStatus.FAILED, now, error=problem)
+    return row["url"], problem
+
+
+def _settle_like_twin(tx: Tx, row: dict[str, Any], now: datetime) -> None:
+    twin = _twin(tx, row)
+    if twin is not None and twin.url == row["url"] and twin.status != ItemStatus.PENDING:
+        _copy(tx, row, twin, now)
+    else:
+        _settle(tx, row, ItemStatus.FAILED, now, error="its job ended without a result")
+
+
+def _copy(tx: Tx, row: dict[str, Any], twin: Row[Any], now: datetime) -> None:
+    _settle(tx, row, ItemStatus(twin.status), now, evidence_id=twin.evidence_id, error=twin.error)
+
+
+def _settle(tx: Tx, row: dict[str, Any], status: ItemStatus, now: datetime, **values: Any) -> None:
+    changed = update(discovered_items).where(discovered_items.c.id == row["id"])
+    tx.execute(changed.values(status=status, updated_at=now, **values))
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointView:
+    source: str
+    endpoint: str
+    mode: EndpointMode
+    url: str
+    watched: bool
+    waiting: int
+    fetched: int
+    failed: int
+    skipped: int
+    looked_at: datetime | None
+
+
+def overview(tx: Tx, sources: ConfiguredSources) -> list[EndpointView]:
+    """One line for each endpoint of the file, in its order."""
+    known = {(row.source_slug, row.name): row for row in tx.execute(select(web_endpoints))}
+    counted = select(discovered_items.c.endpoint_id, discovered_items.c.status, func.count()).group_by(
+        discovered_items.c.endpoint_id, discovered_items.c.status
+    )
+    counts = {(endpoint_id, status): count for endpoint_id, status, count in tx.execute(counted)}
+    views = []
+    for source in sources:
+        for endpoint in source.endpoint:
+            row = known.get((source.slug, endpoint.name))
+            of = {status: 0 if row is None else counts.get((row.id, status), 0) for status in ItemStatus}
+            views.append(
+                EndpointView(
+                    source.slug,
+                    endpoint.name,
+                    endpoint.mode,
+                    endpoint.url,
+                    endpoint.sentinel,
+                    waiting=of[ItemStatus.PENDING],
+                    fetched=of[ItemStatus.FETCHED],
+                    failed=of[ItemStatus.FAILED],
+                    skipped=of[ItemStatus.SKIPPED],
+                    looked_at=None if row is None else row.sentinel_at,
+                )
+            )
+    return views

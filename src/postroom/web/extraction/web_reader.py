@@ -1,0 +1,106 @@
+"""Has everything that comes from web sites read by a limited child: documents, lists of pages, robots.txt.
+
+A document always gets an answer, if only a note on why it cannot be read; a list that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from postroom.domain.errors import Retryable
+from postroom.reading.limited import Failure, LimitedReader, ReadingFailed, ReadingLimits, shared_reader
+from postroom.telemetry import logs
+from postroom.web.extraction.documents import Extracted, WebDocument
+from postroom.web.fetching.interface import BadAnswer, Disallowed, TooLarge, Unavailable
+from postroom.web.strategies import ListReading
+
+if TYPE_CHECKING:
+    from postroom.web.fetching.interface import Fetched
+    from postroom.web.strategies import WalkPlace, WalkStrategy
+
+
+log = logs.get(__name__)
+
+PAGE_LIMITS = ReadingLimits(cpu_seconds=20.0, wall_seconds=60.0, memory_bytes=1024 * 1024 * 1024)
+ROBOTS_LIMITS = ReadingLimits(cpu_seconds=2.0, wall_seconds=30.0, memory_bytes=256 * 1024 * 1024)
+_TASKS = "postroom.web.extraction.child_tasks"
+_ERRORS = {"BadAnswer": BadAnswer, "TooLarge": TooLarge, "Unavailable": Unavailable}
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsVerdict:
+    allowed: bool
+    delay_s: float
+
+
+class WebReader:
+    def __init__(self, limits: ReadingLimits | None = None, reader: LimitedReader | None = None) -> None:
+        """`limits` are those of one page. Without a reader of its own it uses the one that this process shares."""
+        self._limits = limits or PAGE_LIMITS
+        self._own = reader
+
+    async def extract(self, document: WebDocument) -> Extracted:
+        header = {"content_type": document.content_type, "charset": document.charset, "url": document.url}
+        try:
+            answer = await self._reader.run_async(f"{_TASKS}:document", header, document.body, self._limits)
+            return Extracted.decode(*answer)
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Retryable(f"The page cannot be read now: {error.reason}") from error
+            return _given_up(document, error)
+
+    async def read_list(self, route: WalkStrategy, place: WalkPlace, page: Fetched) -> ListReading:
+        """What a page of a list has. Raises BadAnswer where that cannot be found out within the limits."""
+        header = {
+            "route": route.described(),
+            "page": place.page,
+            "url": page.url,
+            "final_url": page.final_url,
+            "charset": page.charset,
+        }
+        try:
+            problem, found = await self._reader.run_async(f"{_TASKS}:list_page", header, page.body, self._limits)
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Retryable(f"The list cannot be read now: {error.reason}") from error
+            raise BadAnswer(f"The list cannot be read: {error.reason}.") from error
+        if problem:
+            _raise(problem)
+        return await asyncio.to_thread(lambda: route.trusted(ListReading.decode(found)))
+
+    async def robots(self, origin: str, text: str, url: str, agent: str) -> RobotsVerdict:
+        """Raises Disallowed where the file cannot be read within its limits: it may forbid anything."""
+        header = {"url": url, "agent": agent}
+        try:
+            verdict, _ = await self._reader.run_async(
+                f"{_TASKS}:robots", header, text.encode("utf-8", "replace"), ROBOTS_LIMITS
+            )
+            return RobotsVerdict(verdict["allowed"] is True, float(verdict["delay"]))
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Unavailable(f"robots.txt of {origin} cannot be read now: {error.reason}") from error
+            raise Disallowed(f"robots.txt of {origin} cannot be read ({error.reason}), so it is not fetched") from error
+
+    @property
+    def _reader(self) -> LimitedReader:
+        return self._own or shared_reader("web")
+
+
+def _raise(problem: dict[str, object]) -> NoReturn:
+    raise _ERRORS.get(str(problem.get("error")), BadAnswer)(str(problem.get("message"))[:1_000])
+
+
+def _given_up(document: WebDocument, error: ReadingFailed) -> Extracted:
+    log.warning(
+        "web.extraction_given_up",
+        content_type=document.content_type,
+        bytes=len(document.body),
+        kind=error.kind,
+        reason=error.reason,
+    )
+    if error.kind is Failure.ERROR:
+        return Extracted("none", problem=f"cannot be read: {error.reason}")
+    why = "it breaks whatever reads it" if error.kind is Failure.CRASH else error.reason
+    return Extracted("none", problem=f"given up: {why}")

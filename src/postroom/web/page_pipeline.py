@@ -1,0 +1,230 @@
+"""The one pipeline of both lanes: a discovered page is fetched, read, and kept as evidence, by the job `web.fetch`.
+
+`web.verify` fetches a page again; an unchanged page is only marked as verified. Pages that backfill found stand
+behind the kill switch and the lane's rate; everything else is live work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from sqlalchemy import func, select, update
+
+from postroom import kill_switch
+from postroom.db import Tx
+from postroom.db.tables.web import discovered_items, web_endpoints
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
+from postroom.queue import JobContext, Postponed
+from postroom.queue.job import Json
+from postroom.queue.outcome import storable
+from postroom.settings import BackfillSettings, WebSettings
+from postroom.telemetry.metrics import meter
+from postroom.web import evidence
+from postroom.web.evidence import Evidence
+from postroom.web.extraction.documents import DocumentReader, Extracted, WebDocument
+from postroom.web.fetching.interface import (
+    Disallowed,
+    DomainLimits,
+    Fetched,
+    Fetching,
+    LimitsOf,
+    NotYet,
+    Purpose,
+    Validators,
+)
+from postroom.web.fetching.politeness import DatabasePace, place_in_line
+from postroom.web.fetching.targets import read_target
+from postroom.web.web_jobs import FETCH, DiscoveryMethod, ItemStatus
+
+_pages = meter.create_counter("postroom.web.pages", unit="{page}", description="pages asked for, by lane and outcome")
+
+
+def record(method: str, outcome: str) -> None:
+    _pages.add(1, {"lane": method.lower(), "outcome": outcome})
+
+
+PATIENCE = timedelta(seconds=2)
+"""A turn that comes so soon is waited for; for any other the job comes back."""
+WHILE_SWITCHED_OFF = timedelta(minutes=1)
+"""How soon the first job looks at the switch again; the others come after it as they would be fetched, one by one."""
+_NO_PATIENCE = timedelta()
+_BACKFILL_LANE = "lane:backfill"
+_SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    id: str
+    url: str
+    fetch_url: str
+    status: ItemStatus
+    method: DiscoveryMethod
+    source_slug: str
+    known: Evidence | None
+
+
+class PagePipeline:
+    """The handler of `web.fetch` and `web.verify`."""
+
+    def __init__(
+        self,
+        road: Fetching,
+        pace: DatabasePace,
+        limits_of: LimitsOf,
+        reader: DocumentReader,
+        settings: WebSettings,
+        backfill: BackfillSettings,
+        is_followed: Callable[[str], bool] = lambda slug: True,
+    ) -> None:
+        self._road = road
+        self._pace = pace
+        self._limits_of = limits_of
+        self._reader = reader
+        self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
+        self._backfill = backfill
+        self._is_followed = is_followed
+
+    async def __call__(self, context: JobContext) -> Json:
+        item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
+        if context.job.type == FETCH.name and item.status is ItemStatus.FETCHED:
+            return {"skipped": "fetched already"}
+        try:
+            self._require_source(item)
+            await self._wait_for_turn(context, item)
+            return await self._bring(context, item)
+        except Postponed:
+            raise
+        except NotYet as error:
+            limits = self._limits_of(_host(item))
+            raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
+        except Disallowed as error:
+            return await self._skip(context, item, error)
+        except PostroomError as error:
+            record(item.method, type(error).__name__)
+            if context.job.is_last_attempt or isinstance(error, Fatal | BadInput | NotAllowed):
+                await context.write(partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context))
+            raise
+
+    def _require_source(self, item: _Item) -> None:
+        if not self._is_followed(item.source_slug):
+            raise Fatal(f"The source {item.source_slug} is not in sources.toml any more.")
+
+    async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
+        """Raises Postponed unless the page may be asked for now."""
+        limits = self._limits_of(_host(item))
+        is_backfill = item.method is DiscoveryMethod.BACKFILL and item.status is not ItemStatus.FETCHED
+        interval = self._interval.total_seconds()
+        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
+        if is_backfill and not await self._is_switched_on(context):
+            raise await self._later(context, item, lane, WHILE_SWITCHED_OFF)
+        if (wait := await self._pace.wait_of(limits)) > PATIENCE:
+            raise await self._later(context, item, limits, wait)
+        if not is_backfill:
+            return
+        try:
+            async with self._pace.turn(lane, patience=_NO_PATIENCE):
+                return
+        except NotYet as error:
+            raise await self._later(context, item, lane, error.retry_after or self._interval) from error
+
+    async def _is_switched_on(self, context: JobContext) -> bool:
+        state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
+        return state.in_force
+
+    async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
+        """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""
+        line = f"{item.method.lower()}:{limits.domain}"
+        interval = timedelta(seconds=(limits.min_delay_s + limits.max_delay_s) / 2)
+
+        def place(tx: Tx) -> timedelta:
+            return place_in_line(tx, line, wait, interval, context.queue.clock.now(), longest=_pending(tx))
+
+        return Postponed(await context.queue.database.write(place), f"It is not the turn of {limits.domain} yet")
+
+    async def _bring(self, context: JobContext, item: _Item) -> Json:
+        async with context.step("fetch") as step:
+            fetched = await self._road.get(
+                item.fetch_url,
+                purpose=Purpose.EVIDENCE,
+                conditional=item.known.validators if item.known else None,
+                patience=PATIENCE,
+            )
+            step.result = {"status": fetched.status, "bytes": len(fetched.body)}
+        if fetched.not_modified:
+            record(item.method, "not_modified")
+            await context.complete(partial(_verified, item=item, fetched=fetched))
+            return None
+        async with context.step("extract") as step:
+            extracted = await self._reader.extract(_document(fetched))
+            step.result = {"extractor": extracted.extractor, "problem": extracted.problem}
+        record(item.method, "fetched")
+        await context.complete(partial(_kept, item=item, fetched=fetched, extracted=extracted, context=context))
+        return None
+
+    async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
+        record(item.method, "disallowed")
+        await context.write(partial(_mark, item=item, status=ItemStatus.SKIPPED, error=error, context=context))
+        return {"skipped": error.message}
+
+
+def _host(item: _Item) -> str:
+    return read_target(item.fetch_url).host
+
+
+def _document(fetched: Fetched) -> WebDocument:
+    return WebDocument(fetched.body, fetched.content_type, fetched.charset, fetched.final_url)
+
+
+def _read(tx: Tx, item_id: str) -> _Item:
+    query = (
+        select(discovered_items, web_endpoints.c.source_slug)
+        .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
+        .where(discovered_items.c.id == item_id)
+    )
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        raise NotFound("item", f"there is no discovered item {item_id}")
+    known = evidence.newest(tx, row.url)
+    if known is not None and known.validators == Validators():
+        known = None
+    status, method = ItemStatus(row.status), DiscoveryMethod(row.discovery_method)
+    return _Item(row.id, row.url, row.fetch_url, status, method, row.source_slug, known)
+
+
+def _pending(tx: Tx) -> int:
+    """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
+    some = select(discovered_items.c.id).where(discovered_items.c.status == ItemStatus.PENDING).limit(_LONGEST_LINE)
+    waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+    return max(int(waiting_items), _SHORTEST_LINE)
+
+
+def _verified(tx: Tx, item: _Item, fetched: Fetched) -> Json:
+    if item.known is None:
+        raise Fatal("the web site says that nothing has changed, but was not asked")
+    evidence.verify(tx, item.known.id, fetched)
+    _point(tx, item, item.known.id, fetched)
+    return {"evidence": item.known.id, "new": False}
+
+
+def _kept(tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: JobContext) -> Json:
+    stored = evidence.keep(tx, item.url, item.source_slug, fetched)
+    evidence.write_text(tx, stored.id, extracted, context.queue.clock.now())
+    _point(tx, item, stored.id, fetched)
+    result: dict[str, Json] = {"evidence": stored.id, "new": stored.is_new}
+    return result | ({"note": extracted.problem} if extracted.problem else {})
+
+
+def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
+    values = {"status": ItemStatus.FETCHED, "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
+    tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
+
+
+def _mark(tx: Tx, item: _Item, status: ItemStatus, error: PostroomError, context: JobContext) -> None:
+    """A page that was had once stays fetched, whatever happens when it is looked at again."""
+    values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
+    if item.status is not ItemStatus.FETCHED:
+        values["status"] = status
+    tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))

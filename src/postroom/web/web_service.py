@@ -1,0 +1,250 @@
+"""Web sources as commands, jobs and the dashboard call them; every change names its actor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from postroom import audit, kill_switch
+from postroom.audit import SYSTEM, Actor
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotAllowed, Retryable
+from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
+from postroom.queue import Handler, JobContext, JobQueue, Postponed
+from postroom.queue.job import Json
+from postroom.queue.retention import prune_surplus
+from postroom.settings import Settings
+from postroom.web import discovery, runs
+from postroom.web import runs as run_upkeep
+from postroom.web.discovery import RetriedItems
+from postroom.web.extraction.documents import DocumentReader
+from postroom.web.fetching.politeness import limits_of, private_hosts
+from postroom.web.fetching.web_client import WebClient, open_web_client
+from postroom.web.page_pipeline import PagePipeline
+from postroom.web.run_driver import Progress, RunDriver
+from postroom.web.run_record import NewRun, Run, RunStatus
+from postroom.web.sentinel import Sentinel, SentinelReport
+from postroom.web.sources import ConfiguredSources, load_sources
+from postroom.web.web_jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, DiscoveryMethod, backfill_job, sentinel_job
+
+T = TypeVar("T")
+
+FOLLOWING = "Following web sources"
+_NOT_HERE = timedelta(hours=1)
+"""How long a page waits where the web extra is missing; another worker may have it."""
+
+
+@dataclass(frozen=True)
+class WebService:
+    settings: Settings
+    queue: JobQueue
+
+    def sources(self) -> ConfiguredSources:
+        """As the file has them now."""
+        return load_sources(self.settings.home)
+
+    @asynccontextmanager
+    async def road(self, sources: ConfiguredSources) -> AsyncIterator[WebClient]:
+        require(Extra.WEB, FOLLOWING)
+        web, clock = self.settings.web, self.queue.clock
+        limits, allowed = limits_of(sources, web), private_hosts(sources)
+        async with open_web_client(
+            self.queue.database, clock, web, limits, may_lead=sources.may_lead, private_hosts=allowed
+        ) as road:
+            yield road
+
+    async def create(self, who: Actor, new: NewRun) -> Run:
+        """A run that waits to be started."""
+        require(Extra.WEB, FOLLOWING)
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+        return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
+
+    async def begin(self, who: Actor, new: NewRun) -> Run:
+        """A run that is started in the same breath, for `drive`: one that nobody drives cannot be left behind."""
+        require(Extra.WEB, FOLLOWING)
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+
+        def create_and_start(tx: Tx, now: datetime) -> Run:
+            created = runs.create(tx, sources, web, backfill, new, who, now)
+            return runs.start(tx, sources, backfill, created.id, who, now)
+
+        return await self._write(create_and_start)
+
+    async def hand_over(self, who: Actor, new: NewRun) -> Run:
+        """A run that a worker will drive; run and job are made together."""
+        require(Extra.WEB, FOLLOWING)
+        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+
+        def create_and_queue(tx: Tx, now: datetime) -> Run:
+            run = runs.create(tx, sources, web, backfill, new, who, now)
+            self.queue.add(tx, backfill_job(run.id))
+            return run
+
+        return await self._write(create_and_queue)
+
+    async def start(self, who: Actor, run_id: str) -> Run:
+        require(Extra.WEB, FOLLOWING)
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.start(tx, sources, backfill, run_id, who, now))
+
+    async def resume(self, who: Actor, run_id: str) -> Run:
+        require(Extra.WEB, FOLLOWING)
+        sources, backfill = self.sources(), self.settings.backfill
+        return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
+
+    async def resume_later(self, who: Actor, run_id: str) -> Run:
+        """A FAILED run that a worker will go on with; it stays FAILED until one has a place for it."""
+        require(Extra.WEB, FOLLOWING)
+        sources, backfill = self.sources(), self.settings.backfill
+
+        def check_and_queue(tx: Tx, now: datetime) -> Run:
+            run = runs.resumable(tx, sources, backfill, run_id, now)
+            self.queue.add(tx, backfill_job(run.id))
+            audit.record(tx, who, f"{runs.SUBJECT}.resume_later", (runs.SUBJECT, run.id), now)
+            return run
+
+        return await self._write(check_and_queue)
+
+    async def refuse(self, run_id: str, reason: str) -> Run:
+        """A run that waits for a worker cannot be started: it says why, and can be resumed. One that somebody else has
+        started meanwhile goes on."""
+
+        def refuse_waiting(tx: Tx, now: datetime) -> Run:
+            run = runs.find(tx, run_id, lock=True)
+            return runs.fail(tx, run, reason, SYSTEM, now) if run.status is RunStatus.PENDING else run
+
+        return await self._write(refuse_waiting)
+
+    async def cancel(self, who: Actor, run_id: str) -> Run:
+        return await self._write(lambda tx, now: runs.cancel(tx, run_id, who, now))
+
+    async def drive(self, run: Run, on_progress: Progress = lambda run: None, stop: asyncio.Event | None = None) -> Run:
+        """Take a run that was started or resumed to its end, in this process."""
+        sources = self.sources()
+        async with self.road(sources) as road:
+            settings = self.settings
+            driver = RunDriver(self.queue, sources, road.fetcher, settings.web, settings.backfill, on_progress)
+            return await driver.drive(run, stop)
+
+    async def show(self, run_id: str) -> Run:
+        await self._write(run_upkeep.fail_silent)
+        return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
+
+    async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
+        """Newest first. A run whose process is gone says so here too, where no worker has told it yet."""
+        await self._write(run_upkeep.fail_silent)
+        return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
+
+    async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[SentinelReport]:
+        """The sentinel's look, at these sources or at all."""
+        sources = self.sources()
+        async with self.road(sources) as road:
+            sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
+            return await sentinel.look(slugs)
+
+    async def look_later(self, who: Actor) -> str:
+        """The id of the job of a look at all sources: the one that waits or runs already, or a new one."""
+        require(Extra.WEB, FOLLOWING)
+
+        def queue(tx: Tx, now: datetime) -> str:
+            (queued,) = self.queue.add(tx, sentinel_job())
+            audit.record(tx, who, "web.look_later", ("job", queued.job_id), now)
+            return queued.job_id
+
+        return await self._write(queue)
+
+    async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[RetriedItems]:
+        """Ask once more for pages that could not be had, as many as may wait at once."""
+        require(Extra.WEB, FOLLOWING)
+        sources, most = self.sources(), self.settings.web.queue_depth
+        chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
+
+        def ask_again(tx: Tx, now: datetime) -> list[RetriedItems]:
+            retried = discovery.retry_failed(tx, self.queue, chosen, most, dry_run=dry_run)
+            if any(item.method is DiscoveryMethod.BACKFILL for item in retried):
+                kill_switch.require_on(tx, self.settings.backfill)
+            if retried and not dry_run:
+                audit.record(tx, who, "web.retry", ("web", "pages"), now, after={"pages": len(retried)})
+            return retried
+
+        return await self._write(ask_again)
+
+    async def upkeep(self) -> dict[str, int]:
+        """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
+        silent = await self._write(run_upkeep.fail_silent)
+        abandoned = await self._write(run_upkeep.fail_abandoned)
+        stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
+        settled = await self._write(discovery.reconcile)
+        pruned = await prune_surplus(self.queue.database, (FETCH, VERIFY))
+        failed = {"silent": len(silent), "abandoned": len(abandoned), "switched_off": len(stopped)}
+        return {**failed, "items_settled": settled, "jobs_pruned": pruned}
+
+    async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
+        return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
+
+
+def missing_extra() -> str | None:
+    """What this installation lacks for following web sources, and the command that adds it."""
+    return None if is_installed(Extra.WEB) else ExtraMissing(Extra.WEB, FOLLOWING).message
+
+
+async def started(web: WebService, run: Run) -> Run:
+    """A run that may not be started does not wait for ever: its job is gone after this."""
+    try:
+        return await web.start(SYSTEM, run.id)
+    except (BadInput, NotAllowed) as error:
+        await web.refuse(run.id, error.message)
+        raise
+
+
+def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
+    """Each job reads the file of sources anew, so that a change needs no restart and a mistake stops nothing else."""
+
+    async def bring(context: JobContext) -> Json:
+        sources, settings = web.sources(), web.settings
+        async with web.road(sources) as road:
+            limits = limits_of(sources, settings.web)
+            followed = sources.by_slug.__contains__
+            pipeline = PagePipeline(road.fetcher, road.pace, limits, reader, settings.web, settings.backfill, followed)
+            return await pipeline(context)
+
+    async def look(context: JobContext) -> Json:
+        return [asdict(look) for look in await web.look()]
+
+    async def backfill(context: JobContext) -> Json:
+        run = await web.show(str(context.job.payload["run"]))
+        if run.status is RunStatus.RUNNING:  # the worker that began it went silent, and may be at it still
+            wait = runs.until_silent(run, web.queue.clock.now())
+            raise Retryable(f"The run {run.id} is RUNNING.", retry_after=max(wait, timedelta()))
+        if run.status not in (RunStatus.PENDING, RunStatus.FAILED):
+            return {"skipped": f"the run is {run.status}"}
+        if run.status is RunStatus.FAILED:
+            begun = await web.resume(SYSTEM, run.id)
+        else:
+            begun = await started(web, run)
+        ended = await web.drive(begun)
+        return {"status": ended.status, "reason": ended.status_reason, **asdict(ended.counters)}
+
+    async def upkeep(context: JobContext) -> Json:
+        return await web.upkeep()
+
+    if not is_installed(Extra.WEB):
+        return {**_without_extra(), UPKEEP.name: upkeep}
+    return {FETCH.name: bring, VERIFY.name: bring, SENTINEL.name: look, BACKFILL.name: backfill, UPKEEP.name: upkeep}
+
+
+def _without_extra() -> dict[str, Handler]:
+    """Where the web extra is missing: what recurs says so and ends, what was asked for waits."""
+    missing = missing_extra() or ""
+
+    async def skip(context: JobContext) -> Json:
+        return {"skipped": missing}
+
+    async def wait(context: JobContext) -> Json:
+        raise Postponed(_NOT_HERE, missing)
+
+    return {SENTINEL.name: skip, **dict.fromkeys((FETCH.name, VERIFY.name, BACKFILL.name), wait)}

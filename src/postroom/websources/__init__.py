@@ -1,1 +1,0 @@
-"""Web sources: what is discovered, fetched politely, and kept as evidence that never changes."""

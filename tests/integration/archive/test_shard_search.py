@@ -1,0 +1,137 @@
+"""Search over shards alone: parts of a year, damaged and foreign files, writers at work."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from postroom.archive.layout import ShardName, path_of
+from postroom.archive.search import Search, SearchPage
+from postroom.archive.shards.shard_file import open_for_writing
+from postroom.domain.clock import ManualClock
+from postroom.domain.errors import BadInput, Fatal, Retryable
+from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, fill_shards, prepared_mail
+
+pytestmark = pytest.mark.req("SY-15")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def search(root: Path) -> Iterator[Search]:
+    with Search(root, ManualClock(FIRST_DAY + timedelta(days=10))) as opened:
+        yield opened
+
+
+def subjects(page: SearchPage) -> list[str]:
+    return [hit.message.subject for hit in page.hits]
+
+
+def test_mail_of_the_same_instant_is_on_one_page_only(root: Path, search: Search) -> None:
+    for account in (ACCOUNT, OTHER):
+        fill_shards(root, [prepared_mail(1)], account=account)
+        fill_shards(root, [prepared_mail(1)], account=account, part=2)
+    seen, token = [], None
+    for _ in range(4):
+        page = search.search("", limit=1, after=token)
+        seen.append(page.hits[0].message.shard)
+        token = page.next
+    assert token is None
+    assert seen == [f"{account}/2024{part}.db" for account in (ACCOUNT, OTHER) for part in ("", "-2")]
+
+
+def test_a_thread_is_found_over_all_shards_of_its_account(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(number, thread="t1") for number in (0, 1, 2, 3)])
+    fill_shards(root, [prepared_mail(4, "", "TRASH", thread="t1"), prepared_mail(5, thread="t2")], part=2)
+    fill_shards(root, [prepared_mail(6, thread="t1")], account=OTHER)
+    thread = search.thread(ACCOUNT, "t1")
+    assert [message.subject for message in thread.messages] == [f"Letter {number}" for number in range(5)]
+    assert search.thread(ACCOUNT, "unknown").messages == ()
+
+
+def test_a_message_that_may_be_in_a_damaged_shard_is_not_said_to_be_missing(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(0), prepared_mail(5)])
+    damaged = path_of(root, ShardName(ACCOUNT, 2024))
+    damaged.write_bytes(b"\xff" * 50_000)
+    assert search.message(ACCOUNT, f"{5:016x}") is not None
+    with pytest.raises(Fatal, match="cannot be read"):
+        search.message(ACCOUNT, f"{0:016x}")
+
+
+def test_a_damaged_shard_is_named_and_the_others_are_searched(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(0, "lunch"), prepared_mail(5, "lunch")])
+    damaged = path_of(root, ShardName(ACCOUNT, 2024))
+    damaged.write_bytes(damaged.read_bytes()[:5_000] + b"\xff" * 50_000)
+    for page in (search.search("lunch"), search.search("lunch", sort="rank")):
+        assert subjects(page) == ["Letter 5"]
+        [problem] = page.problems
+        assert problem.shard == f"{ACCOUNT}/2024.db"
+        assert "postroom verify" in problem.problem
+    assert search.count("lunch").problems
+    assert search.thread(ACCOUNT, "t").problems
+
+
+def test_a_shard_of_a_newer_version_or_of_another_program_is_named(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(0, "lunch"), prepared_mail(5, "lunch"), prepared_mail(400, "lunch")])
+    with sqlite3.connect(path_of(root, ShardName(ACCOUNT, 2024))) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with sqlite3.connect(path_of(root, ShardName(ACCOUNT, 2026))) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    connection.close()
+    page = search.search("lunch")
+    assert subjects(page) == ["Letter 5"]
+    newer, foreign = page.problems
+    assert "Upgrade Postroom" in newer.problem
+    assert "not a shard" in foreign.problem
+
+
+def test_a_shard_that_was_rebuilt_is_read_anew(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(5, "lunch")])
+    assert subjects(search.search("lunch")) == ["Letter 5"]
+    path_of(root, ShardName(ACCOUNT, 2025)).rename(root / "old.db")
+    fill_shards(root, [prepared_mail(6, "lunch")])
+    assert subjects(search.search("lunch")) == ["Letter 6"]
+
+
+def test_a_search_goes_on_while_a_writer_holds_the_shard(root: Path, search: Search) -> None:
+    fill_shards(root, [prepared_mail(1, "lunch")])
+    name = ShardName(ACCOUNT, 2024)
+    writer = open_for_writing(path_of(root, name), name)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE messages SET subject = 'changed'")
+    assert subjects(search.search("lunch")) == ["Letter 1"]
+    writer.execute("COMMIT")
+    assert subjects(search.search("lunch")) == ["changed"]
+    assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    writer.close()
+
+
+def test_a_closed_search_says_so(root: Path) -> None:
+    fill_shards(root, [prepared_mail(1)])
+    search = Search(root)
+    search.search("")
+    search.close()
+    with pytest.raises(Retryable, match="closed"):
+        search.search("")
+
+
+def test_a_query_that_takes_too_long_is_given_up(root: Path) -> None:
+    fill_shards(root, [prepared_mail(number, "lunch") for number in range(30)])
+
+    class Hasty(ManualClock):
+        def monotonic(self) -> float:
+            self.advance(1)
+            return super().monotonic()
+
+    with Search(root, Hasty(), patience_s=0.5) as search:
+        with pytest.raises(BadInput, match="takes too long"):
+            search.count(" ".join(f"lunch OR larger:{number}" for number in range(300)))
+        assert search.search("lunch").problems == ()

@@ -1,0 +1,161 @@
+"""Operators, connectors and workers at the same moment, each in a transaction of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from postroom.db import connect
+from postroom.domain.clock import ManualClock
+from postroom.domain.money import Micros
+from postroom.settings import DatabaseSettings
+from postroom.switchboard.backfill.job import BackfillStatus, IllegalTransition
+from tests.support.backfills import CENT, CONNECTOR, OPERATOR, RIVAL, BackfillRig
+from tests.support.databases import DatabaseFactory
+
+ROUNDS = 12
+
+
+@pytest.fixture
+async def rigs(database_factory: DatabaseFactory) -> AsyncIterator[tuple[BackfillRig, BackfillRig]]:
+    """Two processes' worth of connections to one database."""
+    url, clock = database_factory.url(), ManualClock()
+    settings = DatabaseSettings(synchronous="normal")
+    first, second = await connect(url, settings), await connect(url, settings)
+    yield await BackfillRig(first, clock).prepare(), BackfillRig(second, clock)
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.req("BF-4")
+async def test_many_pollers_never_get_the_same_job_and_no_job_is_left_behind(
+    rigs: tuple[BackfillRig, BackfillRig],
+) -> None:
+    here, there = rigs
+    made = {(await here.create()).id for _ in range(ROUNDS)}
+    polls = [rig.take(who) for _ in range(ROUNDS) for rig, who in ((here, CONNECTOR), (there, RIVAL))]
+    taken = [work.job_id for work in await asyncio.gather(*polls) if work is not None]
+    assert Counter(taken) == Counter(made)
+
+
+@pytest.mark.req("BF-5")
+async def test_a_lost_job_goes_to_one_of_its_heirs(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    work = await here.started()
+    for generation in range(2, 8):
+        here.clock.advance(180)
+        heirs = await asyncio.gather(here.take(CONNECTOR), there.take(RIVAL), here.take(CONNECTOR))
+        assert [heir.fence for heir in heirs if heir is not None] == [generation]
+    losses = (await here.actions(work.job_id)).count("lease_loss")
+    assert losses == 6
+
+
+@pytest.mark.req("BF-6")
+async def test_a_pause_that_races_a_report_is_never_lost_and_neither_is_the_batch(
+    rigs: tuple[BackfillRig, BackfillRig],
+) -> None:
+    here, there = rigs
+    for _ in range(ROUNDS):
+        work = await here.started()
+        reply, paused = await asyncio.gather(
+            there.report(work, rows_processed=5, cursor={"page": 1}), here.service.pause(OPERATOR, work.job_id)
+        )
+        assert paused.status is BackfillStatus.PAUSED
+        assert reply.status in (BackfillStatus.ACTIVE, BackfillStatus.PAUSED)
+        job = await here.job(work.job_id)
+        assert (job.status, job.rows_processed, job.cursor) == (BackfillStatus.PAUSED, 5, {"page": 1})
+
+
+@pytest.mark.req("BF-6", "BF-7")
+async def test_of_a_completion_and_a_cancel_one_comes_first_and_stands(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    for _ in range(ROUNDS):
+        work = await here.started()
+        reply, cancelled = await asyncio.gather(
+            there.report(work, rows_processed=5, status="completed"),
+            here.service.cancel(OPERATOR, work.job_id),
+            return_exceptions=True,
+        )
+        job = await here.job(work.job_id)
+        assert job.rows_processed == 5
+        if isinstance(cancelled, IllegalTransition):
+            assert job.status is BackfillStatus.COMPLETED
+        else:
+            assert job.status is BackfillStatus.CANCELLED
+        assert not isinstance(reply, BaseException)
+        assert reply.status is job.status
+
+
+@pytest.mark.req("BF-6")
+async def test_a_report_sent_many_times_at_once_counts_once(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    work = await here.started()
+    await asyncio.gather(*(rig.report(work, rows_processed=5, report_seq=1) for rig in rigs for _ in range(6)))
+    assert (await there.job(work.job_id)).rows_processed == 5
+
+
+@pytest.mark.req("BF-9")
+async def test_reservations_that_race_never_pass_the_cap(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    work = await here.started(daily_cost_cap_cents=5, rate_limit_per_hour=1_000)
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, (await here.service.show(work.job_id)).today.total)
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(watch())
+    answers = await asyncio.gather(*(rig.admit(work.job_id, f"{n}", CENT) for n in range(15) for rig in rigs))
+    watcher.cancel()
+    # Both brought the same fifteen messages, so that an admitted one is admitted to either.
+    assert Counter(answer.is_admitted for answer in answers)[True] <= 10
+    view = await there.service.show(work.job_id)
+    assert (view.today.total, view.job.status) == (5 * CENT, BackfillStatus.COST_CAPPED)
+    assert most <= 5 * CENT
+
+
+@pytest.mark.req("BF-9")
+async def test_settlements_that_race_reservations_keep_the_books_exact(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    work = await here.started(daily_cost_cap_cents=30, rate_limit_per_hour=1_000)
+    for n in range(10):
+        await here.admit(work.job_id, f"old {n}", CENT)
+    await asyncio.gather(
+        *(there.settle(work.job_id, f"old {n}", Micros(7_001)) for n in range(10)),
+        *(here.admit(work.job_id, f"new {n}", CENT) for n in range(10)),
+        *(there.settle(work.job_id, f"old {n}", Micros(7_001)) for n in range(10)),
+    )
+    view = await here.service.show(work.job_id)
+    assert (view.today.settled, view.today.reserved) == (70_010, 10 * CENT)
+    assert view.job.spent_microdollars == 70_010
+
+
+@pytest.mark.req("BF-10")
+async def test_admissions_that_race_never_pass_the_hour(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    work = await here.started(rate_limit_per_hour=7)
+    answers = await asyncio.gather(
+        *(rig.admit(work.job_id, f"{n} {place}", Micros(0)) for n in range(10) for place, rig in enumerate(rigs))
+    )
+    assert sum(answer.is_admitted for answer in answers) == 7
+    assert (await there.service.show(work.job_id)).admitted_last_hour == 7
+
+
+@pytest.mark.req("WB-6")
+async def test_nothing_is_admitted_after_the_switch_went_off(rigs: tuple[BackfillRig, BackfillRig]) -> None:
+    here, there = rigs
+    for _ in range(4):
+        work = await here.started(rate_limit_per_hour=1_000)
+        await asyncio.gather(
+            here.service.turn_switch(OPERATOR, False),
+            *(there.admit(work.job_id, f"{n}", Micros(0)) for n in range(5)),
+        )
+        assert not (await there.admit(work.job_id, "late", Micros(0))).is_admitted
+        assert (await here.job(work.job_id)).status is BackfillStatus.PENDING
+        await here.service.turn_switch(OPERATOR, True)
+        await here.service.cancel(OPERATOR, work.job_id)

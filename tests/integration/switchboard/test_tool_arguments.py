@@ -1,0 +1,188 @@
+"""Arguments of every tool: what fits its schema is understood, what does not is refused by the name of the argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from sqlalchemy import func, literal, select, union_all
+
+from postroom.db import Tx
+from postroom.db.tables import metadata
+from postroom.domain.errors import BadInput, Fatal, PostroomError
+from postroom.domain.roles import Caller, Role
+from postroom.switchboard.toolbox import Tool
+from tests.support.archives import plain_letter
+from tests.support.databases import on_sqlite
+from tests.support.mail import ME, envelope, inline
+from tests.support.switchboards import Bench
+
+JOB = {"job_id": "0199a1c2-7e5b-7abc-8def-0123456789ab"}
+MAILBOX = {"connector_type": "gmail", "endpoint_identity": ME}
+DAYS = {"date_from": "2025-01-01", "date_to": "2025-12-31"}
+FITTING: dict[str, dict[str, Any]] = {
+    "archive.changes": {"endpoint_identity": ME, "labels": [{"gmail_id": "a", "labels": ["INBOX"]}], "deleted": ["b"]},
+    "archive.lookup": {"endpoint_identity": ME, "gmail_ids": ["a", "b"]},
+    "archive.range": {"endpoint_identity": ME, **DAYS, "limit": 5, "headers": ["From"], "cursor": None},
+    "archive.store": {
+        "endpoint_identity": ME,
+        "messages": [{"gmail_id": "a", "internal_date": 1, "raw": inline(plain_letter())["base64"], "labels": []}],
+    },
+    "audit.list": {"action": "backfill.create", "limit": 5},
+    "backfill.cancel": JOB,
+    "backfill.estimate": {**MAILBOX, **DAYS, "target_categories": ["finance"]},
+    "backfill.list": {**MAILBOX, "status": "pending", "limit": 5},
+    "backfill.pause": JOB,
+    "backfill.poll": MAILBOX,
+    "backfill.progress": {**JOB, "fence": 1, "rows_processed": 1, "rows_skipped": 0, "cursor": {"page": 1}},
+    "backfill.resume": JOB,
+    "backfill.show": JOB,
+    "backfill.switch": {"enabled": True},
+    "backfill.switch_state": {},
+    "connector.heartbeat": {
+        **MAILBOX, "instance": "one", "version": "1", "status": "running", "counters": {"n": 1}, "capabilities": ["x"],
+    },
+    "contacts.export": {"if_newer_than": "2026-01-01T00:00:00Z"},
+    "create_backfill_job": {**MAILBOX, **DAYS, "target_categories": ["finance"], "rate_limit_per_hour": 10},
+    "email_search_and_ingest": {"query": "dentist", "max_results": 5},
+    "history.claim": {"endpoint_identity": ME, "instance": "one"},
+    "history.commit": {"endpoint_identity": ME, "fence": 1, "history_id": "7", "release": False},
+    "ingest": envelope("a"),
+    "list_decisions": {"needs_review": True, "limit": 5},
+    "list_jobs": {"state": "queued", "limit": 5},
+    "read_message": {"id": "18f0000000000001"},
+    "search_archive": {"query": "dentist", "limit": 5},
+    "sent.add": {"endpoint_identity": ME, "messages": [{"message_id": "<a@b>", "sent_at": "2026-01-01T00:00:00Z"}]},
+    "sent.lookup": {"endpoint_identity": ME, "message_ids": ["<a@b>"]},
+    "trouble.report": {
+        "endpoint_identity": ME, "lane": "live", "settled": ["b"],
+        "troubled": [{"gmail_id": "a", "archived": True, "reason": "cannot be read"}],
+    },
+}  # fmt: skip
+JUNK: list[Any] = [
+    None, True, -1, 0, 10**30, 1.5, float("nan"), "", " ", "\0", "\ud800", "x" * 70_000, "../..", [], [None], [[]],
+    ["\0"], {}, {"": 1}, {"a": {"b": {}}}, "9999-12-31", "0001-01-01", "2025-02-30",
+]  # fmt: skip
+
+
+async def outcome(bench: Bench, tool: Tool[Any], given: dict[str, Any]) -> PostroomError | None:
+    try:
+        await bench.toolbox.call(tool.alias, given, Caller(tool.role, "fuzz"))
+    except PostroomError as error:
+        return error
+    return None
+
+
+async def rows(bench: Bench) -> dict[str, int]:
+    def count(tx: Tx) -> dict[str, int]:
+        here = [table for table in metadata.tables.values() if table.info.get("only") in (None, tx.dialect)]
+        counts = [select(literal(table.name), func.count()).select_from(table) for table in here]
+        return {name: number for name, number in tx.execute(union_all(*counts))}
+
+    return await bench.database.read(count)
+
+
+async def test_every_tool_has_a_schema_that_fits_what_it_takes(bench: Bench) -> None:
+    assert {tool.name for tool in bench.toolbox} == set(FITTING)
+    await bench.account()
+    for tool in bench.toolbox:
+        jsonschema.Draft202012Validator.check_schema(tool.schema)
+        jsonschema.validate(FITTING[tool.name], tool.schema)
+        assert tool.schema["additionalProperties"] is False
+        assert len(tool.description) > 30
+        error = await outcome(bench, tool, FITTING[tool.name])
+        assert not isinstance(error, BadInput) or error.field in ("job_id", "id", "connector_type"), (tool.name, error)
+
+
+@pytest.mark.req("PL-4")
+async def test_junk_in_any_argument_is_refused_by_its_name_and_stores_nothing(bench: Bench) -> None:
+    """Whatever an argument holds: it is taken, or the answer names it; and a refusal has changed nothing."""
+    for tool in bench.toolbox:
+        for name in FITTING[tool.name]:
+            before = await rows(bench)
+            taken = 0
+            for junk in JUNK:
+                error = await outcome(bench, tool, {**FITTING[tool.name], name: junk})
+                taken += error is None
+                assert not isinstance(error, Fatal), (tool.name, name, junk)
+                if isinstance(error, BadInput):
+                    expected = (name, *FITTING[tool.name])
+                    assert error.field.split(".")[0] in expected, (tool.name, name, junk, error.field)
+            assert taken or await rows(bench) == before, (tool.name, name)
+
+
+async def test_an_argument_that_does_not_belong_or_is_missing_is_named(bench: Bench) -> None:
+    for tool in bench.toolbox:
+        with pytest.raises(BadInput) as refused:
+            await bench.toolbox.call(tool.name, {**FITTING[tool.name], "surprise": 1}, Caller(tool.role, "fuzz"))
+        assert refused.value.field == "surprise", tool.name
+        required = ENVELOPE_FIELDS if tool.name == "ingest" else tool.schema.get("required", [])
+        for name in required:
+            given = {key: value for key, value in FITTING[tool.name].items() if key != name}
+            with pytest.raises(BadInput, match="is missing") as refused:
+                await bench.toolbox.call(tool.name, given, Caller(tool.role, "fuzz"))
+            assert refused.value.field == name, tool.name
+
+
+async def test_an_unknown_tool_is_named(bench: Bench) -> None:
+    async with bench.client(Role.AGENT) as call:
+        with pytest.raises(BadInput, match="there is no tool 'nothing'"):
+            await call("nothing")
+
+
+ENVELOPE_FIELDS = ["schema_version", "source", "event", "sender", "payload", "control"]
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+UNHOLDABLE: dict[str, dict[str, Any]] = {
+    "a NUL": {"a": ["\0"]},
+    "half a character": {"a": {"b": "\ud800"}},
+    "in a name": {"a": [{"\0": 1}]},
+    "too deep": nested(30),
+    "far too deep": nested(400),
+    "too large": {"a": ["x" * 1_000] * 100},
+}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [("backfill.progress", "cursor"), ("create_backfill_job", "estimate"), ("connector.heartbeat", "checkpoint")],
+)
+async def test_an_object_that_a_database_cannot_hold_is_refused_by_name(tool: str, field: str, bench: Bench) -> None:
+    """PostgreSQL has no form for a NUL in JSON, and what nests without end breaks whoever lists it."""
+    found = bench.toolbox.get(tool)
+    assert found is not None
+    for kind, value in UNHOLDABLE.items():
+        with pytest.raises(BadInput) as refused:
+            await bench.toolbox.call(tool, {**FITTING[tool], field: value}, Caller(found.role, "test"))
+        assert refused.value.field == field, kind
+    broken = {**FITTING["backfill.progress"], "status": "error", "error": "a\0b"}
+    with pytest.raises(BadInput) as refused:
+        await bench.toolbox.call("backfill.progress", broken, Caller(Role.CONNECTOR, "test"))
+    assert refused.value.field == "error"
+
+
+@on_sqlite
+async def test_labels_may_hold_joined_emoji_and_marks_of_direction(bench: Bench) -> None:
+    """People name labels so, and a message that carries one is to be stored like any other."""
+    labels = ["\U0001f468\u200d\U0001f469\u200d\U0001f467 Family", "\u200f\u05d3\u05d5\u05d0\u05e8"]
+    stored = {**FITTING["archive.store"]["messages"][0], "labels": labels}
+    async with bench.client() as call:
+        await call("archive.store", endpoint_identity=ME, messages=[stored])
+        changed = [{"gmail_id": "a", "labels": labels}]
+        assert (await call("archive.changes", endpoint_identity=ME, labels=changed))["unknown"] == []
+        for bad in ("a\0b", "a\x1b[31m", "a\nb", "\ud800"):
+            with pytest.raises(BadInput):
+                await bench.toolbox.call(
+                    "archive.changes",
+                    {"endpoint_identity": ME, "labels": [{"gmail_id": "a", "labels": [bad]}]},
+                    Caller(Role.CONNECTOR, "test"),
+                )

@@ -1,0 +1,146 @@
+"""The archive's pure parts: row ids, packing, preparing, names, transactions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postroom.archive import layout
+from postroom.archive.layout import ShardName, account_name, parse_filename, path_of, year_of
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.preparing import LARGE_BYTES, PLAIN, UNDATED, Packed, cut, join, pack, prepare, unpack
+from postroom.archive.shards.writer import MESSAGES_PER_COMMIT, portions
+from postroom.domain.errors import BadInput, Fatal
+from postroom.mail.parsing import parse_mail
+from tests.support.archives import generated_mail, plain_letter
+
+dates = st.integers(0, 253_402_300_799_000)
+
+
+@given(dates, dates, st.integers(0, 60_000), st.integers(0, 60_000))
+def test_row_ids_sort_as_the_dates_do_whatever_the_order_of_arrival(
+    one: int, two: int, first_slot: int, second_slot: int
+) -> None:
+    ids = [
+        layout.free_id(one, lambda first: first + first_slot),
+        layout.free_id(two, lambda first: first + second_slot),
+    ]
+    assert one == two or (ids[0] < ids[1]) == (one < two)
+    assert all(0 <= row_id < 1 << 63 for row_id in ids)
+
+
+@pytest.mark.parametrize("date_ms", [0, 1_700_000_000_000, 1 << 60])
+def test_a_full_millisecond_flows_over_into_the_next_again_and_again(date_ms: int) -> None:
+    first = layout.first_id(date_ms)
+    taken = {first: first + layout.SLOTS - 1, first + layout.SLOTS: first + layout.SLOTS + 5}
+    assert layout.free_id(date_ms, taken.get) == first + layout.SLOTS + 6
+    taken[first + layout.SLOTS] = first + 2 * layout.SLOTS - 1
+    assert layout.free_id(date_ms, taken.get) == first + 2 * layout.SLOTS < 1 << 63
+
+
+@given(st.integers(-(10**16), 10**20))
+def test_absurd_dates_still_give_ids_that_a_database_can_hold(date_ms: int) -> None:
+    assert 0 <= layout.first_id(date_ms) < 1 << 63
+
+
+def test_a_row_id_tells_its_date() -> None:
+    moment = datetime(2026, 11, 15, 8, 30, 0, 123_000, tzinfo=UTC)
+    assert layout.date_of_id(layout.first_id(int(moment.timestamp() * 1_000)) + 77) == moment
+
+
+@pytest.mark.req("SY-7")
+@given(st.binary(max_size=5_000))
+def test_packing_gives_the_same_bytes_back(data: bytes) -> None:
+    assert unpack(pack(data)) == data
+
+
+@pytest.mark.req("SY-7")
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.binary(max_size=300), st.integers(0, 3)), max_size=6), st.binary(max_size=300))
+def test_cutting_and_joining_gives_the_same_bytes_back(pieces: list[tuple[bytes, int]], tail: bytes) -> None:
+    """Large pieces repeat, touch each other, and stand at the start and the end."""
+    large = [bytes([65 + number]) * LARGE_BYTES for number in range(4)]
+    raw = b""
+    places: list[tuple[int, int]] = []
+    for before, number in pieces:
+        places.append((len(raw) + len(before), len(raw) + len(before) + LARGE_BYTES))
+        raw += before + large[number]
+    raw += tail
+    rest, cuts = cut(raw, places)
+    assert join(rest, cuts) == raw
+    assert len(rest) < LARGE_BYTES or not pieces
+
+
+def test_what_cannot_be_unpacked_is_said_to_be_so() -> None:
+    with pytest.raises(Fatal, match="cannot be unpacked"):
+        unpack(Packed("zstd", b"no frame"))
+    with pytest.raises(Fatal, match="does not know"):
+        unpack(Packed("brotli", b""))
+    assert unpack(Packed(PLAIN, b"as it is")) == b"as it is"
+
+
+@pytest.mark.req("SY-7")
+@given(st.binary(max_size=2_000))
+def test_any_bytes_can_be_prepared_and_come_back(raw: bytes) -> None:
+    prepared = prepare(IncomingMail(raw, Provenance.IMPORT))
+    assert join(unpack(prepared.packed), prepared.cuts) == raw
+    for text in (prepared.subject, prepared.sender, *prepared.texts):
+        text.encode()
+        assert "\0" not in text
+
+
+def test_generated_mail_comes_back_with_its_large_attachments_cut_out() -> None:
+    for mail in generated_mail(300):
+        prepared = prepare(mail)
+        assert join(unpack(prepared.packed), prepared.cuts) == mail.raw
+        sizes = [len(attachment.encoded) for attachment in parse_mail(mail.raw).attachments]
+        assert len(prepared.cuts) == sum(size >= LARGE_BYTES for size in sizes)
+
+
+def test_mail_without_a_date_or_an_id_gets_stable_ones() -> None:
+    raw = b"Subject: nothing else\r\n\r\nbody"
+    first, second = (prepare(IncomingMail(raw, Provenance.IMPORT)) for _ in range(2))
+    assert (first.key, first.message_id, first.thread_id) == (second.key, second.message_id, second.thread_id)
+    assert first.message_id.startswith("sha256:")
+    assert first.date == UNDATED
+
+
+def test_a_reply_without_a_thread_id_joins_the_thread_of_what_it_answers() -> None:
+    first = prepare(IncomingMail(plain_letter(message_id="<1@x>"), Provenance.IMPORT))
+    reply = b"In-Reply-To: <1@x>\r\nReferences: <1@x>\r\n" + plain_letter(message_id="<2@x>")
+    assert prepare(IncomingMail(reply, Provenance.IMPORT)).thread_id == first.thread_id
+
+
+def test_transactions_hold_at_most_a_hundred_messages_or_sixteen_megabytes() -> None:
+    small = prepare(IncomingMail(plain_letter(), Provenance.IMPORT))
+    assert [len(portion) for portion in portions([small] * 250)] == [MESSAGES_PER_COMMIT] * 2 + [50]
+    attachment = b"Content-Disposition: attachment; filename=x\r\nContent-Type: x/y\r\n\r\n" + bytes(6 << 20)
+    large = prepare(IncomingMail(attachment, Provenance.IMPORT))
+    assert [len(portion) for portion in portions([large] * 5)] == [2, 2, 1]
+    assert portions([]) == []
+
+
+def test_shards_are_named_by_account_and_year(tmp_path: Path) -> None:
+    name = ShardName("me@example.org", 2026, 2)
+    assert path_of(tmp_path, name) == tmp_path / "me@example.org" / "2026-2.db"
+    assert parse_filename("me@example.org", "2026-2.db") == name
+    assert parse_filename("me@example.org", "2026.db-wal") is None
+    assert [year_of(UNDATED - timedelta(days=1_000)), year_of(datetime(2026, 1, 1, tzinfo=UTC))] == [1970, 2026]
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_an_account_never_names_a_folder_outside_the_archive(text: str) -> None:
+    root = Path("/archive")
+    try:
+        account = account_name(f"{text}@example.org")
+    except BadInput as refusal:
+        account = ""
+        assert refusal.field == "account"  # noqa: PT017 (both outcomes are fine)
+    if account:
+        path = path_of(root, ShardName(account, 2026))
+        assert path.parent.parent == root
+        assert ".." not in path.parts
