@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
-from postroom.connectors.intake import LabelNameCache
 from postroom.connectors.metrics import PassName
 from postroom.connectors.source_mail import SPAM
 from postroom.connectors.state_files import read_json, write_json
@@ -24,6 +23,7 @@ from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageFormat
+from postroom.mailboxes.labels import LabelNames
 from postroom.telemetry import logs
 
 
@@ -78,7 +78,7 @@ _PAGE = 200
 
 
 class RecentMailComparison:
-    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, labels: LabelNameCache) -> None:
+    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, labels: LabelNames) -> None:
         self._switchboard = switchboard
         self._client = client
         self._labels = labels
@@ -87,7 +87,7 @@ class RecentMailComparison:
         """Compare the mail of the last weeks; the number of messages that had changed."""
         first, last = (now - LOOK_BACK).date().isoformat(), (now + timedelta(days=1)).date().isoformat()
         changed, cursor = 0, None
-        self._labels.forget()
+        await self._labels.refresh()
         while True:
             page = await self._switchboard.archive_range(first, last, cursor, _PAGE, ())
             changed += await self._compare([mail for mail in page.messages if not mail.deleted_at_source])
@@ -272,7 +272,7 @@ class LivePass:
         switchboard: SwitchboardClient,
         client: GmailClient,
         arrivals: Arrivals,
-        labels: LabelNameCache,
+        labels: LabelNames,
         parking: DeferredMessages,
         gap: HistoryGap,
         instance: str,
@@ -342,7 +342,8 @@ class LivePass:
         return changes
 
     async def _take(self, claim: HistoryClaim, changes: HistoryChanges, tally: PassTally) -> None:
-        self._labels.forget()
+        if changes.added or changes.labels:
+            await self._labels.refresh()
         for chunk in in_chunks(changes.added, CHUNK):
             await self._arrivals.take(chunk, PassName.LIVE, tally)
             await self._renew(claim)

@@ -20,8 +20,8 @@ from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.mailboxes.labels import LabelNames
 from postroom.sync.archiver.plan import ALWAYS_KEPT, RemovalPolicy, UnsafeToRemove
-from postroom.sync.labels import LabelNames
 from postroom.sync.slices import EARLIEST_CUT, Slice, query_of
 
 T = TypeVar("T")
