@@ -20,10 +20,12 @@ from postroom.connectors.switchboard_client import ArchivedMail, HistoryClaim, S
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import HistoryExpired
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageFormat
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Span
 from postroom.telemetry import logs
 
 
@@ -216,7 +218,9 @@ class HistoryGap:
 
     async def _is_more_before(self, start: int) -> bool:
         """Whether anything is older than that; else twenty years of empty months would be asked for."""
-        async for page in self._client.list_messages(f"before:{start + 1}", include_spam_trash=True, page_size=1):
+        async for page in self._client.list_messages(
+            search_query(Span(0, start + 1)), include_spam_trash=True, page_size=1
+        ):
             if page.messages:
                 return start > 0
         return False
@@ -231,9 +235,9 @@ class HistoryGap:
 
     async def _listed(self, start: int, end: int | None) -> AsyncIterator[list[str]]:
         """Ids of the mailbox in this stretch, page by page; newest first, nearly."""
-        # A second of overlap on both sides: how the edges are counted is not written down anywhere.
-        query = f"after:{max(0, start - 1)}" + (f" before:{end + 1}" if end is not None else "")
-        async for page in self._client.list_messages(query, include_spam_trash=True):
+        # A second of overlap: neighbouring stretches are listed hours apart, and what is listed twice does no harm.
+        span = Span(start, None if end is None else end + 1)
+        async for page in self._client.list_messages(search_query(span), include_spam_trash=True):
             yield [message.id for message in page.messages]
 
     def _write(self) -> None:
