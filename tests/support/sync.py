@@ -32,6 +32,7 @@ from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.control import SimControl
@@ -40,7 +41,7 @@ from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
 from postroom.sync.engine import MakeChangeReader, SyncEngine, build_engine
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.history import HistoryFollower, OnPage
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.slices import Granularity
 from postroom.sync.state import SyncState, bad_of, begin_walk, get_state
 from postroom.telemetry import logs

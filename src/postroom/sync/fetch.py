@@ -21,7 +21,7 @@ from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, Profile
-from postroom.sync.labels import LabelNames
+from postroom.mailboxes.labels import LabelNames
 from postroom.telemetry import logs
 
 

@@ -36,9 +36,11 @@ from postroom.domain.actions import ActionStatus, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxUnavailable
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import Draft, GmailMessage, MessageFormat
+from postroom.mailboxes.protocol import Span
 from postroom.queue import JobContext
 from postroom.queue.context import LeaseLost
 from postroom.queue.job import Json
@@ -72,7 +74,7 @@ async def _in_thread(client: GmailClient, action_id: str, thread_id: str) -> str
 
 
 async def _among_sent(client: GmailClient, action_id: str, since: datetime) -> str | None:
-    query = f"after:{int((since - _SKEW).timestamp())}"
+    query = search_query(Span(int((since - _SKEW).timestamp())))
     async for page in client.list_messages(
         query, label_ids=["SENT"], include_spam_trash=True, page_size=_MOST_LOOKED_AT
     ):

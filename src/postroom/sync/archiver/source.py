@@ -17,12 +17,13 @@ from postroom.domain.backoff import EQUAL_JITTER, Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.mailboxes.errors import Gone
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Span
 from postroom.sync.archiver.plan import ALWAYS_KEPT, RemovalPolicy, UnsafeToRemove
-from postroom.sync.labels import LabelNames
-from postroom.sync.slices import EARLIEST_CUT, Slice, query_of
 
 T = TypeVar("T")
 ATTEMPTS = 6
@@ -45,8 +46,7 @@ class RemovalSource:
 
     async def with_a_label_that_keeps(self, oldest: datetime, newest: datetime) -> set[str]:
         """Messages of this time that have such a label now, whatever the archive last heard. Cheap: listed, not got."""
-        start, end = int(oldest.timestamp()), int(newest.timestamp()) + 2
-        query = query_of(Slice(start if start > EARLIEST_CUT else 0, max(end, EARLIEST_CUT)))
+        query = search_query(Span(int(oldest.timestamp()), int(newest.timestamp()) + 2))
         kept: set[str] = set()
         for label_id in self._kept_ids:
             kept |= await with_retries(self._clock, partial(self._listed, query, label_id))
