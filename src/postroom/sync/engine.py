@@ -31,12 +31,12 @@ from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.settings import SyncSettings
+from postroom.sync.alerts import SyncMonitor
 from postroom.sync.bad_messages import BadMessageRetry
 from postroom.sync.compare import Reconciliation
 from postroom.sync.context import SyncContext, sync_context
 from postroom.sync.fetch import MailFetcher, require_mailbox
 from postroom.sync.history import ChangeCounts, HistoryFollower
-from postroom.sync.monitor import SyncMonitor
 from postroom.sync.slices import newest_end, plan_walk
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
 from postroom.sync.status import SyncPhase, SyncProgress

@@ -164,25 +164,14 @@ _splits = meter.create_counter("postroom.sync.splits", unit="{split}", descripti
 _stalls = meter.create_counter("postroom.sync.stalls", unit="{job}", description="jobs cancelled for their silence")
 _bad = meter.create_counter("postroom.sync.bad", unit="{message}", description="messages listed as bad")
 _watermarks: dict[str, int] = {}
-_metadata: dict[str, float] = {}
 
 
 def _oldest_watermark(options: CallbackOptions) -> Iterable[Observation]:
     return [Observation(min(_watermarks.values()))] if _watermarks else []
 
 
-def _fullest_metadata(options: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(max(_metadata.values()))] if _metadata else []
-
-
 meter.create_observable_gauge(
     "postroom.sync.watermark", [_oldest_watermark], unit="s", description="of the account that is furthest behind"
-)
-meter.create_observable_gauge(
-    "postroom.sync.metadata_usage",
-    [_fullest_metadata],
-    unit="1",
-    description="share of the budget, the fullest account",
 )
 
 
@@ -211,11 +200,6 @@ def count_bad_message() -> None:
 
 def record_watermark(account_id: str, watermark: int) -> None:
     _watermarks[account_id] = watermark
-
-
-def record_metadata(account_id: str, usage: float) -> None:
-    """The share of its budget that an account's metadata document takes."""
-    _metadata[account_id] = usage
 
 
 UP_TO_DATE = "up to date"
