@@ -24,6 +24,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
+from postroom.domain.backfill import BackfillMode, Include
 from postroom.domain.clock import Clock
 from postroom.domain.model_costs import (
     MOST_TEXT_BYTES,
@@ -48,7 +49,7 @@ from postroom.mailboxes.protocol import Span
 from postroom.reading.mail import read_headers
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
-from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, Include
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import NewBackfill, checked
 
 FULL, METADATA, SKIP = 1, 2, 3
