@@ -88,6 +88,7 @@ class StoreArguments(Arguments):
     endpoint_identity: EndpointIdentity
     messages: list[RawMailArgument] = Field(min_length=1, max_length=MOST_STORED)
     lane: MailLane = Field("live", description="how this mail came")
+    with_headers: bool = Field(False, strict=True, description="answer with the headers of each, as they were read")
 
 
 class TroubledMailArgument(Arguments):

@@ -152,7 +152,9 @@ class MailTools:
         mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
-        return {"stored": await self._mailroom.store(given.endpoint_identity, mails, ArrivalLane(given.lane))}
+        lane = ArrivalLane(given.lane)
+        stored = await self._mailroom.store(given.endpoint_identity, mails, lane, with_headers=given.with_headers)
+        return {"stored": stored}
 
     async def trouble(self, given: TroubleArguments, caller: Caller) -> Answer:
         troubles = [
