@@ -10,7 +10,6 @@ Their times go through `bind_time` and `read_time`; ids are texts on both databa
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import sqlite3
 from abc import ABC, abstractmethod
@@ -25,6 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
 
 from postroom.db.types import utc_text
+from postroom.domain.backoff import Backoff
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry import logs
 from postroom.telemetry.logs import clean
@@ -119,7 +119,7 @@ AfterCommit = Callable[[], Awaitable[None]]
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 _RUNS_OF_A_TRANSACTION = 5
-_LONGEST_PAUSE_S = 0.05
+_RIVAL_BACKOFF = Backoff(0.05, 0.05, jitter=(0.0, 1.0))
 
 
 class Dialect(StrEnum):
@@ -183,7 +183,7 @@ class Database(ABC):
                 value, on_commit = await self._transact(transaction, write=write)
             except DBAPIError as error:
                 if can_run_again(error) and remaining:
-                    await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (so that rivals part ways)
+                    await asyncio.sleep(_RIVAL_BACKOFF.delay_s(1))
                     continue
                 translated = translate_error(error)
                 if translated is None:
