@@ -230,10 +230,10 @@ class TriageRig:
 
     @property
     def asked(self) -> int:
-        return self.sim.desk.tally.requests
+        return self.sim.responder.tally.requests
 
     def answer(self, *answers: ScriptedAnswer) -> None:
-        self.sim.desk.stage.queue.extend(answers)
+        self.sim.responder.stage.queue.extend(answers)
 
 
 @asynccontextmanager

@@ -93,13 +93,13 @@ _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 class KeyUse(StrEnum):
     """What an idempotency key stands for once its job has finished."""
 
-    ONCE = "once"  # the key is spent for ever, also after the job was pruned
+    ONCE = "once"  # the key stays spent, even after the job was pruned
     REPEATABLE = "repeatable"  # the finished job is armed again
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential back-off. The defaults span about a quarter of an hour, so that an ordinary outage is outlived."""
+    """Exponential backoff. The defaults span about a quarter of an hour, so that an ordinary outage is outlived."""
 
     max_attempts: int = 5
     first_delay: timedelta = timedelta(seconds=10)

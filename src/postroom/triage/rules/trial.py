@@ -99,7 +99,7 @@ def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_i
 
 
 UNSAID = ("star",)
-"""Stands for the actions of a rule that is tried before anybody has decided what it does."""
+"""Stands for the actions of a rule that is tried before its actions are chosen."""
 
 
 @dataclass(frozen=True)
