@@ -70,6 +70,11 @@ ALLOWED = (
     Use(f"{_MADE_UP_MAIL}/writing.py", "nobody@gone.example", "a mail address"),
     Use(f"{_MADE_UP_MAIL}/languages.py", "everybody", "the words of a letter"),
     Use("src/postroom/reading/confinement.py", "NOBODY", "the user `nobody` of every Unix"),
+    Use("src/postroom/reading/confinement.py", "`nobody`", "the same"),
+    Use("src/postroom/mail/categories.toml", "desk|", "parts of mail addresses"),
+    Use("tests/support/furnished_dashboards.py", "in town", "the words of a letter"),
+    Use("tests/support/furnished_dashboards.py", "Somebody whom", "the words of a model"),
+    Use("tests/support/injections.py", "Somebody asked", "the words of a letter"),
     Use("tests/support/furnished_dashboards.py", "desk@clinic.example", "a mail address"),
 )
 

@@ -124,7 +124,7 @@ class Walker:
         raise AssertionError("the last attempt either returned or raised")
 
     async def _tell(self, problems: tuple[str, ...], place: WalkPlace, url: str, log_: WalkLog) -> None:
-        """A page can be wrong in fifty thousand places: the first are told one by one, the rest are counted."""
+        """A page can be wrong in fifty thousand places: the first are listed, the rest are counted."""
         for problem in problems[:_MOST_REPORTED]:
             await log_.trouble(place, url, problem)
         if (rest := len(problems) - _MOST_REPORTED) > 0:
