@@ -72,6 +72,7 @@ ALLOWED = (
     Use("src/postroom/reading/confinement.py", "NOBODY", "the user `nobody` of every Unix"),
     Use("src/postroom/reading/confinement.py", "`nobody`", "the same"),
     Use("src/postroom/mail/categories.toml", "desk|", "parts of mail addresses"),
+    Use("docs/web-fetching.md", "`nobody`", "the same"),
     Use("tests/support/furnished_dashboards.py", "in town", "the words of a letter"),
     Use("tests/support/furnished_dashboards.py", "Somebody whom", "the words of a model"),
     Use("tests/support/injections.py", "Somebody asked", "the words of a letter"),

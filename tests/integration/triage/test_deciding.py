@@ -195,7 +195,7 @@ async def test_the_owners_stored_rules_are_those_that_decide(office: TriageRig) 
     await office.database.write(lambda tx: add_rule(tx, draft, SYSTEM, office.clock.now()))
     whole = office.classify
     book = RuleBook(office.database, office.clock)
-    office.classify = Classifier(book, None, whole._spending, whole._desk, whole._ways)
+    office.classify = Classifier(book, None, whole._spending, whole._sink, whole._ways)
     await office.take_in()
     await office.take_in(sender_identity="bert@example.org")
     await office.work()

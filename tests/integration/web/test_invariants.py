@@ -92,7 +92,7 @@ async def test_inv_2_every_queued_job_has_its_deterministic_id(
 
 
 @pytest.mark.req("WB-3")
-async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_whoever_makes_them(
+async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_across_processes(
     database: Database, follow: Path, site: TinySite
 ) -> None:
     """Two runs at once, as two processes would make them, of the same domain. Times are taken by the site."""
