@@ -89,7 +89,7 @@ _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 class KeyUse(StrEnum):
     """What an idempotency key stands for once its job has finished."""
 
-    ONCE = "once"  # the key is spent for ever, also after the job was pruned
+    ONCE = "once"  # the key stays spent, even after the job was pruned
     REPEATABLE = "repeatable"  # the finished job is armed again
 
 
