@@ -64,7 +64,7 @@ class SyncedAccount:
     clock: Clock
 
     async def claim(self, holder: str = "a test") -> HistoryLease:
-        """The right to read the account's changes, from where the mailbox stands now if nobody has read before."""
+        """The right to read the account's changes, from where the mailbox stands now if they were never read before."""
         now = self.clock.now()
         reader = await self.database.write(lambda tx: claim_reader(tx, self.account.id, holder, now))
         if reader.history_id is None:

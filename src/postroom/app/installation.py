@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DATABASE_WAIT_S = 60.0
-"""Longer than a restart of PostgreSQL takes. After it the service ends, and whoever started it is told why."""
+"""Longer than a restart of PostgreSQL takes. After it the service ends and logs why."""
 _DATABASE_BACKOFF = Backoff(1.0, 1.0)
 
 log = logs.get(__name__)
@@ -83,8 +83,8 @@ class App:
 
         def begin(tx: Tx) -> None:
             self.queue.add(tx, *first_jobs(account, self.settings))
-            told = {"email": account.email, "api_base": account.api_base}
-            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=told)
+            details = {"email": account.email, "api_base": account.api_base}
+            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=details)
 
         await self.database.write(begin)
         return account, oddities

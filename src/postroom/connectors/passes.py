@@ -34,13 +34,13 @@ from postroom.connectors.walking import SentFilling
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.domain.limits import MOST_RESULTS
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import MessageFormat
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 
-MOST_RESULTS = 50
 LONGEST_QUERY = 1_000
 
 

@@ -15,18 +15,11 @@ from typing import Any
 
 from postroom.domain.backoff import Backoff
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
 
 Json = Any
 Payload = Mapping[str, Json]
-
-
-class JobState(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
 
 
 FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELED})
@@ -96,7 +89,7 @@ _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 class KeyUse(StrEnum):
     """What an idempotency key stands for once its job has finished."""
 
-    ONCE = "once"  # the key is spent for ever, also after the job was pruned
+    ONCE = "once"  # the key stays spent, even after the job was pruned
     REPEATABLE = "repeatable"  # the finished job is armed again
 
 

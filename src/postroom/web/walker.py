@@ -122,7 +122,7 @@ class Walker:
         return await retry(get, _BACKOFF, self.clock, attempts=_ATTEMPTS, on_wait=on_wait)
 
     async def _tell(self, problems: tuple[str, ...], place: WalkPlace, url: str, log_: WalkLog) -> None:
-        """A page can be wrong in fifty thousand places: the first are told one by one, the rest are counted."""
+        """A page can be wrong in fifty thousand places: the first are listed, the rest are counted."""
         for problem in problems[:_MOST_REPORTED]:
             await log_.trouble(place, url, problem)
         if (rest := len(problems) - _MOST_REPORTED) > 0:
