@@ -20,9 +20,8 @@ from postroom.connectors.switchboard_client import IngestResult, RawMail, Switch
 from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.tier_policy import TierPolicy, Treatment
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Failed, Got, Mailbox, MissingMessage
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
 """Of the network, the service or the token: never held against a message."""
@@ -66,14 +65,14 @@ class MailIntake:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         labels: LabelNames,
         rules: PriorityRules,
         guidance: ConnectorGuidance,
         sent: SentIndex,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._labels = labels
         self._rules = rules
         self._guidance = guidance
@@ -135,7 +134,7 @@ class MailIntake:
     async def _brought(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
         by_id = {mail.id: mail for mail in mails}
         fetched: list[SourceMail] = [mail for mail in mails if mail.raw is not None]
-        for answer in await self._client.get_messages([mail.id for mail in mails if mail.raw is None]):
+        for answer in await self._mailbox.fetch([mail.id for mail in mails if mail.raw is None]):
             match answer:
                 case Got():
                     fetched.append(await asyncio.to_thread(from_gmail, answer.message))

@@ -30,7 +30,7 @@ from postroom.domain.envelope import (
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
-from postroom.mailboxes.gmail.resources import GmailMessage
+from postroom.mailboxes.protocol import RemoteMessage
 from postroom.reading.mail import read_headers, read_mail
 
 INBOX, SENT, DRAFT, CHAT, SPAM, TRASH = "INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH"
@@ -66,12 +66,10 @@ class SourceMail:
         return replace(self, archived=archived)
 
 
-def from_gmail(message: GmailMessage) -> SourceMail:
+def from_gmail(message: RemoteMessage) -> SourceMail:
     """A message fetched whole, or by its headers."""
-    headers = read_headers(message.raw) if message.raw is not None else _metadata_headers(message)
-    return SourceMail(
-        message.id, message.thread_id, message.label_ids, message.internal_date_ms or 0, headers, message.raw
-    )
+    headers = read_headers(message.raw) if message.raw is not None else Headers(message.headers)
+    return SourceMail(message.id, message.thread_id, message.label_ids, message.received_ms or 0, headers, message.raw)
 
 
 def from_archive(mail: ArchivedMail) -> SourceMail:
@@ -88,11 +86,6 @@ def from_archive(mail: ArchivedMail) -> SourceMail:
 
 def newest_first(mails: Iterable[SourceMail]) -> list[SourceMail]:
     return sorted(mails, key=lambda mail: mail.position, reverse=True)
-
-
-def _metadata_headers(message: GmailMessage) -> Headers:
-    pairs = message.payload.headers if message.payload else ()
-    return Headers(tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in pairs))
 
 
 PROVIDER = "gmail"

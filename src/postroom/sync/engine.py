@@ -29,8 +29,8 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
-from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.bad_messages import BadMessageRetry
 from postroom.sync.compare import Reconciliation
@@ -83,7 +83,7 @@ class SyncEngine:
         self,
         database: Database,
         account: Account,
-        client: GmailClient,
+        mailbox: Mailbox,
         store: AccountStore,
         settings: SyncSettings,
         clock: Clock,
@@ -95,17 +95,17 @@ class SyncEngine:
     ) -> None:
         self._database = database
         self._account = account
-        self._client = client
+        self._mailbox = mailbox
         self._settings = settings
         self._clock = clock
         self._holder = holder
         self._make_deltas = deltas
         self._make_chores = chores
         self._bringer = MailFetcher(
-            client, store, LabelNames(client, LabelFollower(database, account.id, client, store))
+            mailbox, store, LabelNames(mailbox, LabelFollower(database, account.id, mailbox, store))
         )
         self._weather = OutageBackoff(clock, settings.patience_s)
-        self._counters = ProgressCounters(clock, client.limiter, client.profile, note)
+        self._counters = ProgressCounters(clock, mailbox.limiter, mailbox.units_per_minute, note)
 
     def progress(self) -> SyncProgress:
         return self._counters.snapshot(is_waiting=self._weather.is_bad)
@@ -165,9 +165,9 @@ class SyncEngine:
             log.warning("archive.not_the_one", walk=state.walk, watermark=state.watermark)
             state = await self._begin(reader, is_new_archive=True)
         else:
-            profile = await self._patiently(self._client.get_profile)
-            require_mailbox(profile, self._account)
-            self._counters.messages_total = profile.messages_total
+            identity = await self._patiently(self._mailbox.identity)
+            require_mailbox(identity, self._account)
+            self._counters.messages_total = identity.messages_total
             self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
         may_extend = True
         while True:
@@ -188,17 +188,17 @@ class SyncEngine:
     ) -> SyncState:
         """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
         self._counters.phase = SyncPhase.PLANNING
-        plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
-        require_mailbox(plan.profile, self._account)
-        self._counters.messages_total = plan.profile.messages_total
+        plan = await self._patiently(lambda: plan_walk(self._mailbox, self._settings, self._clock.now()))
+        require_mailbox(plan.identity, self._account)
+        self._counters.messages_total = plan.identity.messages_total
 
         def begin(tx: Tx) -> SyncState:
             now = self._clock.now()
             renew_reader(tx, reader, now)
             if reader.duty is Duty.WALK:
-                begin_cursor(tx, self._account.id, plan.profile.history_id, now)
+                begin_cursor(tx, self._account.id, plan.identity.cursor, now)
             elif has_expired or cursor_of(tx, self._account.id) is None:
-                move_cursor(tx, reader, plan.profile.history_id, now)
+                move_cursor(tx, reader, plan.identity.cursor, now)
             return begin_walk(
                 tx, self._account.id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
             )
@@ -281,7 +281,7 @@ class SyncEngine:
 def build_engine(
     database: Database,
     account: Account,
-    client: GmailClient,
+    mailbox: Mailbox,
     store: AccountStore,
     settings: SyncSettings,
     clock: Clock,
@@ -290,7 +290,9 @@ def build_engine(
     watch: MailboxObserver = NoObserver(),  # noqa: B008 - holds nothing
 ) -> SyncEngine:
     """`follows`: it reads the account's changes too, and tells `watch`, where no connector does."""
-    alarm = SyncMonitor(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
+    alarm = SyncMonitor(
+        database, account, settings, clock, mailbox=mailbox, cuts=lambda: mailbox.limiter.gate.tuner.cuts
+    )
 
     def note_page(page: ChangeCounts) -> None:
         alarm.note(page.stored + page.gone + page.bad, page.bad)
@@ -305,7 +307,7 @@ def build_engine(
     return SyncEngine(
         database,
         account,
-        client,
+        mailbox,
         store,
         settings,
         clock,

@@ -17,18 +17,16 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.addresses import canonical_address
 from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import GmailMessage, Profile
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Failed, Got, Mailbox, MailboxIdentity, MissingMessage, RemoteMessage
 from postroom.telemetry import logs
 
 
-def require_mailbox(profile: Profile, account: Account) -> None:
-    if canonical_address(profile.email, fold_gmail=True) != canonical_address(account.email, fold_gmail=True):
+def require_mailbox(identity: MailboxIdentity, account: Account) -> None:
+    if canonical_address(identity.email, fold_gmail=True) != canonical_address(account.email, fold_gmail=True):
         raise NotAllowed(
-            f"The login of {account.email} opens the mailbox of {profile.email} instead. Log in as {account.email} "
-            f"with `postroom account add gmail`, or add the account of {profile.email}."
+            f"The login of {account.email} opens the mailbox of {identity.email} instead. Log in as {account.email} "
+            f"with `postroom account add gmail`, or add the account of {identity.email}."
         )
 
 
@@ -115,15 +113,15 @@ class FetchOutcome:
 
 
 class MailFetcher:
-    def __init__(self, client: GmailClient, store: AccountStore, names: LabelNames) -> None:
-        self.client = client
+    def __init__(self, mailbox: Mailbox, store: AccountStore, names: LabelNames) -> None:
+        self.mailbox = mailbox
         self.store = store
         self.names = names
 
     async def bring(self, ids: Iterable[str], beat: OnChunk = lambda chunk: None) -> FetchOutcome:
         """`beat` is called with the answers of each chunk as soon as it is on disk."""
         wanted = list(dict.fromkeys(ids))
-        size = self.client.batch_size
+        size = self.mailbox.batch_size
         brought = FetchOutcome()
         for start in range(0, len(wanted), size):
             with self.store.expecting():
@@ -133,10 +131,10 @@ class MailFetcher:
         return brought
 
     async def _bring_chunk(self, ids: Sequence[str]) -> FetchOutcome:
-        messages: list[GmailMessage] = []
+        messages: list[RemoteMessage] = []
         gone: list[str] = []
         failed: dict[str, PostroomError] = {}
-        for fetched in await self.client.get_messages(ids):
+        for fetched in await self.mailbox.fetch(ids):
             match fetched:
                 case Got(message):
                     messages.append(message)
@@ -158,13 +156,13 @@ class MailFetcher:
 
     async def require_messages(self) -> None:
         """Raise unless others that were had before can still be had: lists may go on while messages do not."""
-        await self.client.get_profile()
-        others = await self.client.get_messages(await self.store.some_ids(_WITNESSES))
+        await self.mailbox.identity()
+        others = await self.mailbox.fetch(await self.store.some_ids(_WITNESSES))
         problems = [each.error for each in others if isinstance(each, Failed)]
         if problems and not any(isinstance(each, Got) for each in others):
             raise problems[0]
 
-    async def _keep(self, messages: Sequence[GmailMessage]) -> FetchOutcome:
+    async def _keep(self, messages: Sequence[RemoteMessage]) -> FetchOutcome:
         mails = [await self._incoming(message) for message in messages]
         try:
             return _answers(messages, await self.store.store(mails))
@@ -174,7 +172,7 @@ class MailFetcher:
             return await self._keep_apart(messages, mails, error)
 
     async def _keep_apart(
-        self, messages: Sequence[GmailMessage], mails: Sequence[IncomingMail], first: Exception
+        self, messages: Sequence[RemoteMessage], mails: Sequence[IncomingMail], first: Exception
     ) -> FetchOutcome:
         """One of them cannot be stored: find out which. If none can, the archive itself is at fault."""
         brought = FetchOutcome()
@@ -191,14 +189,14 @@ class MailFetcher:
             raise first
         return brought
 
-    async def _incoming(self, message: GmailMessage) -> IncomingMail:
+    async def _incoming(self, message: RemoteMessage) -> IncomingMail:
         return IncomingMail(
             raw=message.raw or b"",
             provenance=Provenance.API,
             gmail_id=message.id,
             thread_id=message.thread_id or None,
             labels=await self.names.names(message.label_ids),
-            received=message.internal_date,
+            received=message.received,
         )
 
 
@@ -207,7 +205,7 @@ def _without_mail(error: Exception) -> str:
     return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
-def _answers(messages: Sequence[GmailMessage], stored: Sequence[StoredMessage]) -> FetchOutcome:
+def _answers(messages: Sequence[RemoteMessage], stored: Sequence[StoredMessage]) -> FetchOutcome:
     old = {message.id for message, each in zip(messages, stored, strict=True) if each.outcome is StoreOutcome.DUPLICATE}
     unread = {message.id: each.trouble for message, each in zip(messages, stored, strict=True) if each.trouble}
     return FetchOutcome(frozenset(message.id for message in messages) - old, frozenset(old), unread=unread)

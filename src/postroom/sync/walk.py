@@ -185,7 +185,7 @@ class SliceLister:
         await self._weather.wait()
         tally = self._tallies.begin(part)
         try:
-            async for ids in ids_of(self._bringer.client, part, self._settings):
+            async for ids in ids_of(self._bringer.mailbox, part, self._settings):
                 await self._queue(tally, ids)
         except TooDeep as deep:
             halves = deep.halves
@@ -300,7 +300,7 @@ class WorkerPool:
         """Until the dispatcher closes. A job that is waiting for its next attempt keeps no worker busy."""
         async with asyncio.TaskGroup() as jobs:
             while (job := await self._dispatcher.take()) is not None:
-                await self._wait_for_a_hand(self._bringer.client.limiter.gate.tuner)
+                await self._wait_for_a_hand(self._bringer.mailbox.limiter.gate.tuner)
                 self._busy += 1
                 jobs.create_task(self._work(job, jobs), name="sync job")
 

@@ -58,7 +58,7 @@ def engine_of(world: SyncRig) -> SyncEngine:
     return SyncEngine(
         world.database,
         world.account,
-        world.client,
+        world.mailbox,
         world.store,
         settings,
         clock,
@@ -112,7 +112,7 @@ def test_bad_messages_among_new_mail_raise_an_alert_and_are_tried_again(tmp_path
     async def story(world: SyncRig) -> None:
         async def sync() -> None:
             await build_engine(
-                world.database, world.account, world.client, world.store, settings_with(), world.clock
+                world.database, world.account, world.mailbox, world.store, settings_with(), world.clock
             ).run(once=True)
 
         await sync()

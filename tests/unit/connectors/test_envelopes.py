@@ -10,6 +10,7 @@ from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import envelope_of, from_gmail, full_payload, metadata_payload
 from postroom.connectors.switchboard_client import ArchivedRef
 from postroom.domain.envelope import parse_envelope
+from postroom.mailboxes.gmail.mailbox import remote
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
 from postroom.sim.gmail.generated import GeneratedMailbox
 
@@ -22,7 +23,7 @@ LINES = st.lists(
 
 
 def checked(message: GmailMessage) -> None:
-    mail = from_gmail(message)
+    mail = from_gmail(remote(message))
     for payload in (metadata_payload(mail), full_payload(mail.found_at(REF))):
         envelope = envelope_of(mail, ME, FALLBACK, payload, None)
         assert parse_envelope(envelope.model_dump(mode="json")) == envelope

@@ -26,9 +26,9 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import NotAllowed, PostroomError
 from postroom.domain.ids import new_id
 from postroom.mailboxes.errors import CallRefused, PermissionMissing
-from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.permissions import missing_scope
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import Settings
 from postroom.sync.archiver.plan import (
     ArchivePlan,
@@ -334,13 +334,13 @@ class Archiver:
 
 @asynccontextmanager
 async def open_archiver(
-    site: ArchiverContext, account: Account, policy: RemovalPolicy, client: GmailClient
+    site: ArchiverContext, account: Account, policy: RemovalPolicy, mailbox: Mailbox
 ) -> AsyncIterator[Archiver]:
     """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
     require_permission(account, policy.removal.action)
-    require_mailbox(await with_retries(site.clock, client.get_profile), account)
+    require_mailbox(await with_retries(site.clock, mailbox.identity), account)
     with site.place.one_archiver(account.email) as still_alone:
-        source = await open_source(client, site.clock, policy)
+        source = await open_source(mailbox, site.clock, policy)
         with site.place.certificates(account.email) as certificates:
             yield Archiver(site, account, policy, source, certificates, still_alone)
 
@@ -390,7 +390,7 @@ class ArchiverService:
         await self.database.read(lambda tx: get_state(tx, account.id))
         site = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
         async with (
-            self.gmail.client(account, PriorityLane.SYNC) as client,
-            open_archiver(site, account, policy, client) as archiver,
+            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
+            open_archiver(site, account, policy, mailbox) as archiver,
         ):
             yield archiver
