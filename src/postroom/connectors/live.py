@@ -21,7 +21,8 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.labels import LabelNames
-from postroom.mailboxes.protocol import ChangePage, Detail, Failed, Got, Mailbox, MissingMessage, Span
+from postroom.mailboxes.protocol import ChangePage, Mailbox, Span
+from postroom.mailboxes.reader import compare, look_at
 from postroom.telemetry import logs
 
 
@@ -86,15 +87,10 @@ class RecentMailComparison:
                 return changed
 
     async def _compare(self, mails: Sequence[ArchivedMail]) -> int:
-        """A message that cannot be asked for now keeps what is known of it: it holds up nobody."""
-        known = {mail.gmail_id: frozenset(mail.labels) for mail in mails}
-        answers = await self._mailbox.fetch(list(known), Detail.FLAGS)
-        deleted = [answer.id for answer in answers if isinstance(answer, MissingMessage)]
-        found = {each.id: await self._labels.names(each.message.label_ids) for each in answers if isinstance(each, Got)}
-        labels = {gmail_id: names for gmail_id, names in found.items() if names != known[gmail_id]}
-        if labels or deleted:
-            await self._switchboard.archive_changes(labels, deleted)
-        return len(labels) + len(deleted)
+        found = await compare(self._mailbox, self._labels, {mail.gmail_id: frozenset(mail.labels) for mail in mails})
+        if found.relabelled or found.gone:
+            await self._switchboard.archive_changes(found.relabelled, found.gone)
+        return len(found.relabelled) + len(found.gone)
 
 
 LIVE_FILE = "live.json"
@@ -344,12 +340,10 @@ class LivePass:
     async def _labels_now(self, told: Mapping[str, frozenset[str] | None]) -> dict[str, frozenset[str]]:
         """The labels of changed messages; where the history leaves them out, Gmail is asked."""
         known = {key: labels for key, labels in told.items() if labels is not None}
-        for answer in await self._mailbox.fetch([key for key in told if key not in known], Detail.FLAGS):
-            if isinstance(answer, Got):
-                known[answer.id] = answer.message.label_ids
-            elif isinstance(answer, Failed):
-                raise answer.error
-        return known
+        found = await look_at(self._mailbox, [key for key in told if key not in known])
+        for error in found.failed.values():
+            raise error
+        return known | {message.id: message.label_ids for message in found.got}
 
     async def _retry_parked(self, tally: PassTally) -> None:
         for chunk in in_chunks(self._parking.due(), 1):

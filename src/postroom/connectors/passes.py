@@ -36,7 +36,8 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
-from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox
+from postroom.mailboxes.protocol import Detail, Mailbox
+from postroom.mailboxes.reader import sort_results
 
 MOST_RESULTS = 50
 LONGEST_QUERY = 1_000
@@ -95,16 +96,11 @@ class OnDemandPass:
             ids += page.ids
             if len(ids) >= most:
                 break
-        mails: list[SourceMail] = []
-        errors: list[PostroomError] = []
-        for answer in await self._mailbox.fetch(ids[:most], Detail.HEADERS):
-            if isinstance(answer, Got):
-                mails.append(from_gmail(answer.message))
-            elif isinstance(answer, Failed):
-                errors.append(answer.error)
-        if errors and not mails:
-            raise errors[0]
-        outcome.failed = len(errors)
+        found = sort_results(await self._mailbox.fetch(ids[:most], Detail.HEADERS))
+        if found.failed and not found.got:
+            raise next(iter(found.failed.values()))
+        outcome.failed = len(found.failed)
+        mails = [from_gmail(message) for message in found.got]
         return newest_first(mail for mail in mails if not mail.is_unfinished)
 
 

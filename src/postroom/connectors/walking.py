@@ -29,7 +29,8 @@ from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.mailboxes.protocol import Detail, Failed, Got, ListedPage, Mailbox, Span
+from postroom.mailboxes.protocol import Detail, ListedPage, Mailbox, Span
+from postroom.mailboxes.reader import sort_results
 
 SLICE_MESSAGES = 100
 """What is looked at together, and looked at again after a restart in its midst."""
@@ -136,16 +137,11 @@ class MailboxWalk:
         )
 
     async def _read(self, ids: list[str], start: int, end: int, place: Position | None) -> WalkBatch:
-        mails: list[SourceMail] = []
-        failures: dict[str, PostroomError] = {}
-        for answer in await self.mailbox.fetch(ids, Detail.HEADERS):
-            if isinstance(answer, Got):
-                mails.append(from_gmail(answer.message))
-            elif isinstance(answer, Failed):
-                failures[answer.id] = answer.error
+        found = sort_results(await self.mailbox.fetch(ids, Detail.HEADERS))
+        mails = [from_gmail(message) for message in found.got]
         inside = [mail for mail in mails if start * 1_000 <= mail.received_ms < end * 1_000]
         wanted = [mail for mail in inside if self.scope.admits(mail) and _is_beyond(mail, place)]
-        return WalkBatch(newest_first(wanted), failures, (start * 1_000, ""))
+        return WalkBatch(newest_first(wanted), found.failed, (start * 1_000, ""))
 
 
 @dataclass(frozen=True)

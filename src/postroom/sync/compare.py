@@ -17,8 +17,8 @@ from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import KnownId
 from postroom.db import Database
 from postroom.domain.clock import Clock
-from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
-from postroom.mailboxes.protocol import Detail, Failed, Mailbox, MissingMessage
+from postroom.mailboxes.protocol import Mailbox
+from postroom.mailboxes.reader import gone_of
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.labels import IdSet, align_label, listed_ids, strip_label
 from postroom.sync.slices import Granularity, oldest_mail, plan
@@ -91,20 +91,6 @@ class Reconciliation:
         if back:
             await self._bringer.store.unmark_deleted(back)
         return len(back)
-
-
-async def gone_of(mailbox: Mailbox, ids: Sequence[str]) -> list[str]:
-    """Those that the source does not have, each asked for by itself: a list may have missed what arrived or moved.
-
-    One that cannot be had, for a reason of its own, is there.
-    """
-    gone = []
-    for answer in await mailbox.fetch(ids, Detail.FLAGS) if ids else ():
-        if isinstance(answer, Failed) and isinstance(answer.error, MailboxThrottled | MailboxUnreachable):
-            raise answer.error
-        if isinstance(answer, MissingMessage):
-            gone.append(answer.id)
-    return gone
 
 
 Progress = Callable[[int], None]

@@ -19,17 +19,8 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.labels import LabelNames
-from postroom.mailboxes.protocol import (
-    Detail,
-    Failed,
-    Got,
-    Mailbox,
-    MailboxChange,
-    MissingMessage,
-    Move,
-    RemoteMessage,
-    Span,
-)
+from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, Move, RemoteMessage, Span
+from postroom.mailboxes.reader import sort_results
 from postroom.sync.archiver.plan import ALWAYS_KEPT, RemovalPolicy, UnsafeToRemove
 
 T = TypeVar("T")
@@ -65,19 +56,14 @@ class RemovalSource:
 
     async def labels_now(self, gmail_ids: Sequence[str]) -> dict[str, frozenset[str] | None]:
         """The names of each message's labels at this moment; None for one that is no longer there."""
-        found: dict[str, frozenset[str] | None] = {}
-        for fetched in await self.mailbox.fetch(gmail_ids, Detail.FLAGS):
-            match fetched:
-                case Got(message):
-                    found[message.id] = await self.names.names(message.label_ids)
-                case MissingMessage(message_id):
-                    found[message_id] = None
-                case Failed(message_id, error):
-                    raise UnsafeToRemove(
-                        f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
-                        "certificate is kept; the next run asks again."
-                    ) from error
-        return found
+        found = sort_results(await self.mailbox.fetch(gmail_ids, Detail.FLAGS))
+        for message_id, error in found.failed.items():
+            raise UnsafeToRemove(
+                f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
+                "certificate is kept; the next run asks again."
+            ) from error
+        labels = {message.id: await self.names.names(message.label_ids) for message in found.got}
+        return {**labels, **dict.fromkeys(found.gone)}
 
     async def remove(self, gmail_ids: Sequence[str]) -> None:
         """Returns once the mailbox has said that it is done; ids that are not there any more count as done."""
@@ -157,18 +143,12 @@ async def compare(
 
 
 async def _compare_some(source: RemovalSource, store: AccountStore, ids: Sequence[str], compared: ComparedMail) -> None:
-    got: list[RemoteMessage] = []
-    for fetched in await source.mailbox.fetch(ids):
-        match fetched:
-            case Got(message):
-                got.append(message)
-            case MissingMessage(message_id):
-                compared.gone.append(message_id)
-            case Failed(message_id, error):
-                compared.failed[message_id] = error
-    stored = await store.store([_incoming(message) for message in got])
+    fetched = sort_results(await source.mailbox.fetch(ids))
+    compared.gone += fetched.gone
+    compared.failed |= fetched.failed
+    stored = await store.store([_incoming(message) for message in fetched.got])
     compared.replaced += sum(each.outcome is StoreOutcome.REPLACED for each in stored)
-    for message in got:
+    for message in fetched.got:
         if message.received is not None:
             labels = await source.names.names(message.label_ids)
             compared.found[message.id] = AtSource(message.received, labels)
