@@ -35,8 +35,9 @@ from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.triage import actions, decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.db.types import utc_text
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import TIERS
-from postroom.queue.job import JobState, QueueName
+from postroom.queue.job import QueueName
 
 Row = dict[str, Any]
 Rows = tuple[Table, Iterable[Row]]

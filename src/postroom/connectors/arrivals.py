@@ -6,7 +6,6 @@ A message that keeps failing is deferred: it no longer blocks the pass, and is r
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -175,8 +174,7 @@ class Arrivals:
         for answer in answers:
             match answer:
                 case Got():
-                    mail = await asyncio.to_thread(from_gmail, answer.message)
-                    mails.append(mail.found_at(known.get(answer.id)))
+                    mails.append(from_gmail(answer.message).found_at(known.get(answer.id)))
                 case MissingMessage():
                     tally.gone += 1
                 case Failed():

@@ -34,12 +34,12 @@ from postroom.connectors.walking import SentFilling
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.domain.limits import MOST_RESULTS
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Detail, Mailbox
 from postroom.mailboxes.reader import sort_results
 
-MOST_RESULTS = 50
 LONGEST_QUERY = 1_000
 
 

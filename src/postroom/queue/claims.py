@@ -15,8 +15,9 @@ from typing import Any
 from postroom.db import Tx
 from postroom.db.database import bind_time, read_time
 from postroom.db.types import utc_text
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
-from postroom.queue.job import FINISHED, ClaimedJob, JobState, QueueName
+from postroom.queue.job import FINISHED, ClaimedJob, QueueName
 from postroom.queue.outcome import Settlement
 from postroom.queue.plan import Pick, Slots, StarvationGuard, plan
 from postroom.queue.sql import Statements, statements

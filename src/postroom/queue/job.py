@@ -13,18 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
 
 Json = Any
 Payload = Mapping[str, Json]
-
-
-class JobState(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
 
 
 FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELED})

@@ -24,6 +24,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
+from postroom.domain.backfill import BackfillMode, Include
 from postroom.domain.clock import Clock
 from postroom.domain.model_costs import (
     MOST_TEXT_BYTES,
@@ -44,10 +45,9 @@ from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Got, Span
-from postroom.reading.mail import read_headers
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
-from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, Include
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import NewBackfill, checked
 
 FULL, METADATA, SKIP = 1, 2, 3
@@ -127,7 +127,7 @@ def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = read_headers(archive.raw_of(message))
+            headers = archive.headers_of(message)
             if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
                 sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None

@@ -34,7 +34,7 @@ def test_why_a_message_cannot_be_stored_is_told_without_its_words(
         def prepare(mail: IncomingMail) -> PreparedMail:
             raise ValueError(f"not a number: {mail.raw!r}")
 
-        monkeypatch.setattr(service, "prepare", prepare)
+        monkeypatch.setattr(service, "prepare_and_read", prepare)
         [error] = (await bringer(world).bring(IDS[:1])).failed.values()
         assert error.message == "It could not be stored: ValueError"
 
