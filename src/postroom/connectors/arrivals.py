@@ -22,9 +22,7 @@ from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox, MissingMessage
 from postroom.telemetry import logs
 
 DEFERRED_FILE = "parked.json"
@@ -134,14 +132,14 @@ class Arrivals:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         intake: MailIntake,
         sent: SentIndex,
         parking: DeferredMessages,
         clock: Clock,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._intake = intake
         self._sent = sent
         self._parking = parking
@@ -167,8 +165,8 @@ class Arrivals:
         """What the archive has needs only its headers; the rest comes whole."""
         known = await self._switchboard.archive_lookup(ids)
         answers = [
-            *await self._client.get_messages([each for each in ids if each not in known]),
-            *await self._client.get_messages([each for each in ids if each in known], MessageFormat.METADATA),
+            *await self._mailbox.fetch([each for each in ids if each not in known]),
+            *await self._mailbox.fetch([each for each in ids if each in known], Detail.HEADERS),
         ]
         mails: list[SourceMail] = []
         failures: dict[str, PostroomError] = {}

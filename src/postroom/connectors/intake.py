@@ -19,9 +19,8 @@ from postroom.connectors.switchboard_client import IngestResult, RawMail, Switch
 from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.tier_policy import TierPolicy, Treatment
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Failed, Got, Mailbox, MissingMessage
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
 """Of the network, the service or the token: never held against a message."""
@@ -65,14 +64,14 @@ class MailIntake:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         labels: LabelNames,
         rules: PriorityRules,
         guidance: ConnectorGuidance,
         sent: SentIndex,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._labels = labels
         self._rules = rules
         self._guidance = guidance
@@ -134,7 +133,7 @@ class MailIntake:
     async def _brought(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
         by_id = {mail.id: mail for mail in mails}
         fetched: list[SourceMail] = []
-        for answer in await self._client.get_messages([mail.id for mail in mails]):
+        for answer in await self._mailbox.fetch([mail.id for mail in mails]):
             match answer:
                 case Got():
                     fetched.append(from_gmail(answer.message))

@@ -310,7 +310,7 @@ async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: SyncedAccoun
             return brought
 
     made = scene.bringer()
-    deltas = await scene.deltas(reader, SlowBringer(made.client, made.store, made.names)).read()
+    deltas = await scene.deltas(reader, SlowBringer(made.mailbox, made.store, made.names)).read()
     assert deltas.stored == 250
     await assert_same_as_source(scene)
 
