@@ -20,7 +20,7 @@ from postroom.archive.backend import ArchiveBackend, CertificateBook, StillAlone
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
 from postroom.archive.messages import ArchivedMessage, Provenance
 from postroom.archive.service import SharedArchive
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import NotAllowed, PostroomError
