@@ -6,7 +6,7 @@ message never affects another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -21,29 +21,7 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, R
 from postroom.mail.tier_policy import TierPolicy, Treatment
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-
-
-class LabelNameCache:
-    """Looks labels up once, and again when one turns up that is not known or when told that some may have changed."""
-
-    def __init__(self, client: GmailClient) -> None:
-        self._client = client
-        self._names: dict[str, str] = {}
-
-    def forget(self) -> None:
-        """A label may have been given another name."""
-        self._names = {}
-
-    async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
-        """Mail from the archive has names already; they stay what they are."""
-        wanted = frozenset(label_ids)
-        if unknown := wanted - self._names.keys():
-            labels = await self._client.list_labels()
-            # A label may be gone before its last change is read; then its id is all that is left of it.
-            self._names |= {each: each for each in (*unknown, *(label.name for label in labels))}
-            self._names |= {label.id: label.name for label in labels}
-        return frozenset(self._names[each] for each in wanted)
-
+from postroom.mailboxes.labels import LabelNames
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
 """Of the network, the service or the token: never held against a message."""
@@ -88,7 +66,7 @@ class MailIntake:
         self,
         switchboard: SwitchboardClient,
         client: GmailClient,
-        labels: LabelNameCache,
+        labels: LabelNames,
         rules: PriorityRules,
         guidance: ConnectorGuidance,
         sent: SentIndex,

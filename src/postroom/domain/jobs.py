@@ -1,4 +1,17 @@
-"""Names of jobs that one part enqueues and another runs."""
+"""The states of a job, and the names of jobs that one part enqueues and another runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
 
 CLASSIFY = "classify"
 """Decide what a message is and what to do about it. Payload: {"account_id", "message_id"}."""

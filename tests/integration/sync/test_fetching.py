@@ -13,9 +13,9 @@ from postroom.archive.preparing import PreparedMail
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import Fatal, Retryable
 from postroom.mailboxes.errors import MailboxUnavailable
+from postroom.mailboxes.labels import LabelNames
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelNames
 from tests.support.archives import generated_mail
 from tests.support.sync import SyncRig, in_virtual_time, letters
 
