@@ -24,8 +24,8 @@ from postroom.settings import ArchiverSettings
 from postroom.sim.gmail.server import GmailSim
 from postroom.sim.gmail.sources import MailboxSource
 from postroom.sync import state
-from postroom.sync.archiver.plan import policy_of
-from postroom.sync.archiver.removal import Archiver, ArchiverContext, ArchiveReport, open_archiver
+from postroom.sync.archiver import Archiver, ArchiverContext, ArchiveReport, open_archiver
+from postroom.sync.archiver_plan import policy_of
 from postroom.sync.slices import Granularity, Slice
 from tests.support.gmail_sim import EagerClock, client_of
 from tests.support.mail import HOUR_MS, OWNER, START_MS

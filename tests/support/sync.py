@@ -38,6 +38,7 @@ from postroom.settings import SyncSettings
 from postroom.sim.gmail.control import SimControl
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
+from postroom.sync.context import sync_context
 from postroom.sync.engine import MakeChangeReader, SyncEngine, build_engine
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.history import HistoryFollower, OnPage
@@ -191,16 +192,9 @@ class SyncRig:
     clock: Clock
 
     def engine(self, settings: SyncSettings | None = None, deltas: MakeChangeReader | None = no_deltas) -> SyncEngine:
-        return SyncEngine(
-            self.database,
-            self.account,
-            self.client,
-            self.store,
-            settings or settings_with(),
-            self.clock,
-            holder=HOLDER,
-            deltas=deltas,
-        )
+        settings = settings or settings_with()
+        context = sync_context(self.database, self.account, self.client, self.store, settings, self.clock)
+        return SyncEngine(context, HOLDER, changes=deltas)
 
     def whole(self, settings: SyncSettings | None = None) -> SyncEngine:
         """As the product has it, with the account's changes read beside the walk."""

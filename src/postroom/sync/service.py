@@ -24,7 +24,7 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext, JobType, KeyUse
 from postroom.queue.job import Json, RetryPolicy
 from postroom.settings import Settings
-from postroom.sync.archiver.removal import ArchiverService
+from postroom.sync.archiver import ArchiverService
 from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.estimate import SyncEstimate, estimate

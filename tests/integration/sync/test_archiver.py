@@ -30,7 +30,7 @@ from postroom.sim.gmail.mailbox_store import MailboxStore
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import MailSummary
 from postroom.sync import state
-from postroom.sync.archiver.plan import KeepReason, UnsafeToRemove, find_messages, read_back
+from postroom.sync.archiver_plan import KeepReason, UnsafeToRemove, find_messages, read_back
 from tests.support.archiver import (
     CLOCK,
     FROM_INBOX,

@@ -13,6 +13,7 @@ from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.alerts import AlertCondition, alerts_of
 from postroom.sync.compare import Reconciliation
+from postroom.sync.context import sync_context
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.history import HistoryFollower
 from tests.support.mail import letter
@@ -56,15 +57,10 @@ class Owner:
 def engine_of(world: SyncRig) -> SyncEngine:
     settings, clock = settings_with(poll_s=3.0, job_size=20), world.clock
     return SyncEngine(
-        world.database,
-        world.account,
-        world.client,
-        world.store,
-        settings,
-        clock,
-        holder=HOLDER,
-        deltas=lambda reader, bringer: HistoryFollower(world.database, reader, bringer, clock),
-        chores=lambda reader, bringer: [Reconciliation(world.database, world.account.id, bringer, clock)],
+        sync_context(world.database, world.account, world.client, world.store, settings, clock),
+        HOLDER,
+        changes=lambda lease, fetcher: HistoryFollower(world.database, lease, fetcher, clock),
+        side_tasks=lambda lease, fetcher: [Reconciliation(world.database, world.account.id, fetcher, clock)],
     )
 
 
