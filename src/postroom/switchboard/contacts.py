@@ -111,7 +111,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTo:
-    """Somebody the owner has written to, and when last."""
+    """Someone the owner has written to, and when last."""
 
     address: str
     name: str

@@ -1,7 +1,7 @@
 """A process that prepares batches of mail, at the other end of a socket.
 
 It loads only what preparing needs, so it starts quickly, and it ends with its socket: a parent that is killed leaves
-nobody behind.
+no process behind.
 """
 
 from __future__ import annotations
