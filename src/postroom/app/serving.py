@@ -107,7 +107,7 @@ async def open_switchboard(
 
 
 def _mounts(app: App) -> dict[str, ASGIApp]:
-    """What is served beside the tools, where it is set up."""
+    """The application served beside the tools, if there is one."""
     if app.settings.discord.bot_token is None:
         return {}
     from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time

@@ -143,7 +143,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 
 
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
-    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
         SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
         NOTIFY.name: ApprovalNotifier(channel),

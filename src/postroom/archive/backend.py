@@ -34,7 +34,7 @@ StillAlone = Callable[[], None]
 
 
 class MailReader(Protocol):
-    """The archive, read-only. Blocks nobody. Not for several threads at once; each opens its own."""
+    """The archive, read-only. Blocks no writer. Not safe for several threads at once; each opens its own."""
 
     def __enter__(self) -> Self: ...
 
@@ -135,7 +135,7 @@ class MailWriter(Protocol):
         """Hand mail over without waiting for the disk. Blocks while that is behind."""
 
     def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these are in the archive already, so that nobody fetches them again."""
+        """Which of these are in the archive already and need not be fetched."""
 
     def some_gmail_ids(self, email: str, count: int) -> list[str]:
         """Of the newest mail that is not marked as deleted at the source."""
@@ -192,13 +192,13 @@ class CertificateBook(Protocol):
 
 
 class CertificateLedger(Protocol):
-    """An account's certificates, read anew at every call by whoever has nothing but what is on disk."""
+    """An account's certificates, read from disk at every call."""
 
     def certified(self, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these have a certificate of any kind, so that nobody lets go of what may be the only copy."""
+        """Which of these have a certificate of any kind, because the archive may then hold the only copy."""
 
     def removed_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these were removed in this way before: whoever put them back wants them there."""
+        """Which of these were removed in this way before: if they are back, the owner wants them there."""
 
     def intended_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[int]:
         """The certificates of these that are on disk and stand as intended, by number."""
@@ -260,7 +260,7 @@ class ArchiveBackend(Protocol):
         """On disk, whole, when this returns."""
 
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
-        """Prove every byte; `progress` is told how many messages were checked since it was last told."""
+        """Verify every byte; `progress` is called with the number of messages checked since its last call."""
 
     def repair(self, report: VerifyReport) -> Repair:
         """Make whole again what a verification found, as far as that can be; the damaged is kept aside."""

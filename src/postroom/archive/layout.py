@@ -82,7 +82,7 @@ def first_id(date_ms: int) -> int:
 
 
 def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
-    """An id that nobody has: of this millisecond, or where that is full, of the next that is not.
+    """A free id: of this millisecond, or of the next one that is not full.
 
     `largest_taken` is asked for the largest id taken in a millisecond, by its first.
     """

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tools import words
 
 ROOT = Path(__file__).parents[3]

@@ -131,7 +131,7 @@ def message_hash(message_id: str) -> bytes:
 
 
 def new_ids(session: ArchiveSession, account: int, entries: Sequence[IndexedMail]) -> list[int]:
-    """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
+    """A free row id for each message; those that turn out to be known do not use theirs."""
     taken = _taken(session, account, sorted({layout.first_id(entry.mail.date_ms) for entry in entries}))
 
     def largest_taken(first: int) -> int | None:

@@ -148,7 +148,7 @@ PATIENCE_S = 30
 
 
 class PostgresArchive:
-    """Needs no owner: everybody who has the address may read and write, from any host."""
+    """Needs no owner: every process with the address may read and write, from any host."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -189,7 +189,7 @@ class PostgresArchive:
 
     @contextmanager
     def one_archiver(self, email: str) -> Iterator[StillAlone]:
-        """A lock of the connection: the server gives it back when whoever holds it is gone, however it went. So it is
+        """A lock of the connection: the server releases it when its holder is gone, however it ended. So it is
         gone, too, when the connection breaks while its holder is well."""
         with self._connections.session() as session:
             account = account_number(session, account_name(email))

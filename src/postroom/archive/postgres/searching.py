@@ -269,7 +269,7 @@ class PostgresQuestion:
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
-        """A message that the index knows and the archive has lost is told of, and does not spoil the rest."""
+        """A message that the index knows and the archive has lost is reported and does not fail the rest."""
         hits = asked.hits(found)
         if len(hits) < len(found):
             detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."

@@ -42,7 +42,7 @@ class ShardCatalogue:
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = root / "catalogue.db"
-        with self._errors_told():
+        with self._errors_mapped():
             self._connection = sqlite3.connect(self._file, isolation_level=None, timeout=30, check_same_thread=False)
         try:
             for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLES):
@@ -82,11 +82,11 @@ class ShardCatalogue:
         self._connection.close()
 
     def _execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._errors_told():
+        with self._errors_mapped():
             return self._connection.execute(sql, values).fetchall()
 
     @contextmanager
-    def _errors_told(self) -> Iterator[None]:
+    def _errors_mapped(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

@@ -136,7 +136,7 @@ class FileArchive:
         return shutil.disk_usage(existing).free
 
     def close(self) -> None:
-        """Nothing is held open between two calls."""
+        """Nothing to close: no file is held open between calls."""
 
     def __enter__(self) -> Self:
         return self

@@ -181,7 +181,7 @@ class ShardInsertion:
         )
 
     def _remove_contents(self, row_id: int) -> None:
-        """Everything that was made from the bytes; the index is told the old texts, as its kind wants it."""
+        """Delete everything derived from the bytes; the full-text index needs the old texts for that."""
         self._db.execute(
             f"INSERT INTO search (search, rowid, {_SEARCH_COLUMNS}) SELECT 'delete', id, {_SEARCH_COLUMNS} FROM texts "
             "WHERE id = ?",

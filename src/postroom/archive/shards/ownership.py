@@ -46,7 +46,7 @@ class Ownership:
 
 
 def owner_of(root: Path) -> Owner | None:
-    """Who writes to the archive, as far as can be told without touching its lock."""
+    """Who writes to the archive, as far as is known without touching its lock."""
     try:
         handle = os.open(root / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -59,7 +59,7 @@ def owner_of(root: Path) -> Owner | None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whoever is killed leaves its name behind."""
+    """Needed because a process that was killed leaves its name behind."""
     try:
         os.kill(pid, 0)
     except OSError as error:

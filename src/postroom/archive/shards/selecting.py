@@ -195,7 +195,7 @@ def count(parts: Sequence[Select], limit: int | None) -> Statement:
 
 
 def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> Select:
-    """With the driver that meets the fewest messages in vain, as far as that can be told beforehand."""
+    """With the driver that meets the fewest messages in vain, as far as that can be known beforehand."""
     if alternative.wanted and by_text:
         return _by_text(alternative, labels)
     named = next((fact for fact in alternative.facts if isinstance(fact, MessageId)), None)

@@ -37,7 +37,7 @@ _CHECKED_AT_ONCE = 500
 
 
 def verify(root: Path, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
-    """Check everything; `progress` is told how many messages were checked since it was last told."""
+    """Check everything; `progress` is called with the number of messages checked since its last call."""
     report = VerifyReport()
     try:
         ownership = Ownership(root, "postroom verify")
