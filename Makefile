@@ -73,6 +73,7 @@ reqs: setup ## which tests prove which requirement
 
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.docs
+	$(BIN)/python -m tools.figures --write
 
 screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
 	$(BIN)/python -m tools.screenshots

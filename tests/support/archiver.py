@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.archive.certificates import Certificate, Removal, RemovalAction, certificates_path, list_certificates
+from postroom.archive.certificates import Certificate, Removal, RemovalAction
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.service import SharedArchive
+from postroom.archive.shards.certificates import certificates_path, list_certificates
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, Tx

@@ -98,7 +98,7 @@ def claim_reader(
 ) -> HistoryLease:
     """Become the one reader; refused, with the name of the other, while another lease is in force.
 
-    A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
+    A holder of the same name takes over at once: it is the same process or service, restarted after a crash. So a name
     must say which one it is, and whatever the earlier one still does is refused by its fence.
     """
     row = _begun(tx, account_id, duty, now)

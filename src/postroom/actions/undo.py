@@ -280,7 +280,8 @@ def survey_undo(tx: Tx, span: UndoSpan) -> Survey:
 
 
 def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
-    """Have all of it undone by a job; its id. The audit has the deed once, and each undo besides."""
+    """Enqueue a job that undoes the whole span; returns its id. The audit log gets one entry for it and one for each
+    undo."""
     now, fields = queue.clock.now(), span.to_json()
     payload = {**fields, "who": [who.role, who.name]}
     key = ":".join([jobs.UNDO_MANY, *fields.values()])

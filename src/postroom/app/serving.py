@@ -16,7 +16,7 @@ from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
-from postroom.archive.shards.ownership import SWITCHBOARD, OwnedElsewhere
+from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
@@ -107,7 +107,7 @@ async def open_switchboard(
 
 
 def _mounts(app: App) -> dict[str, ASGIApp]:
-    """What is served beside the tools, where it is set up."""
+    """The application served beside the tools, if there is one."""
     if app.settings.discord.bot_token is None:
         return {}
     from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time

@@ -41,7 +41,7 @@ from postroom.app.job_types import (
     gap_key,
 )
 from postroom.app.transport import SwitchboardTransport
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
@@ -143,7 +143,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 
 
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
-    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
         SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
         NOTIFY.name: ApprovalNotifier(channel),

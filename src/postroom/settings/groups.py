@@ -1,4 +1,4 @@
-"""The groups of settings, one for each part of the house. `docs/settings.md` is made from their descriptions."""
+"""The groups of settings, one for each package. `docs/settings.md` is made from their descriptions."""
 
 from __future__ import annotations
 

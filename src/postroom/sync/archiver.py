@@ -24,7 +24,7 @@ from postroom.archive.backend import ArchiveBackend, CertificateBook, StillAlone
 from postroom.archive.certificates import Certificate, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
 from postroom.archive.service import AccountStore, SharedArchive
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.backoff import EQUAL_JITTER, Backoff, retry
 from postroom.domain.clock import Clock

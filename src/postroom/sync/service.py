@@ -16,7 +16,7 @@ from postroom.accounts.account_jobs import account_of
 from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.service import SharedArchive
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.mailboxes.labels import LabelNames

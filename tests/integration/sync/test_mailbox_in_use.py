@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from postroom.archive.shards.reader import MESSAGE_COLUMNS, ArchiveReader
+from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.alerts import AlertCondition, alerts_of
 from postroom.sync.compare import Reconciliation
@@ -69,7 +69,7 @@ async def assert_like_the_source(world: SyncRig) -> None:
     messages = cast("list[dict[str, Any]]", list(world.control.truth(hashes=False)))
     truth = {each["id"]: {names[label] for label in each["label_ids"]} for each in messages}
     query = f"SELECT {MESSAGE_COLUMNS} FROM messages"  # noqa: S608 - a constant
-    with ArchiveReader(world.root) as reader:
+    with FileArchiveReader(world.root) as reader:
         rows = [shard.read_row(row) for shard in reader.shards() for row in shard.query(query)]
     assert {row.key: set(row.labels) for row in rows if row.deleted_at_source is None} == truth
 

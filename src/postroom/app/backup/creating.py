@@ -147,7 +147,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
 
 
 def refuse_taken(folder: Path, what: str) -> None:
-    """Nothing is ever written over what is there."""
+    """Refuse a folder that is not empty."""
     try:
         is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:

@@ -212,7 +212,7 @@ class RuleSet:
 
 
 def _kind(error: Exception) -> str:
-    """Never an error's own words here, which may repeat the mail: what it is, and where it was raised."""
+    """The error's type and place. Its message is left out, because it may repeat the mail."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
 
