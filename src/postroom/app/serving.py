@@ -16,7 +16,7 @@ from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
-from postroom.archive.shards.ownership import SWITCHBOARD, OwnedElsewhere
+from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving

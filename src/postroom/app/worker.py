@@ -41,7 +41,7 @@ from postroom.app.job_types import (
     gap_key,
 )
 from postroom.app.transport import SwitchboardTransport
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
-from postroom.archive.importing.state import Positions
 from postroom.archive.messages import (
     AccountHolding,
     ArchivedAttachment,
@@ -26,9 +25,7 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import PreparedMail
 from postroom.archive.search import Search
-from postroom.archive.shards.catalogue import ShardInfo
-from postroom.archive.shards.ownership import SyncMark
-from postroom.archive.shards.verification import Progress, Repair, VerifyReport
+from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.mail.headers import Headers
 
@@ -104,6 +101,26 @@ class MailReader(Protocol):
         """The account's sent mail, as far as it has Message-IDs."""
 
 
+class ImportPosition(NamedTuple):
+    """A file is done up to here."""
+
+    identity: str
+    position: int
+
+
+class ImportPositions(Protocol):
+    def position(self, file: str, identity: str) -> int:
+        """Where to go on in this file; a file that is not what it was is read from its start."""
+
+    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
+        """All before these positions is in the archive."""
+
+    def forget(self) -> None:
+        """The import is complete."""
+
+    def close(self) -> None: ...
+
+
 class MailWriter(Protocol):
     """The right to write to the archive. One thread at a time brings mail. What a call has answered is on disk."""
 
@@ -146,7 +163,7 @@ class MailWriter(Protocol):
     def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
         """They are at the source after all. Returns unknown ids."""
 
-    def import_positions(self, source: str) -> Positions:
+    def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""
 
     def checkpoint(self) -> None:

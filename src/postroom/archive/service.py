@@ -28,8 +28,8 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.shards.ownership import SyncMark
 from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.archive.status import SyncMark
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, require
 from postroom.mail.headers import Headers

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from postroom.archive.backend import ImportPosition
 from postroom.archive.messages import IncomingMail
 from postroom.archive.shards.shard_file import storage_error
 from postroom.domain.errors import Fatal
@@ -127,26 +128,6 @@ _TABLE = """
 """
 
 
-class Mark(NamedTuple):
-    """A file is done up to here."""
-
-    identity: str
-    position: int
-
-
-class Positions(Protocol):
-    def position(self, file: str, identity: str) -> int:
-        """Where to go on in this file; a file that is not what it was is read from its start."""
-
-    def remember(self, marks: Mapping[str, Mark]) -> None:
-        """All before these positions is in the archive."""
-
-    def forget(self) -> None:
-        """The import is complete."""
-
-    def close(self) -> None: ...
-
-
 class ImportState:
     """Kept in a file beside the shards."""
 
@@ -180,7 +161,7 @@ class ImportState:
             ).fetchone()
         return int(row[0]) if row else 0
 
-    def remember(self, marks: Mapping[str, Mark]) -> None:
+    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
         rows = [(self._source, readable(file), *mark) for file, mark in marks.items()]
         with self._errors_mapped():
             self._db.execute("BEGIN IMMEDIATE")

@@ -31,9 +31,7 @@ from postroom.archive.postgres.searching import PostgresQuestions
 from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.writer import PostgresArchiveWriter
 from postroom.archive.search import Search
-from postroom.archive.shards.catalogue import ShardInfo
-from postroom.archive.shards.ownership import OwnedElsewhere, SyncMark
-from postroom.archive.shards.verification import Progress, Repair, VerifyReport
+from postroom.archive.status import OwnedElsewhere, Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import new_id

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
+from postroom.archive.folding import LabelIndex, fold, message_ids
 from postroom.archive.layout import account_name, first_id
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
 from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
-from postroom.archive.search.answers import (
+from postroom.archive.search import (
     MOST_RANKED,
     AfterRank,
     SearchHit,
@@ -31,9 +32,7 @@ from postroom.archive.search.answers import (
     decode_page_token,
     encode_page_token,
 )
-from postroom.archive.search.conditions import message_ids
-from postroom.archive.search.folding import LabelIndex, fold
-from postroom.archive.search.snippets import shown, snippet
+from postroom.archive.snippets import shown, snippet
 from postroom.domain.errors import BadInput
 from postroom.mail.query.nodes import (
     And,

@@ -16,6 +16,7 @@ from typing import Any
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import storage_error
+from postroom.archive.status import ShardInfo
 from postroom.domain.errors import Fatal, PostroomError
 
 _TABLES = """
@@ -95,19 +96,6 @@ class ShardCatalogue:
                     "Shards that are gone it cannot miss."
                 ) from error
             raise storage_error(error, str(self._file)) from error
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    name: str
-    year: int
-    messages: int
-    lost: int
-    """Known to have been in it, and not recovered."""
-    bytes: int | None
-    """On disk, with its journal; null: it is not there."""
-    problem: str | None
-    """Why it cannot be read."""
 
 
 def shards_of(root: Path, account: str) -> list[ShardInfo]:

@@ -10,34 +10,13 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.archive.layout import account_name, folder_of
-from postroom.domain.errors import Fatal, Retryable
-
-SWITCHBOARD = "postroom switchboard"
-"""As an owner's purpose: it keeps the files for as long as it runs, and runs no jobs."""
-
-
-class OwnedElsewhere(Retryable):
-    """Another process writes to the archive."""
-
-    def __init__(self, message: str, owner: Owner | None = None) -> None:
-        super().__init__(message)
-        self.writer = str(owner or "another process")
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    pid: int
-    host: str
-    purpose: str
-    since: str
-
-    def __str__(self) -> str:
-        return f"`{self.purpose}` (process {self.pid} on {self.host})"
+from postroom.archive.status import OwnedElsewhere, Owner, SyncMark
+from postroom.domain.errors import Fatal
 
 
 class Ownership:
@@ -106,14 +85,6 @@ def _message(root: Path, owner: Owner | None) -> str:
 
 
 SYNC_MARK_FILE = "sync.json"
-
-
-@dataclass(frozen=True, slots=True)
-class SyncMark:
-    """This archive has everything that the account's sync claims in this walk, and in those before it."""
-
-    account_id: str
-    walk: int
 
 
 def read_mark(root: Path, email: str) -> SyncMark | None:
