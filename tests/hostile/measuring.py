@@ -7,8 +7,8 @@ takes a line of JSON (names of kinds) on standard input and answers with a line 
 
 Of each kind the item at 2n is read; where that took long enough to be worth comparing, the one at n as well. Growth
 that looks worse than linear is measured again with other bytes of about the same size: the first item that a child
-reads also pays for what its reader makes on first use (the compiled patterns of `triage.signs` take 0.15 s), and a busy
-machine inflates processor time too.
+reads also pays for what its reader makes on first use (the compiled patterns of `triage.signs` take 0.15 s), and a
+busy machine inflates processor time too.
 """
 
 from __future__ import annotations

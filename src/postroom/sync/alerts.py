@@ -355,11 +355,11 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="seconds")
 
 
-_metadata: dict[str, float] = {}
+_metadata_usage: dict[str, float] = {}
 
 
 def _fullest_metadata(options: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(max(_metadata.values()))] if _metadata else []
+    return [Observation(max(_metadata_usage.values()))] if _metadata_usage else []
 
 
 meter.create_observable_gauge(
@@ -372,7 +372,7 @@ meter.create_observable_gauge(
 
 def record_metadata(account_id: str, usage: float) -> None:
     """The share of its budget that an account's metadata document takes."""
-    _metadata[account_id] = usage
+    _metadata_usage[account_id] = usage
 
 
 class SyncMonitor:
