@@ -28,8 +28,8 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.shards.ownership import SyncMark
 from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.archive.status import SyncMark
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, require
 from postroom.mail.headers import Headers
@@ -45,7 +45,7 @@ class _Request:
     mails: Sequence[IncomingMail]
     answer: asyncio.Future[list[StoredMessage]]
     end: asyncio.Future[None]
-    """Comes however it went, also for whoever has given up."""
+    """Set in every outcome, even if the caller has given up."""
 
     @property
     def size(self) -> int:
@@ -53,7 +53,7 @@ class _Request:
 
     def succeed(self, stored: list[StoredMessage]) -> None:
         self.end.set_result(None)
-        if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
+        if not self.answer.done():  # the caller may have given up; the mail is stored all the same
             self.answer.set_result(stored)
 
     def fail(self, error: Exception) -> None:
@@ -87,7 +87,7 @@ class AccountStore:
         await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
 
     async def some_ids(self, count: int) -> list[str]:
-        """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
+        """A few Gmail ids of mail that is here, and at the source as far as is known."""
         return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
@@ -138,7 +138,7 @@ class AccountStore:
     async def settled(self) -> None:
         """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
 
-        Whoever applies news from the source calls this between hearing of it and applying it: else mail that was
+        Call this between reading changes at the source and applying them: else mail that was
         fetched before the news, and is stored after it, would bring the old state back.
         """
         while_waiting = set(self._under_way)
@@ -181,7 +181,7 @@ class AccountStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
     async def drain(self) -> None:
-        """Wait until what was brought is on disk, also where whoever brought it has given up."""
+        """Wait until what was brought is on disk, even if its caller has given up."""
         if self._bringing is not None:
             await asyncio.gather(self._bringing, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
@@ -232,7 +232,7 @@ class AccountStore:
             request.succeed([next(stored) for _ in request.mails])
 
     async def _store_apart(self, together: list[_Request], error: Exception) -> None:
-        """Storing them together failed: each by itself, so that nobody pays for another's mail."""
+        """Storing them together failed: store each by itself, so that one bad message fails alone."""
         if len(together) == 1:
             together[0].fail(error)
             return
@@ -293,7 +293,7 @@ class ArchiveService:
         self._accounts: dict[str, AccountStore] = {}
 
     def of(self, email: str) -> AccountStore:
-        """An account's part of it: whoever brings mail for the account shares its commits."""
+        """An account's part of the archive: all who bring mail for the account share its commits."""
         if email not in self._accounts:
             self._accounts[email] = AccountStore(self.place, self._archive, email, self._writing)
         return self._accounts[email]
@@ -307,7 +307,7 @@ class ArchiveService:
         return self.recent.get(message.sha256) or reader.headers_of(message)
 
     async def read_apart(self, work: Callable[[MailReader], T]) -> T:
-        """The same for what may take long: on another thread, with a reader of its own, in nobody's way."""
+        """The same for long reads: on another thread with its own reader, so that it blocks no other call."""
 
         def run() -> T:
             with self.place.reader() as reader:
@@ -316,7 +316,7 @@ class ArchiveService:
         return await asyncio.to_thread(run)
 
     async def close(self) -> None:
-        """After everybody has stopped: finish what was begun, checkpoint, and let the archive go."""
+        """After all callers have stopped: finish pending writes, checkpoint, and release the archive."""
         for account in self._accounts.values():
             await account.drain()
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from postroom.connectors.priority import SentIndex, message_id_of
 from postroom.connectors.source_mail import TRASH, SourceMail, from_mailbox
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.mailboxes.protocol import Detail, Mailbox
@@ -29,8 +30,8 @@ DEFERRED_FILE = "parked.json"
 _TRIES = 3
 _PATIENT_TRIES = 20
 """For an error that may well be an outage: of the network, say, and not of this message."""
-_FIRST_WAIT = timedelta(minutes=10)
-_LONGEST_WAIT = timedelta(days=1)
+_BACKOFF = Backoff(600, 86_400)
+"""Seconds: from ten minutes to a day."""
 _LONGEST_REASON = 300
 log = logs.get(__name__)
 
@@ -87,9 +88,7 @@ class DeferredMessages:
         return []
 
     def _due(self, tries: int, needed: int) -> str:
-        wait: timedelta = min(_FIRST_WAIT * 2 ** min(max(0, tries - needed), 10), _LONGEST_WAIT)
-        due: datetime = self._clock.now() + wait
-        return due.isoformat()
+        return (self._clock.now() + timedelta(seconds=_BACKOFF.delay_s(tries - needed + 1))).isoformat()
 
     def _write(self) -> None:
         write_json(self._path, {key: asdict(entry) for key, entry in self._entries.items()})

@@ -161,8 +161,8 @@ class _FactsReader:
         headers = self.archive.headers_of(self.reader, message)
         if payload.raw is None:
             return ArchivedFacts(message, triage_headers(headers), "")
-        # Of what is given by reference, only the archive's text counts, so that the route does not matter. Whoever
-        # sends the bytes may know better what they say.
+        # Of what is given by reference, only the archive's text counts, so that the route does not matter. A
+        # caller that sends the bytes may send a text of its own.
         own_words = payload.normalized_text if isinstance(payload.raw, InlineRaw) else ""
         own_files = payload.attachments if isinstance(payload.raw, InlineRaw) else ()
         return ArchivedFacts(

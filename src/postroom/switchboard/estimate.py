@@ -365,7 +365,7 @@ class GmailMailboxes:
 
 
 def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:
-    """What a job was expected to take and what it took; None for a job that nobody estimated."""
+    """What a job was expected to take and what it took; None for a job without an estimate."""
     if job.estimate is None:
         return None
     end = job.completed_at or job.updated_at

@@ -61,7 +61,7 @@ class IngestAccepted:
     request_id: str
     duplicate: bool
     account_id: str | None = None
-    """Told with what is new, for a connector's metrics: they name no mailbox by its address."""
+    """Returned for new mail, for a connector's metrics, which name no mailbox by its address."""
 
     def answer(self) -> dict[str, Any]:
         account = {} if self.account_id is None else {"account_id": self.account_id}
@@ -169,7 +169,7 @@ def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller,
 
 
 def delete_messages(tx: Tx, ids: Sequence[str]) -> None:
-    """Whether a message is new is known once it is in; what the gate refuses then goes out again, unseen by anybody."""
+    """Remove messages that the gate refused. That they are new was only known once they were inserted."""
     if ids:
         tx.execute(delete(messages).where(messages.c.id.in_(ids)))
 
@@ -258,7 +258,7 @@ def _inbox_row(delivery: Delivery, caller: Caller, now: datetime) -> dict[str, A
 
 
 class QuestionMeter(Protocol):
-    """Knows the most that one question about a text can cost; None where nobody knows, and then nothing is spent. What
+    """Knows the most that one question about a text can cost; None if unknown, and then nothing is spent. What
     is asked once more sets the rest aside itself."""
 
     def most(self, text: str) -> Micros | None: ...

@@ -94,7 +94,7 @@ class MailService:
         await self._database.write(record)
 
     async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
-        """Those that could not be read are listed; those that were listed because they could not be had are no more."""
+        """List those that could not be read; settle those that were listed because they could not be fetched."""
         unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
         fine = [proof.key for proof in stored if not proof.trouble]
 

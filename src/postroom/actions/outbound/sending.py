@@ -220,7 +220,7 @@ class MailSender:
         return await asyncio.to_thread(lambda: compose(task.request, parameters, Original.of(raw, task.labels), author))
 
     async def _deliver(self, task: _Task, client: GmailClient, known: Outbound) -> str | None:
-        """Send the draft on record; the sent message's id, or None where nobody can tell what became of it."""
+        """Send the draft on record; the sent message's id, or None if its fate is unknown."""
         context, action_id = task.context, task.action.id
         draft_id = known.draft_id or ""
         await context.write(lambda tx: record.mark_sending(tx, action_id, context.queue.clock.now()))
@@ -308,7 +308,7 @@ def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -
 
 
 def _check(request: SendRequest, account: Account, action: Action) -> None:
-    """The job, the account and the action belong together; what does not is nobody's to send."""
+    """Refuse a job whose account and action do not belong together."""
     if action.account_id != account.id:
         raise BadInput("account_id", f"action {action.id} belongs to another account")
     own = outbound_job(

@@ -107,12 +107,11 @@ class BackfillTools:
             self.estimate,
             reads_only=True,
         )
-        told = "Whether backfill is switched on, and who said so."
         yield Tool(
             "backfill.switch_state",
             Role.DASHBOARD,
             Permission.READ,
-            told,
+            "Whether backfill is switched on, and who said so.",
             NoArguments,
             self.switch_state,
             reads_only=True,

@@ -55,11 +55,11 @@ class PresenceTools:
             return version, rules, _generated_at(tx)
 
         version, rules, generated_at = await self._database.write(record)
-        told: dict[str, Any] = {"version": version}
+        policy: dict[str, Any] = {"version": version}
         if version != given.policy_version:
-            told["rules"] = rules
+            policy["rules"] = rules
         return {
-            "policy": told,
+            "policy": policy,
             "contacts_generated_at": generated_at and generated_at.isoformat(),
             "time": now.isoformat(),
         }

@@ -101,7 +101,7 @@ def _facts(
 
 
 UNSAID = ("star",)
-"""Stands for the actions of a rule that is tried before anybody has decided what it does."""
+"""Stands for the actions of a rule that is tried before its actions are chosen."""
 
 
 @dataclass(frozen=True)
