@@ -16,7 +16,7 @@ from postroom.connectors.backfill_job import ACTIVE, LOST, BackfillOutcome, Back
 from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake, as_our_error
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.source_mail import SourceMail, from_gmail
+from postroom.connectors.source_mail import SourceMail, from_mailbox
 from postroom.connectors.switchboard_client import LeasedBackfill, SwitchboardClient
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
 from postroom.domain.clock import Clock
@@ -228,7 +228,7 @@ class BackfillPass:
         mails: list[SourceMail] = []
         for answer in await self._mailbox.fetch(list(work.cursor.owed), Detail.HEADERS):
             match answer:
-                case Got() if scope.admits(mail := from_gmail(answer.message)):
+                case Got() if scope.admits(mail := from_mailbox(answer.message)):
                     mails.append(mail)
                 case Got() | MissingMessage():
                     work.drop(answer.id)

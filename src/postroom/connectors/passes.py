@@ -28,7 +28,7 @@ from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.mcp_client import Connect
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
-from postroom.connectors.source_mail import SourceMail, from_gmail, newest_first
+from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
 from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
 from postroom.connectors.walking import SentFilling
 from postroom.domain import jobs
@@ -100,7 +100,7 @@ class OnDemandPass:
         if found.failed and not found.got:
             raise next(iter(found.failed.values()))
         outcome.failed = len(found.failed)
-        mails = [from_gmail(message) for message in found.got]
+        mails = [from_mailbox(message) for message in found.got]
         return newest_first(mail for mail in mails if not mail.is_unfinished)
 
 

@@ -64,7 +64,7 @@ class SourceMail:
         return replace(self, archived=archived, headers=_as_headers(archived.headers))
 
 
-def from_gmail(message: RemoteMessage) -> SourceMail:
+def from_mailbox(message: RemoteMessage) -> SourceMail:
     """A message fetched by its headers, or whole: then it has none until it is stored, because the archive reads it."""
     return SourceMail(
         message.id,

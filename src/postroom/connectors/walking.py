@@ -22,7 +22,7 @@ from postroom.connectors.source_mail import (
     Position,
     SourceMail,
     from_archive,
-    from_gmail,
+    from_mailbox,
     newest_first,
 )
 from postroom.connectors.state_files import read_json, write_json
@@ -138,7 +138,7 @@ class MailboxWalk:
 
     async def _read(self, ids: list[str], start: int, end: int, place: Position | None) -> WalkBatch:
         found = sort_results(await self.mailbox.fetch(ids, Detail.HEADERS))
-        mails = [from_gmail(message) for message in found.got]
+        mails = [from_mailbox(message) for message in found.got]
         inside = [mail for mail in mails if start * 1_000 <= mail.received_ms < end * 1_000]
         wanted = [mail for mail in inside if self.scope.admits(mail) and _is_beyond(mail, place)]
         return WalkBatch(newest_first(wanted), found.failed, (start * 1_000, ""))

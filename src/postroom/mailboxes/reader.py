@@ -104,6 +104,10 @@ class FetchedMail(Generic[R]):
     refusal: Exception | None = None
     """What the sink said to all of them together, where it did not take them."""
 
+    @property
+    def failed(self) -> dict[MessageId, PostroomError]:
+        return {**self.unfetched, **self.unstored}
+
 
 class MailboxReader(Generic[R]):
     def __init__(self, mailbox: Mailbox, sink: MailSink[R], names: LabelNames) -> None:

@@ -146,6 +146,6 @@ def _outcome_of(fetched: FetchedMail[StoredMessage]) -> FetchOutcome:
         frozenset(stored) - old,
         old,
         frozenset(fetched.gone),
-        {**fetched.unstored, **fetched.unfetched},
+        fetched.failed,
         {key: each.trouble for key, each in stored.items() if each.trouble},
     )
