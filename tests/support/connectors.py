@@ -190,5 +190,5 @@ async def connector_rig(
         stage = ConnectorRig(
             sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s
         )
-        await stage.passes.pulse.beat() if losses is None else None
+        await stage.passes.presence.beat() if losses is None else None
         yield stage

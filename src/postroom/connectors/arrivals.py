@@ -61,30 +61,30 @@ class DeferredMessages:
         return [key for key, entry in self._entries.items() if entry.due is not None and entry.due <= now][:most]
 
     def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
-        """Note a failure; True once the message is parked, and the pass may go on without it.
+        """Note a failure; True once the message is deferred, and the pass may go on without it.
 
         `alone` says that others in the same batch went well, so that it is the message and not the world.
         """
         before = self._entries.get(key)
         tries = (before.tries if before else 0) + 1
         needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
-        parked = tries >= needed or (before is not None and before.due is not None)
+        deferred = tries >= needed or (before is not None and before.due is not None)
         first_seen = before.first_seen if before else self._clock.now().isoformat()
         reason = logs.clean(error.message)[:_LONGEST_REASON]
-        self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if parked else None, reason)
+        self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if deferred else None, reason)
         self._write()
-        if parked:
-            log.warning("message.parked", message=key, tries=tries, reason=reason)
-        return parked
+        if deferred:
+            log.warning("message.deferred", message=key, tries=tries, reason=reason)
+        return deferred
 
     def done(self, keys: list[str]) -> list[str]:
-        """These are in, or gone; answers those that had been parked."""
+        """These are in, or gone; returns those that had been deferred."""
         if known := [key for key in keys if key in self._entries]:
-            parked = [key for key in known if self._entries[key].due is not None]
+            deferred = [key for key in known if self._entries[key].due is not None]
             for key in known:
                 del self._entries[key]
             self._write()
-            return parked
+            return deferred
         return []
 
     def _due(self, tries: int, needed: int) -> str:
@@ -120,9 +120,9 @@ class PassTally:
     skipped: int = 0
     sent: int = 0
     gone: int = 0
-    parked: int = 0
+    deferred: int = 0
     compared: int = 0
-    """Known mail that had changed while nobody looked."""
+    """Known mail that had changed since the last look."""
     gap: str | None = None
     """The history id that Gmail has forgotten, where the gap is left for another pass to fill."""
     waiting: PostroomError | None = None
@@ -136,20 +136,21 @@ class Arrivals:
         mailbox: Mailbox,
         intake: MailIntake,
         sent: SentIndex,
-        parking: DeferredMessages,
+        deferred: DeferredMessages,
         clock: Clock,
     ) -> None:
         self._switchboard = switchboard
         self._mailbox = mailbox
         self._intake = intake
         self._sent = sent
-        self._parking = parking
+        self._deferred = deferred
         self._clock = clock
 
     async def take(
         self, ids: Sequence[str], name: PassName, tally: PassTally, *, wanted: MailFilter = lambda mail: True
     ) -> None:
-        """Store these and take in those that are wanted. What fails is noted in the tally or parked, never dropped."""
+        """Store these and take in those that are wanted. What fails is noted in the tally or deferred, never
+        dropped."""
         stored, failures = await self._stored(ids, name, tally)
         outbound = [mail for mail in stored if mail.is_outbound and not mail.is_unfinished]
         failures |= await self._remember_sent(outbound, tally)
@@ -207,16 +208,16 @@ class Arrivals:
         name: PassName,
         tally: PassTally,
     ) -> None:
-        settled = self._parking.done([each for each in ids if each not in failures])
-        parked: list[FailedMail] = []
+        settled = self._deferred.done([each for each in ids if each not in failures])
+        deferred: list[FailedMail] = []
         for key, error in failures.items():
-            if self._parking.failed(key, error, alone=len(failures) < len(ids)):
-                parked.append(FailedMail(key, key in archived, error.message))
+            if self._deferred.failed(key, error, alone=len(failures) < len(ids)):
+                deferred.append(FailedMail(key, key in archived, error.message))
             else:
                 tally.waiting = error
-        tally.parked += len(parked)
-        if parked or settled:
-            await self._switchboard.report_trouble(name.lane, parked, settled)
+        tally.deferred += len(deferred)
+        if deferred or settled:
+            await self._switchboard.report_trouble(name.lane, deferred, settled)
 
 
 def _is_inbound(mail: SourceMail) -> bool:

@@ -92,7 +92,7 @@ class BackfillPass:
         self._held: BackfillWork | None = None
 
     async def run(self, budget_s: float | None = None) -> BackfillOutcome:
-        """Work on the job at hand, or ask for one. Raises Retryable where the world is in the way.
+        """Work on the job at hand, or ask for one. Raises Retryable when a service is unavailable.
 
         Then, and after `budget_s`, the pass gives way with its job at hand; the next run goes on with it.
         """
@@ -132,7 +132,7 @@ class BackfillPass:
         except _NOT_THE_JOBS_FAULT:
             raise
         except NotAllowed as error:
-            # Somebody else has the job now. What was ingested is recognised when they come to it.
+            # Another connector has the job now. What was ingested is recognised when it comes to it.
             log.warning("backfill.fence_refused", backfill_job=work.job.job_id, problem=error.message)
             return work.outcome(LOST)
         except (Fatal, BadInput) as error:
@@ -153,7 +153,7 @@ class BackfillPass:
             await self._settle_owed(job, scope, work)
 
     def _headers_read(self) -> frozenset[str]:
-        """All that anybody decides by, so that mail from the archive is judged like mail from the source."""
+        """Every header that a decision uses, so that mail from the archive is judged like mail from the source."""
         return frozenset({*HEADERS, *self._selector.headers_read, *self._guidance.policy().headers_read})
 
     def _scope(self, job: LeasedBackfill) -> WalkScope:
@@ -210,8 +210,8 @@ class BackfillPass:
             return len(handled)
         refusal = handled[refused].refusal
         work.stride = max(1, refused)
-        told = await work.report()  # a job that was stopped says so here
-        await work.wait_for_room(told.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
+        reply = await work.report()  # a job that was stopped says so here
+        await work.wait_for_room(reply.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
         return refused
 
     async def _counted(
@@ -239,16 +239,17 @@ class BackfillPass:
 
 
 async def _to_the_end(step: Coroutine[Any, Any, T]) -> T:
-    """Told to stop, still learn what became of the batch on its way: the Switchboard may have taken it in already."""
+    """When stopped, still wait for the outcome of the batch on its way: the Switchboard may have taken it in
+    already."""
     task = asyncio.create_task(step)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with suppress(TimeoutError, PostroomError):  # whoever takes the job up offers it again
+        with suppress(TimeoutError, PostroomError):  # the next holder of the job offers it again
             await asyncio.wait_for(task, _LAST_BATCH_S)
         raise
 
 
 async def _last_words(work: BackfillWork) -> None:
-    with suppress(TimeoutError):  # whoever takes the job up recognises what was not told
+    with suppress(TimeoutError):  # the next holder of the job recognises what was not reported
         await asyncio.wait_for(work.keep_what_is_done(), _LAST_WORDS_S)

@@ -174,12 +174,12 @@ class BackfillWork:
             await self.switchboard.report_trouble(BACKFILL, self._passed_over)
             self._passed_over = []
         if self._unanswered is not None:
-            told = await self._told(self._unanswered)
+            reply = await self._send(self._unanswered)
             if status is None:
-                self._heed(told)
+                self._heed(reply)
         self._seq += 1
         cursor = self.cursor.to_json() if self._begun else None
-        reply = await self._told(
+        reply = await self._send(
             BackfillReport(
                 self.job.job_id, self.job.fence, self._seq, self._processed, self._skipped, cursor, status, error
             )
@@ -188,7 +188,7 @@ class BackfillWork:
             self._heed(reply)
         return reply
 
-    async def _told(self, report: BackfillReport) -> BackfillProgressReply:
+    async def _send(self, report: BackfillReport) -> BackfillProgressReply:
         """A report that got no answer may have arrived: its number makes repeating it harmless. Until it is answered
         it is repeated as it was, before any other: under another number its counts would count twice."""
         self._unanswered = report
@@ -220,14 +220,14 @@ class BackfillWork:
                 await self.report()
 
     async def wait_for_room(self, seconds: float) -> None:
-        """Wait until the job's hour has room for a message; what was done is told meanwhile."""
+        """Wait until the job's hour has room for a message; progress is reported meanwhile."""
         wait: float | None = seconds
         while wait:
             await self.wait(wait)
             wait = (await self.report()).retry_after
 
     async def give_way(self) -> None:
-        """Where the pass has had its time, stop with everything told."""
+        """If the pass has used up its time, stop after reporting everything."""
         if self.deadline is not None and self.clock.monotonic() >= self.deadline:
             await self.report()
             raise BackfillStopped(ACTIVE, 0.0)

@@ -62,7 +62,7 @@ class Handled:
 
 @dataclass(frozen=True)
 class ConnectorGuidance:
-    """What the Switchboard told the connector to go by; renewed by heartbeats."""
+    """What the connector got from the Switchboard to decide by; renewed by heartbeats."""
 
     policy: Callable[[], TierPolicy]
     contacts: ContactCache

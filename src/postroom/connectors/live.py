@@ -48,7 +48,7 @@ class HistoryChanges:
                 self._sequences[change.id] = change.sequence
                 self.labels[change.id] = change.now
             if SPAM in change.remove:
-                # Somebody took it out of the spam folder, so it is mail after all.
+                # It was taken out of the spam folder, so it is mail after all.
                 self.added.setdefault(change.id)
 
     def settle(self) -> None:
@@ -97,7 +97,7 @@ LIVE_FILE = "live.json"
 _MARGIN = timedelta(days=1)
 """A message may be dated a little before it arrived."""
 _UNKNOWN_GAP = timedelta(days=30)
-"""Where nobody knows when the mailbox was last looked at: Gmail keeps its history for a week or more."""
+"""If it is not known when the mailbox was last looked at: Gmail keeps its history for a week or more."""
 _BESIDE_LIVE = 200
 """Older messages that are looked at after each live pass."""
 _GMAIL_BEGAN = 2004
@@ -114,7 +114,7 @@ class _GapState:
     target: str | None = None
     """The history id that the gap leads to; read before anything was listed."""
     begins: int | None = None
-    """Mail received from then on (seconds) came while nobody looked."""
+    """Mail received from then on (seconds) came since the last look."""
     before: int | None = None
     """Months that begin then or later are compared; None: not begun."""
     older_before: int | None = None
@@ -150,7 +150,7 @@ class HistoryGap:
         self._write()
 
     async def fill(self, claim: HistoryClaim, tally: PassTally) -> str:
-        """Bring in what came while nobody looked; the history id to go on from."""
+        """Bring in what came since the last look; the history id to go on from."""
         state = self._state
         if state.target is None:
             identity = await self._mailbox.identity()
@@ -171,7 +171,7 @@ class HistoryGap:
         return target
 
     async def go_on(self) -> None:
-        """Compare a little more of what is older than the last gap. A message that fails here holds up nobody."""
+        """Compare a little more of what is older than the last gap. A message that fails here blocks no other."""
         if self._state.older_before is None:
             return
         tally, looked_at = PassTally(), 0
@@ -258,7 +258,7 @@ class LivePass:
         mailbox: Mailbox,
         arrivals: Arrivals,
         labels: LabelNames,
-        parking: DeferredMessages,
+        deferred: DeferredMessages,
         gap: HistoryGap,
         instance: str,
         clock: Clock,
@@ -267,7 +267,7 @@ class LivePass:
         self._mailbox = mailbox
         self._arrivals = arrivals
         self._labels = labels
-        self._parking = parking
+        self._deferred = deferred
         self._gap = gap
         self._instance = instance
         self._clock = clock
@@ -293,11 +293,11 @@ class LivePass:
 
     async def _from(self, claim: HistoryClaim, tally: PassTally, *, fills_gap: bool) -> None:
         if claim.history_id is None:
-            # What was there before anybody looked is history, and history has a budget: backfill brings it.
+            # What was there before the first look is history, and history has a budget: backfill brings it.
             identity = await self._mailbox.identity()
             await self._commit(claim, identity.cursor)
             return
-        await self._retry_parked(tally)
+        await self._retry_deferred(tally)
         try:
             changes = await self._changes(claim, claim.history_id)
         except HistoryExpired:
@@ -337,16 +337,16 @@ class LivePass:
             named = {key: await self._labels.names(ids) for key, ids in labels.items()}
             await self._switchboard.archive_changes(named, sorted(changes.deleted))
 
-    async def _labels_now(self, told: Mapping[str, frozenset[str] | None]) -> dict[str, frozenset[str]]:
+    async def _labels_now(self, known_labels: Mapping[str, frozenset[str] | None]) -> dict[str, frozenset[str]]:
         """The labels of changed messages; where the history leaves them out, Gmail is asked."""
-        known = {key: labels for key, labels in told.items() if labels is not None}
-        found = await look_at(self._mailbox, [key for key in told if key not in known])
+        known = {key: labels for key, labels in known_labels.items() if labels is not None}
+        found = await look_at(self._mailbox, [key for key in known_labels if key not in known])
         for error in found.failed.values():
             raise error
         return known | {message.id: message.label_ids for message in found.got}
 
-    async def _retry_parked(self, tally: PassTally) -> None:
-        for chunk in in_chunks(self._parking.due(), 1):
+    async def _retry_deferred(self, tally: PassTally) -> None:
+        for chunk in in_chunks(self._deferred.due(), 1):
             await self._arrivals.take(chunk, PassName.LIVE, tally)
 
     async def _renew(self, claim: HistoryClaim) -> None:

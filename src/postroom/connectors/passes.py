@@ -129,21 +129,21 @@ class GmailPasses:
         self.counters: Counter[str] = Counter()
         self.switchboard = SwitchboardClient(context.connect, context.identity)
         self.contacts = ContactCache(folder, clock, config.contact_max_age)
-        self.parking = DeferredMessages(folder, clock)
-        self.pulse = ConnectorHeartbeat(
+        self.deferred = DeferredMessages(folder, clock)
+        self.presence = ConnectorHeartbeat(
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
         sent = SentIndex(self.switchboard)
-        self._guidance = ConnectorGuidance(lambda: self.pulse.policy, self.contacts)
+        self._guidance = ConnectorGuidance(lambda: self.presence.policy, self.contacts)
         own = frozenset(own_form(address) for address in (context.identity, *config.aliases))
         self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
-        self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.parking, clock)
+        self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.deferred, clock)
         self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
         self._live = LivePass(
-            self.switchboard, live, self._arrivals, labels, self.parking, self._gap, context.instance, clock
+            self.switchboard, live, self._arrivals, labels, self.deferred, self._gap, context.instance, clock
         )
         behind = context.mailbox.at(PriorityLane.BACKFILL)
         self._backfill = BackfillPass(
@@ -165,10 +165,10 @@ class GmailPasses:
         return MailIntake(self.switchboard, mailbox, labels, self._rules, self._guidance, sent)
 
     async def beat(self) -> None:
-        await self.pulse.beat()
+        await self.presence.beat()
 
     async def live(self, *, fills_gap: bool = True) -> PassTally:
-        """What is new in the mailbox, once. Without `fills_gap`, a gap is only found, and told in the tally."""
+        """What is new in the mailbox, once. Without `fills_gap`, a gap is only found, and reported in the tally."""
         async with self._one_live, _observed(PassName.LIVE):
             await self._ensure_guidance()
             tally = await self._live.run(fills_gap=fills_gap)
@@ -210,14 +210,14 @@ class GmailPasses:
         return self._filling.is_done
 
     async def _ensure_guidance(self) -> None:
-        await self.pulse.ensure(self.config.heartbeat_s * 4)
+        await self.presence.ensure(self.config.heartbeat_s * 4)
 
     def _add(self, tally: PassTally) -> None:
         counts = {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
         self.counters.update(counts)
 
     def _counted(self) -> dict[str, int]:
-        return {**self.counters, "parked": self.parking.count}
+        return {**self.counters, "deferred": self.deferred.count}
 
     def _checkpoint(self) -> dict[str, Any]:
         generated_at = self.contacts.generated_at

@@ -210,7 +210,7 @@ class ContactCache:
         self._clock = clock
         self._max_age = max_age
         self._copy = _read(self._path)
-        self._told: CacheState | None = None
+        self._reported: CacheState | None = None
 
     @property
     def generated_at(self) -> datetime | None:
@@ -223,7 +223,7 @@ class ContactCache:
 
     @property
     def last_known(self) -> frozenset[str]:
-        """The contacts however old: good enough to tell whose history is wanted, not to let anybody jump a queue."""
+        """The contacts however old: good enough to tell whose history is wanted, not to raise a message's tier."""
         return frozenset() if self._copy is None else self._copy.addresses
 
     def knows_sender(self, headers: Headers) -> bool:
@@ -241,9 +241,9 @@ class ContactCache:
         """What may be used now; counts and tells when that is nothing."""
         state = self.state
         metrics.record_contact_cache(state, self._age_s())
-        if state is not self._told:
+        if state is not self._reported:
             (log.info if state is CacheState.FRESH else log.warning)("contacts.cache", state=str(state))
-            self._told = state
+            self._reported = state
         usable = self._copy.addresses if self._copy and state is CacheState.FRESH else frozenset()
         return Contacts(usable, state, self.generated_at)
 
@@ -262,11 +262,11 @@ def _read(path: Path) -> _Copy | None:
     held = read_json(path)
     if not isinstance(held, dict) or held.get("version") != 1:
         return None
-    addresses, told = held.get("addresses"), held.get("generated_at")
-    if not isinstance(addresses, list) or not isinstance(told, str):
+    addresses, stamp = held.get("addresses"), held.get("generated_at")
+    if not isinstance(addresses, list) or not isinstance(stamp, str):
         return None
     try:
-        generated_at = require_utc(datetime.fromisoformat(told), "generated_at")
+        generated_at = require_utc(datetime.fromisoformat(stamp), "generated_at")
     except (ValueError, BadInput):
         return None
     return _Copy(generated_at, frozenset(each for each in addresses if isinstance(each, str)))

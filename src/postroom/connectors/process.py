@@ -62,9 +62,9 @@ def _handler(health: Health, metrics_token: str | None) -> type[TimeoutHandler]:
     class Handler(TimeoutHandler):
         def do_GET(self) -> None:
             if self.path == "/health":
-                told = health()
-                body = json.dumps(told).encode()
-                self._answer(200 if told.get("status") == "ok" else 503, body, "application/json")
+                report = health()
+                body = json.dumps(report).encode()
+                self._answer(200 if report.get("status") == "ok" else 503, body, "application/json")
             elif self.path == "/metrics" and metrics_token is not None:
                 self._metrics(metrics_token)
             else:
@@ -167,7 +167,7 @@ async def run_connector(
     announce: Callable[[str], None],
     clock: Clock | None = None,
 ) -> None:
-    """Serve until told to stop. `announce` gets the address of the health page once the Switchboard has answered."""
+    """Serve until stopped. `announce` gets the address of the health page once the Switchboard has answered."""
     clock = clock or SystemClock()
     token = settings.telemetry.metrics_token
     watch = _LoopHealth()
@@ -182,7 +182,7 @@ async def run_connector(
             if not stop.is_set():
                 announce(address)
                 await _serve(passes, stop, watch, options.config)
-        passes.pulse.status = "stopped"
+        passes.presence.status = "stopped"
         try:
             await passes.beat()
         except PostroomError as error:
@@ -241,7 +241,7 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, c
         return config.backfill_poll_s
 
     async def beat() -> float:
-        passes.pulse.status = "failing" if watch.problems else "running"
+        passes.presence.status = "failing" if watch.problems else "running"
         await passes.beat()
         return config.heartbeat_s
 
@@ -260,7 +260,7 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, c
 
 
 async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
-    """Once told to stop, each finishes what it is at; what takes too long, or would wait for hours, is cut off."""
+    """Once stopped, each finishes what it is doing; what takes too long, or would wait for hours, is cut off."""
     await stop.wait()
     for task in tasks:
         if task.get_name() in ("backfill", "sent"):
@@ -273,7 +273,7 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
 async def _repeated(
     name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _LoopHealth
 ) -> None:
-    """One turn after the other, until told to stop or until a turn says that it was the last."""
+    """One turn after the other, until stopped or until a turn says that it was the last."""
     failures = 0
     while not stop.is_set():
         try:

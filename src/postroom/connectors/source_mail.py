@@ -53,7 +53,7 @@ class SourceMail:
 
     @property
     def is_unfinished(self) -> bool:
-        """A draft or a chat line: no mail that anybody has sent."""
+        """A draft or a chat line: not a message that was sent."""
         return bool(self.label_ids & {DRAFT, CHAT})
 
     def found_at(self, archived: ArchivedRef | None) -> SourceMail:

@@ -61,7 +61,7 @@ def _lock(descriptor: int, kind: int) -> None:
 
 
 def _is_shared(descriptor: int) -> bool:
-    """Whether those in the way are workers; a connector keeps everybody out."""
+    """Whether the holders are workers; a connector shares with no one."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

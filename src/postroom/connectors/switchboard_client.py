@@ -23,7 +23,7 @@ class ToolReply(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     backfill_enabled: bool | None = None
-    """The kill switch, told in every answer; None where this answer says nothing of it."""
+    """The kill switch, reported in every answer; None where this answer says nothing of it."""
 
 
 class _ReplyItem(BaseModel):
@@ -61,8 +61,8 @@ class IngestResult(_ReplyItem):
 
     @property
     def why(self) -> str:
-        told = (self.error or {}).get("message") or self.message or self.reason
-        return str(told or "the Switchboard gave no reason")
+        reason = (self.error or {}).get("message") or self.message or self.reason
+        return str(reason or "the Switchboard gave no reason")
 
 
 class IngestReply(ToolReply):
@@ -223,7 +223,7 @@ class SwitchboardClient:
         self._connector_type = connector_type
         self.endpoint_identity = endpoint_identity
         self.backfill_enabled = False
-        """The kill switch as the latest answer told it; off until somebody has said that it is on."""
+        """The kill switch as of the latest answer; off until an answer says that it is on."""
 
     # Mail
 
@@ -352,7 +352,7 @@ def _read(form: type[M], answer: Mapping[str, Any], tool: str) -> M:
 
 
 def _raw_of(envelope: Envelope) -> dict[str, Any]:
-    """`payload.raw` is told also where it is null: only control fields may be left out."""
+    """`payload.raw` is sent even if it is null: only control fields may be left out."""
     payload = envelope.payload.model_dump(mode="json", exclude_none=True)
     return {"payload": payload | ({} if envelope.payload.raw else {"raw": None})}
 

@@ -209,7 +209,7 @@ class Limiter:
         if wait > 0 or self._leases is None or waiter.turn.done():
             return wait
         wait = await self._leases.take(waiter.units, waiter.lane, self._clock)
-        # Others may have come or gone during the lease; what was leased stays at hand for whoever is first now.
+        # Others may have come or gone during the lease; what was leased is kept for the first in line.
         if wait <= 0 and (waiter.turn.done() or self._first() is not waiter):
             self._leases.give_back(waiter.units, self._clock)
             return _AT_ONCE_S
@@ -229,7 +229,7 @@ class Limiter:
             await asyncio.gather(changed, passed, return_exceptions=True)
 
     def _send_away(self, error: Exception | None) -> None:
-        """The door closes (the budget cannot be asked, or the program ends): nobody may wait for ever."""
+        """The door closes (the budget cannot be asked, or the program ends): no caller may wait for ever."""
         for waiter in self._waiting:
             if waiter.turn.done():
                 continue

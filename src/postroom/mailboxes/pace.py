@@ -263,7 +263,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """`units_per_minute` None: units are not metered here (a shared budget does it, or nobody)."""
+    """`units_per_minute` None: units are not metered here (a shared budget does it, or nothing does)."""
 
     units_per_minute: int | None = None
     max_in_flight: int = MAX_IN_FLIGHT

@@ -153,7 +153,7 @@ class ChangePage:
     cursor: Cursor | None = None
     """Safe to continue from once this page is worked off; None: only from where it was before."""
     records: int = 0
-    """How many changes the page told of, for logs."""
+    """How many changes the page held, for logs."""
 
     @property
     def wanted(self) -> tuple[MessageId, ...]:

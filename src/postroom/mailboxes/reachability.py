@@ -198,7 +198,7 @@ def skew_of(headers: Mapping[str, str], now: datetime) -> timedelta | None:
 
 
 def skew_problem(skew: timedelta | None, server: str) -> str | None:
-    """What is wrong with our clock and what to do, or None if it is right or nobody knows."""
+    """What is wrong with our clock and what to do, or None if it is right or unknown."""
     if skew is None or abs(skew) <= TOLERATED_SKEW:
         return None
     minutes = round(abs(skew).total_seconds() / 60)

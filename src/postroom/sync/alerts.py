@@ -163,7 +163,7 @@ class RecentCuts:
 
 
 QUIET = timedelta(hours=1)
-"""How long nobody is told again of the same condition."""
+"""How long an alert is not repeated for the same condition."""
 HOUR = timedelta(hours=1)
 
 
@@ -184,7 +184,7 @@ class AlertRecord:
 
 @dataclass(frozen=True, slots=True)
 class AlertChanges:
-    """What is to be told now, and what is over."""
+    """Alerts to send now, and those that are over."""
 
     to_tell: tuple[Alert, ...]
     over: tuple[AlertCondition, ...]
@@ -198,13 +198,13 @@ def alerts_of(tx: Tx, account_id: str) -> list[AlertRecord]:
 
 
 def settle(tx: Tx, account_id: str, in_force: Sequence[Alert], now: datetime) -> AlertChanges:
-    """Record what is in force and what no longer is. Whoever calls tells what is to be told: it counts as told. Comes
+    """Record which alerts are in force. The caller sends those returned: they count as sent. Comes
     after `add_outcomes`, whose lock keeps others from raising the same alert."""
     query = tx.locking(select(sync_alerts).where(sync_alerts.c.account_id == account_id))
     known = {record.condition: record for record in map(_record, tx.execute(query).all())}
     to_tell = tuple(alert for alert in in_force if _is_news(known.get(alert.condition), now))
     for alert in in_force:
-        _record_alert(tx, account_id, alert, known.get(alert.condition), now, is_told=alert in to_tell)
+        _record_alert(tx, account_id, alert, known.get(alert.condition), now, is_sent=alert in to_tell)
     still = {alert.condition for alert in in_force}
     over = tuple(each.condition for each in known.values() if each.is_in_force and each.condition not in still)
     if over:
@@ -232,19 +232,19 @@ def bad_within_an_hour(tx: Tx, account_id: str, now: datetime) -> int:
 
 
 def _is_news(known: AlertRecord | None, now: datetime) -> bool:
-    """Also where the clock was set back: a told time that lies ahead would otherwise silence it for long."""
+    """Also where the clock was set back: a sending time in the future would otherwise silence it."""
     if known is None or known.last_told_at is None:
         return True
     return not timedelta() <= now - known.last_told_at < QUIET
 
 
 def _record_alert(
-    tx: Tx, account_id: str, alert: Alert, known: AlertRecord | None, now: datetime, *, is_told: bool
+    tx: Tx, account_id: str, alert: Alert, known: AlertRecord | None, now: datetime, *, is_sent: bool
 ) -> None:
     values: dict[str, Any] = {"level": alert.level, "message": alert.message, "last_seen_at": now, "cleared_at": None}
     if known is None or not known.is_in_force:
         values["raised_at"] = now
-    if is_told:
+    if is_sent:
         values["last_told_at"] = now
     if known is None:
         tx.execute(sync_alerts.insert().values(account_id=account_id, condition=alert.condition, **values))
@@ -441,7 +441,7 @@ class SyncMonitor:
             from_=Address(owner, "Postroom"),
             to=(Address(owner),),
             subject=f"Postroom: {alert.level} about the sync of this mailbox",
-            text=f"{alert.message}\n\nYou are told at most once an hour while this lasts.\n",
+            text=f"{alert.message}\n\nYou get this at most once an hour while it lasts.\n",
             extra_headers=(("X-Postroom-Alert", alert.condition),),
             date=self._clock.now(),
         ).to_bytes()

@@ -119,7 +119,7 @@ class RemovalSource:
         """Returns once the mailbox has said that it is done; ids that are not there any more count as done."""
         try:
             await with_retries(self._clock, partial(self.mailbox.modify, gmail_ids, self._change))
-        except Gone:  # one of them was, and nobody says which
+        except Gone:  # one of them was; the service does not say which
             for gmail_id in gmail_ids:
                 with suppress(Gone):
                     await with_retries(self._clock, partial(self.mailbox.modify, [gmail_id], self._change))
@@ -430,8 +430,8 @@ class Archiver:
         return going
 
     async def _require_on_disk(self, certificates: Sequence[Certificate]) -> None:
-        """Read anew by whoever has only the file: one that was moved or deleted meanwhile still takes what is written,
-        and keeps it from everybody."""
+        """Read back through the file's name: a file that was moved or deleted meanwhile still accepts writes,
+        which no one could ever read."""
         ids = [certificate.proof.gmail_id for certificate in certificates]
         ledger = self._site.place.ledger(self._account.email)
         found = await asyncio.to_thread(ledger.intended_among, self._policy.removal, ids)
@@ -501,7 +501,7 @@ class ArchiverService:
     clock: Clock
 
     def require_enabled(self, *, enabled_now: bool = False) -> None:
-        """Refused while nobody has turned it on."""
+        """Refused while it is not turned on."""
         require_enabled(self.settings.archiver, enabled_now=enabled_now)
 
     def policy(self, action: RemovalAction | None = None, label: str | None = None) -> RemovalPolicy:
@@ -526,7 +526,7 @@ class ArchiverService:
 
     @asynccontextmanager
     async def opened(self, account: Account, policy: RemovalPolicy) -> AsyncIterator[Archiver]:
-        """The archiver of an account that has been synced, for whoever has made sure that it may run."""
+        """The archiver of a synced account. The caller has checked that it may run."""
         await self.database.read(lambda tx: get_state(tx, account.id))
         site = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
         async with (

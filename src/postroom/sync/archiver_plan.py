@@ -95,7 +95,7 @@ def _is_nothing_to_do(removal: Removal, labels: frozenset[str]) -> bool:
 def policy_of(
     settings: ArchiverSettings, now: datetime, *, action: RemovalAction | None = None, label: str | None = None
 ) -> RemovalPolicy:
-    """`action` and `label` win over the settings; without either, nobody has said what removing should mean."""
+    """`action` and `label` win over the settings; without either, it is not known what removing should mean."""
     chosen = action or (None if settings.action is None else RemovalAction(settings.action))
     if chosen is None:
         raise BadInput("action", "say what removing means: --action label, trash or delete (or set archiver.action)")

@@ -72,7 +72,8 @@ class BadMessageRetry:
         archived = [each.key for each in messages if each.kind is TroubleKind.READ]
         for start in range(0, len(archived), _AT_ONCE):
             retried |= await self._record(await self._reread(archived[start : start + _AT_ONCE]))
-        # What could not be taken in is tried by its connector, which is told of it; here only its bytes are looked for.
+        # What could not be taken in is tried by its connector, which has a list of them; here only its bytes are looked
+        # for.
         lacking = [each.key for each in messages if each.kind is TroubleKind.FETCH]
         for start in range(0, len(lacking), _AT_ONCE):
             retried |= await self._record(await self._bringer.bring(lacking[start : start + _AT_ONCE]))

@@ -135,7 +135,7 @@ class SourceCheck:
         self._archive = archive
 
     async def run(self, progress: Progress = lambda listed: None) -> SourceReport:
-        """`progress` is told how many ids were listed since it was last told."""
+        """`progress` is called with the number of ids listed since its last call."""
         email = self._account.email
         state = await self._database.read(lambda tx: find_state(tx, self._account.id))
         if state is None or state.watermark == 0:

@@ -49,9 +49,9 @@ OnPage = Callable[[ChangeCounts], None]
 
 
 class HistoryFollower:
-    """Reads for whoever holds the account's one `Reader`; every move of the cursor shows its fence.
+    """Reads for the holder of the account's one `Reader`; every move of the cursor shows its fence.
 
-    `on_page` is told what each page came to, once the cursor has moved past it; `watch` what changed, before that.
+    `on_page` gets the result of each page, once the cursor has moved past it; `watch` what changed, before that.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class HistoryFollower:
         self._renewed_at = clock.now()
 
     async def read(self) -> ChangeCounts:
-        """Take in everything up to now. Raises HistoryExpired, and ReaderLost if somebody else reads by now."""
+        """Take in everything up to now. Raises HistoryExpired, and ReaderLost if another process reads by now."""
         since = await self._database.read(lambda tx: cursor_of(tx, self._reader.account_id))
         if since is None:
             raise Fatal("There is no history id to read from: it is read from the profile before the first listing.")

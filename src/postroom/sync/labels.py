@@ -42,7 +42,7 @@ class LabelChanges:
 def changes_between(before: Mapping[str, frozenset[str]], now: Mapping[str, str]) -> LabelChanges:
     """From the names that each label id may have in the archive to the one that it has at the source.
 
-    An id with several names was being renamed when somebody died: which mail has which name is not known.
+    An id with several names was being renamed when a process died: which mail has which name is not known.
     """
     old_names = frozenset[str]().union(*before.values())
     new_names = frozenset(now.values())
@@ -66,7 +66,7 @@ class IdSet:
     """Of use within one thread."""
 
     def __init__(self) -> None:
-        self._db = sqlite3.connect("", isolation_level=None)  # no name: a temporary file that nobody else sees
+        self._db = sqlite3.connect("", isolation_level=None)  # no name: a temporary file that no other process sees
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -106,7 +106,7 @@ async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name
     """One label at a time, so that memory stays small; returns how many messages gained or lost it.
 
     What changes at the source meanwhile is in its history, which is read after this. Ids that the archive does not have
-    are left to whoever brings mail.
+    are left to the fetching of mail.
     """
     label = frozenset({name})
     with IdSet() as listed:

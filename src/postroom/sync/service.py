@@ -89,7 +89,7 @@ class SyncService:
     async def retry_bad(
         self, account: Account, gmail_ids: Sequence[str] | None, purpose: str, *, only_due: bool = False
     ) -> RetriedMessages:
-        """Try messages again that could not be had: these, all, or those whose time has come."""
+        """Retry messages that could not be fetched: these, all, or those that are due."""
         async with (
             self.archive.store(account.email, purpose) as store,
             self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,

@@ -78,7 +78,7 @@ def advance(frontier: int, slices: Mapping[Slice, bool]) -> int:
     """The largest end such that every slice ending at or before it is done, starting from the frontier so far.
 
     `slices` tells of each slice from the frontier on whether it is done. A gap between two slices holds the frontier
-    as an unfinished slice does: nobody has looked there.
+    as an unfinished slice does: it was not looked at.
     """
     for part in sorted(slices, key=lambda each: each.start):
         if part.start > frontier or part.end is None or not slices[part]:
@@ -93,7 +93,7 @@ _CLOSE_ENOUGH_S = 60 * DAY_S
 @dataclass(frozen=True, slots=True)
 class WalkPlan:
     identity: MailboxIdentity
-    """Read before anything was listed: what changes after its cursor is told by the history."""
+    """Read before anything was listed: what changes after its cursor is in the history."""
     granularity: Granularity
     until: int
     slices: Sequence[Slice]

@@ -151,7 +151,7 @@ def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice])
 def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime) -> SyncState:
     """Every message of the slice is on disk, listed as bad, or gone; the frontier and the watermark follow.
 
-    Whoever calls has made sure of it first. A slice of an earlier walk changes nothing.
+    The caller has made sure of it first. A slice of an earlier walk changes nothing.
     """
     state = get_state(tx, account_id, to_change=True)
     if state.walk != walk:

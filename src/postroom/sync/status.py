@@ -59,7 +59,7 @@ class SyncProgress:
     units_per_minute: int
     """Quota units that this process used in the last minute."""
     allowance: int | None
-    """Units a minute that the account may use; None where nobody knows."""
+    """Units a minute that the account may use; None if unknown."""
     throttles: int
     """How often the pace was cut."""
     splits: int

@@ -142,7 +142,7 @@ async def test_a_login_that_nobody_finishes_ends_in_time_and_stores_nothing(
 ) -> None:
     done = await postroom(*with_app(sim, tmp_path, "--no-browser", "--timeout", "1"))
     assert done.code == 1
-    assert "error: Nobody finished the login within 1 seconds; nothing was stored." in done.stderr
+    assert "error: The login was not finished within 1 seconds; nothing was stored." in done.stderr
     assert await listed(home) == []
 
 

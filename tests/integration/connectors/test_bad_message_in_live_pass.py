@@ -161,7 +161,7 @@ async def test_an_error_that_nobody_thought_of_is_held_against_one_message(
             with pytest.raises(Exception, match="cannot be taken in"):
                 await stage.passes.live()
             assert {before, after} <= set(await stage.rows()), "the others are in at once"
-        assert (await stage.passes.live()).parked == 1, "the cursor moves on without it"
+        assert (await stage.passes.live()).deferred == 1, "the cursor moves on without it"
         [one] = (await troubled(stage)).values()
         assert (one.key, one.kind, one.lane, one.archived) == (evil, TroubleKind.INTAKE, "live", True)
         later = stage.deliver("Later")

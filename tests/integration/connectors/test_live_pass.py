@@ -326,9 +326,9 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
             with pytest.raises(Retryable):
                 await stage.passes.live()
             stage.restart()
-        assert (await stage.passes.live()).parked == 1
+        assert (await stage.passes.live()).deferred == 1
         assert set(await stage.rows()) == {good}
-        assert stage.passes.parking.count == 1
+        assert stage.passes.deferred.count == 1
         later = stage.deliver("Later")
         await stage.passes.live()
         assert set(await stage.rows()) == {good, later}
@@ -337,7 +337,7 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
         stage.restart()
         await stage.passes.live()
         assert set(await stage.rows()) == {bad, good, later}
-        assert stage.passes.parking.count == 0
+        assert stage.passes.deferred.count == 0
 
 
 @pytest.mark.req("SY-13")

@@ -54,4 +54,4 @@ async def test_hostile_mail_comes_in_and_holds_up_nobody(database: Database, tmp
         rows = await stage.rows()
         assert [kind for kind, key in sent.items() if key not in rows] == []
         assert after in rows
-        assert stage.passes.parking.count == 0
+        assert stage.passes.deferred.count == 0

@@ -145,7 +145,7 @@ async def test_an_owner_who_declines_is_understood(sim: GmailSim) -> None:
 
 async def test_a_login_that_nobody_finishes_ends_with_what_to_do(sim: GmailSim) -> None:
     shown: list[str] = []
-    with pytest.raises(Fatal, match="Nobody finished the login within 0 seconds; nothing was stored"):
+    with pytest.raises(Fatal, match="The login was not finished within 0 seconds; nothing was stored"):
         await log_in(app_at(sim.url), OWNER, CLOCK, show=shown.append, timeout_s=0.01)
     assert len(shown) == 1
 
@@ -360,7 +360,7 @@ async def test_a_bare_token_is_shown_until_it_is_refused(tmp_path: Path) -> None
 
 
 async def test_an_account_nobody_logged_in_to_is_named_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(LoginNeeded, match=r"Nobody is logged in as owner@example\.com here. Run `postroom account add"):
+    with pytest.raises(LoginNeeded, match=r"owner@example\.com is not logged in here. Run `postroom account add"):
         credentials_for(GrantStore(Vault(tmp_path)), OWNER, CLOCK)
 
 
@@ -368,7 +368,7 @@ async def test_an_account_that_is_removed_under_a_running_process_needs_a_login(
     grants, grant = await logged_in(sim, tmp_path, CLOCK)
     credentials = credentials_for(grants, OWNER, CLOCK)
     grants.remove(OWNER)
-    with pytest.raises(LoginNeeded, match="Nobody is logged in"):
+    with pytest.raises(LoginNeeded, match="is not logged in here"):
         await credentials.access_token(rejected=grant.access_token)
 
 

@@ -100,7 +100,7 @@ def _prepare(interpret: Interpretation, found: FoundMessage) -> Prepared:
 class PreparingProcess:
     """A process that prepares batches of mail, at the other end of a socket. One thread at a time asks.
 
-    It ends with its socket: a parent that is killed leaves nobody behind.
+    It ends with its socket: a parent that is killed leaves no process behind.
     """
 
     def __init__(self) -> None:

@@ -87,7 +87,7 @@ _TABLES = (
 
 
 def open_certificates(path: Path) -> sqlite3.Connection:
-    """For writing. WAL and FULL: a commit is on disk before anybody is told, whatever happens to the power."""
+    """For writing. WAL and FULL: a commit is on disk when it returns, even if the power fails."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = _connect(path, "rwc")
@@ -263,7 +263,7 @@ def certificates_path(root: Path, email: str) -> Path:
 
 
 def has_certificate(root: Path, email: str, gmail_ids: Sequence[str]) -> set[str]:
-    """Which of these have a certificate of any kind, so that nobody lets go of what may be the only copy."""
+    """Which of these have a certificate of any kind, because the archive may then hold the only copy."""
     sql = "SELECT DISTINCT gmail_id FROM certificates WHERE gmail_id IN (SELECT value FROM json_each(?))"
     with _reading(root, email) as connection:
         rows = () if connection is None else connection.execute(sql, (json.dumps(list(gmail_ids)),))
@@ -271,7 +271,7 @@ def has_certificate(root: Path, email: str, gmail_ids: Sequence[str]) -> set[str
 
 
 def removed_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[str]) -> set[str]:
-    """Which of these were removed in this way before: whoever put them back wants them there."""
+    """Which of these were removed in this way before: if they are back, the owner wants them there."""
     sql = (
         "SELECT gmail_id FROM ledger WHERE gmail_id IN (SELECT value FROM json_each(?)) AND action = ? AND label = ? "
         "AND result IN ('removed', 'gone')"
@@ -302,7 +302,7 @@ def list_certificates(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Certificate]:
-    """The newest certificates of an account, or those before a number, read without disturbing anybody."""
+    """The newest certificates of an account, or those before a number, read without blocking a writer."""
     wanted = {"result": result, "gmail_id": gmail_id}
     conditions = [f"{name} = ?" for name, value in wanted.items() if value is not None]
     parameters: list[object] = [value for value in wanted.values() if value is not None]

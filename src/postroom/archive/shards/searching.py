@@ -260,7 +260,7 @@ class SearchReader(ShardReader):
             raise
 
     def labels(self) -> LabelIndex:
-        """The shard's labels; read again only after somebody has written to the shard."""
+        """The shard's labels; read again only after the shard was written to."""
         version = self.query("PRAGMA data_version")
         if version != self._version:
             self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)

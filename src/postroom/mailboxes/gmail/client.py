@@ -122,7 +122,7 @@ class GmailClient:
     async def get_messages(
         self, ids: Iterable[str], format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
     ) -> tuple[Fetched, ...]:
-        """Many at once, in batches: for every id the message, that it is gone, or why it could not be had."""
+        """Many at once, in batches: for every id the message, that it is gone, or why it could not be fetched."""
         make = resources.raw_message if format is MessageFormat.RAW else resources.message
         fetcher = BatchFetcher(
             self._transport,

@@ -75,7 +75,7 @@ def _not_a_desktop_app(content: dict[str, Any]) -> str:
     if content.get("type") == "service_account":
         return f"field `type`: this is a service account's key, which has no mailbox of its own; {_HOW_TO_GET_ONE}"
     if "refresh_token" in content:
-        return f"field `refresh_token`: these are somebody's tokens, not an app's client secrets; {_HOW_TO_GET_ONE}"
+        return f"field `refresh_token`: these are a user's tokens, not an app's client secrets; {_HOW_TO_GET_ONE}"
     return f"field `installed` is missing; {_HOW_TO_GET_ONE}"
 
 

@@ -36,7 +36,7 @@ class _Stored(BaseModel):
 
 
 class StaticGrant(_Stored):
-    """A bare access token that somebody handed us; it lasts as long as it lasts."""
+    """A bare access token, used until it expires."""
 
     kind: Literal["static"] = "static"
 
@@ -95,7 +95,7 @@ class GrantStore:
         grant = self.find(email)
         if grant is None:
             raise LoginNeeded(
-                f"Nobody is logged in as {email} here. Run `postroom account add gmail --email {email} "
+                f"{email} is not logged in here. Run `postroom account add gmail --email {email} "
                 "--client-secrets FILE`."
             )
         return grant
@@ -248,7 +248,7 @@ class CurrentCredentials:
 
 
 def credentials_for(grants: GrantStore, email: str, clock: Clock) -> Credentials:
-    """How to speak for this account; LoginNeeded with the command to run if nobody has logged in."""
+    """How to speak for this account; LoginNeeded with the command to run if there is no login."""
     grant = grants.load(email)
     if isinstance(grant, StaticGrant):
         return StaticCredentials(grant.access_token, email)

@@ -124,25 +124,25 @@ class CallDescription:
 
 def error_of(answer: GmailAnswer, asked: CallDescription, now: datetime) -> PostroomError:
     """The one table of refusals."""
-    told = _google_error(answer)
-    wait = retry_after(answer.headers, told.message if told else "", now)
-    if answer.status == 429 or (told and answer.status == 403 and told.reason in _RATE_REASONS):
-        return _throttled(told, wait)
+    said = _google_error(answer)
+    wait = retry_after(answer.headers, said.message if said else "", now)
+    if answer.status == 429 or (said and answer.status == 403 and said.reason in _RATE_REASONS):
+        return _throttled(said, wait)
     if answer.status >= 500 or answer.status == 408:
-        problem = f"Gmail could not answer {asked.method} (status {answer.status}{_quoted(told)})"
+        problem = f"Gmail could not answer {asked.method} (status {answer.status}{_quoted(said)})"
         return MailboxUnavailable(problem, retry_after=wait, may_have_happened=asked.changes)
-    if told is None:
+    if said is None:
         return _not_gmail(answer)
     match answer.status:
         case 401:
             return LoginNeeded()
         case 403:
-            return _not_permitted(told, asked)
+            return _not_permitted(said, asked)
         case 404 | 410:
             return _not_found(asked)
         case status:
-            problem = f"Gmail refused {asked.method}{_about(asked)} (status {status}{_quoted(told)})"
-            return CallRefused(problem, status=status, reason=told.reason)
+            problem = f"Gmail refused {asked.method}{_about(asked)} (status {status}{_quoted(said)})"
+            return CallRefused(problem, status=status, reason=said.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,30 +171,30 @@ def _detailed_reason(error: Mapping[str, object]) -> str | None:
     return next((reason for reason in found if isinstance(reason, str)), None)
 
 
-def _throttled(told: _GoogleError | None, wait: timedelta | None) -> MailboxThrottled:
-    if told and told.reason == "dailyLimitExceeded" and wait is None:
+def _throttled(said: _GoogleError | None, wait: timedelta | None) -> MailboxThrottled:
+    if said and said.reason == "dailyLimitExceeded" and wait is None:
         wait = _DAILY_PAUSE
     when = "" if wait is None else f"; trying again in {wait.total_seconds():.0f} s"
     return MailboxThrottled(
-        f"Gmail asks for fewer calls ({told.reason if told else 'status 429'}){when}", retry_after=wait
+        f"Gmail asks for fewer calls ({said.reason if said else 'status 429'}){when}", retry_after=wait
     )
 
 
-def _not_permitted(told: _GoogleError, asked: CallDescription) -> PermissionMissing:
-    if told.reason in _SCOPE_REASONS:
+def _not_permitted(said: _GoogleError, asked: CallDescription) -> PermissionMissing:
+    if said.reason in _SCOPE_REASONS:
         scope = least_scope(asked.method)
         problem = (
             f"{asked.method} needs the permission {scope}, which this login does not have. "
             "Log in again and grant it: `postroom account add gmail --email ...`"
         )
-        return PermissionMissing(problem, reason=told.reason, scope=scope)
+        return PermissionMissing(problem, reason=said.reason, scope=scope)
     remedy = {
         "domainPolicy": "The administrator of this Google Workspace forbids it; ask them to allow Postroom.",
         "accessNotConfigured": "Enable the Gmail API in your Google Cloud project, wait a minute, and try again.",
         "SERVICE_DISABLED": "Enable the Gmail API in your Google Cloud project, wait a minute, and try again.",
         "forbidden": "This login may not use that mailbox; check the account's address.",
-    }.get(told.reason, "Check the account with `postroom account check`.")
-    return PermissionMissing(f"Google does not permit {asked.method}{_quoted(told)}. {remedy}", reason=told.reason)
+    }.get(said.reason, "Check the account with `postroom account check`.")
+    return PermissionMissing(f"Google does not permit {asked.method}{_quoted(said)}. {remedy}", reason=said.reason)
 
 
 def _not_found(asked: CallDescription) -> Gone | HistoryExpired:
@@ -221,9 +221,9 @@ def _about(asked: CallDescription) -> str:
     return f" of {asked.what}" if asked.what else ""
 
 
-def _quoted(told: _GoogleError | None) -> str:
+def _quoted(said: _GoogleError | None) -> str:
     """Google's own words, which help most; cleared of anything secret that they might repeat."""
-    return f", {told.reason}: {logs.clean(told.message)[:_MAX_TEXT]}" if told else ""
+    return f", {said.reason}: {logs.clean(said.message)[:_MAX_TEXT]}" if said else ""
 
 
 def failure_of(error: httpx2.HTTPError | TimeoutError, asked: CallDescription, host: str) -> PostroomError:

@@ -1,6 +1,6 @@
 """Pages of Gmail's history as changes of a mailbox. Pure.
 
-History ids are numbers of any length, and text to everybody else.
+History ids are numbers of any length, and text to all other code.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class LoginVisit:
                 answer = await self._outcome
         except TimeoutError:
             raise Fatal(
-                f"Nobody finished the login within {timeout_s:.0f} seconds; nothing was stored. Begin it again and "
+                f"The login was not finished within {timeout_s:.0f} seconds; nothing was stored. Begin it again and "
                 "open the link in a browser on this machine (from another machine, forward the port with ssh -L)."
             ) from None
         if "code" in answer:
