@@ -247,7 +247,7 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(site: Si
         page = (await site.get(path)).text
         assert "<del>20</del>" in page
         assert "<ins>25</ins>" in page
-        assert "1 line gone, 1 line new." in text_of(page)
+        assert "1 line removed, 1 line added." in text_of(page)
     source = (await site.get(f"/web/evidence/{new}/compare/{old}?of=source")).text
     assert "&lt;p&gt;" in source
     told = (await site.api("GET", f"/web/evidence/{new}/compare/{old}")).json()
