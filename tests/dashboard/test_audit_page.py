@@ -35,7 +35,7 @@ async def test_the_page_says_how_far_the_log_is_sealed_and_when_it_was_verified(
     await entries(site, 2)
     words = text_of((await site.get("/audit")).text)
     assert "Nothing is sealed yet; " in words
-    assert "to be sealed, the oldest from" in words
+    assert "not sealed yet, the oldest from" in words
     assert "Never verified" in words
     async with sealing(site.app):
         pass
