@@ -22,14 +22,14 @@ async def test_a_login_in_another_window_adds_the_mailbox_here(window: Window, t
         page = await window.open("/settings")
         await page.get_by_role("link", name="Add a mailbox").click()
         google = page.get_by_role("region", name="Gmail", exact=True)
-        await google.get_by_label("Address").fill(OWNER)
-        await google.get_by_label("The file from Google's console").set_input_files(secrets_file(tmp_path, sim.url))
-        await google.get_by_text("Not Google's own server").click()
-        await google.get_by_label("Where Gmail's API is").fill(sim.url)
-        await google.get_by_role("button", name="Log in at Google").click()
+        await google.get_by_label("Email address").fill(OWNER)
+        await google.get_by_label("JSON file from Google's console").set_input_files(secrets_file(tmp_path, sim.url))
+        await google.get_by_text("Another server").click()
+        await google.get_by_label("Address of the Gmail API").fill(sim.url)
+        await google.get_by_role("button", name="Log in with Google").click()
         assert await window.barriers() == []
         async with page.context.expect_page() as opened:
-            await page.get_by_role("link", name="Go to Google's page").click()
+            await page.get_by_role("link", name="Continue to Google").click()
         other = await opened.value
         await expect(other.locator("body")).to_contain_text("You can close this window")
         await expect(page.get_by_role("status")).to_contain_text("The mailbox is added")
@@ -40,15 +40,15 @@ async def test_a_login_in_another_window_adds_the_mailbox_here(window: Window, t
 async def test_without_script_a_token_adds_the_mailbox(plain_page: Page) -> None:
     async with running_sim(GeneratedMailbox(3, 1, OWNER)) as sim:
         await plain_page.goto("/settings/accounts/new")
-        stand_in = plain_page.get_by_role("region", name="A stand-in, with a token")
-        await stand_in.get_by_label("Address").fill(OWNER)
-        await stand_in.get_by_label("Where the API is").fill(sim.url)
+        stand_in = plain_page.get_by_role("region", name="Simulated mailbox")
+        await stand_in.get_by_label("Email address").fill(OWNER)
+        await stand_in.get_by_label("Address of the API").fill(sim.url)
         await stand_in.get_by_label("Token").fill("not this one")
-        await stand_in.get_by_role("button", name="Add it").click()
+        await stand_in.get_by_role("button", name="Add mailbox").click()
         await expect(stand_in.locator(".problem")).to_be_visible()
-        await expect(stand_in.get_by_label("Address")).to_have_value(OWNER)
+        await expect(stand_in.get_by_label("Email address")).to_have_value(OWNER)
         await stand_in.get_by_label("Token").fill(sim.token)
-        await stand_in.get_by_role("button", name="Add it").click()
+        await stand_in.get_by_role("button", name="Add mailbox").click()
         await expect(plain_page.locator("main")).to_contain_text(f"{OWNER} is added")
 
 

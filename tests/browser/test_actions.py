@@ -27,7 +27,7 @@ async def test_an_action_is_found_undone_and_seen_to_be_undone(window: Window) -
         await expect(page.get_by_role("status")).to_contain_text("It is being undone")
         await window.watched()
         await scene.work()
-        await expect(page.locator("#action")).to_contain_text("It was undone")
+        await expect(page.locator("#action")).to_contain_text("Undone")
         await expect(page.get_by_role("button", name="Undo")).to_have_count(0)
         assert scene.labels(ids[0]) == {"INBOX"}
 
@@ -38,20 +38,20 @@ async def test_sleeping_mail_is_woken_and_all_is_read_without_script(plain_page:
         await scene.want(gmail_id, "snooze", amount=2, units="days")
         await scene.work()
         await plain_page.goto("/actions")
-        await plain_page.get_by_label("Kind").select_option("snooze")
+        await plain_page.get_by_label("Type").select_option("snooze")
         await plain_page.get_by_role("button", name="Filter").click()
         await plain_page.get_by_role("link", name="Snooze the message for 2 days").click()
         await expect(plain_page.get_by_role("heading", name="Steps")).to_be_visible()
         await plain_page.goto("/actions/snoozed")
-        await plain_page.get_by_label("Sleep on for").select_option("168")
-        await plain_page.get_by_role("button", name="Sleep on").click()
+        await plain_page.get_by_label("Snooze for").select_option("168")
+        await plain_page.get_by_role("button", name="Snooze").click()
         await expect(plain_page.get_by_role("status")).to_contain_text("in 1 week")
-        await plain_page.get_by_role("button", name="Wake now").click()
-        await expect(plain_page.get_by_role("status")).to_contain_text("comes back")
+        await plain_page.get_by_role("button", name="Return now").click()
+        await expect(plain_page.get_by_role("status")).to_contain_text("returns")
         scene.clock.advance(60)
         await scene.work()
         await plain_page.reload()
-        await expect(plain_page.locator("#snoozed")).to_contain_text("No mail sleeps.")
+        await expect(plain_page.locator("#snoozed")).to_contain_text("No mail is snoozed.")
 
 
 async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Browser, site: Site) -> None:

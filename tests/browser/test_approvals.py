@@ -36,11 +36,11 @@ async def test_questions_are_approved_and_rejected_by_keyboard_alone(window: Win
     await tab_to(page, page.get_by_role("button", name="Approve").first)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status")).to_have_text("Approved; a worker does it now.")
-    assert asked == ["Do this?"]
+    assert asked == ["Approve this action?"]
     await tab_to(page, page.get_by_role("button", name="Reject"))
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_have_text("Rejected; nothing is done.")
-    await expect(page.locator("#approvals")).to_contain_text("Nothing waits for you.")
+    await expect(page.get_by_role("status")).to_have_text("Rejected; nothing is changed.")
+    await expect(page.locator("#approvals")).to_contain_text("Nothing needs approval.")
     assert (await status(window.site, first), await status(window.site, second)) == ("queued", "rejected")
 
 

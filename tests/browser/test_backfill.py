@@ -32,28 +32,30 @@ async def test_a_job_is_made_paused_and_cancelled_by_keyboard_alone(window: Wind
     await page.keyboard.press("Space")
     await tab_to(page, page.get_by_label("Health"))
     await page.keyboard.press("Space")
-    await tab_to(page, page.get_by_label("Messages an hour, at most"))
+    await tab_to(page, page.get_by_label("Maximum messages per hour"))
     await page.keyboard.type("60")
-    await tab_to(page, page.get_by_label("Dollars a day, at most"))
+    await tab_to(page, page.get_by_label("Maximum dollars per day"))
     await page.keyboard.type("too much")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_label("Dollars a day, at most")).to_be_focused()
+    await expect(page.get_by_label("Maximum dollars per day")).to_be_focused()
     await expect(page.locator("#e-daily_cost_cap")).to_contain_text("is not an amount in dollars")
     await page.keyboard.press("Control+A")
     await page.keyboard.type("2")
     await page.keyboard.press("Enter")
 
-    await expect(page.get_by_role("heading", level=1)).to_have_text("What it will bring, cost and take")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Estimate")
     assert await window.barriers() == []
     await tab_to(page, page.get_by_role("button", name="Continue"))
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Do you agree?")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Confirm the backfill")
     assert await window.barriers() == []
     await tab_to(page, page.get_by_role("checkbox"))
     await page.keyboard.press("Space")
     await page.keyboard.press("Enter")
 
-    await expect(page.get_by_role("status")).to_have_text("The job is made. It waits for its connector.")
+    await expect(page.get_by_role("status")).to_have_text(
+        "The job is created. It starts when its connector asks for work."
+    )
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Finance, health")
     await tab_to(page, page.get_by_role("button", name="Pause"))
     await page.keyboard.press("Enter")
@@ -71,7 +73,7 @@ async def test_progress_and_the_kill_switch_show_themselves_without_a_reload(win
     work = await take_job(window.site)
     await report_progress(window.site, work, rows_processed=50)
     await expect(page.locator("#backfill-progress")).to_contain_text("50 of about 200")
-    await expect(page.locator("#backfill-head")).to_contain_text("At work: gmail-one")
+    await expect(page.locator("#backfill-head")).to_contain_text("Running: gmail-one")
     await window.site.api("POST", "/backfill/switch", json={"enabled": False})
     await expect(page.locator("#backfill-switch")).to_contain_text("All backfill is off")
     await window.open("/backfill")
@@ -86,6 +88,8 @@ async def test_a_job_is_made_without_script(plain_page: Page, site: Site) -> Non
     await plain_page.get_by_role("button", name="Estimate").click()
     await plain_page.get_by_role("button", name="Continue").click()
     await plain_page.get_by_role("checkbox").check()
-    await plain_page.get_by_role("button", name="Begin").click()
-    await expect(plain_page.get_by_role("status")).to_have_text("The job is made. It waits for its connector.")
+    await plain_page.get_by_role("button", name="Start").click()
+    await expect(plain_page.get_by_role("status")).to_have_text(
+        "The job is created. It starts when its connector asks for work."
+    )
     assert ME in await plain_page.locator("main").inner_text()

@@ -39,7 +39,7 @@ _HEIGHTS = (
     """() => [...document.querySelectorAll(".filter :is(input, select, button)")].map((each) => each.offsetHeight)"""
 )
 _IN_SIGHT = """() => {
-  const box = document.querySelector(".rooms [aria-current]").getBoundingClientRect();
+  const box = document.querySelector(".sections [aria-current]").getBoundingClientRect();
   return box.left >= 0 && box.right <= innerWidth;
 }"""
 

@@ -56,16 +56,16 @@ async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(
 
 async def test_every_room_is_reached_from_the_navigation_without_script(plain_page: Page, furnished: Site) -> None:
     await plain_page.goto("/")
-    titles = await plain_page.locator(".rooms a").all_inner_texts()
+    titles = await plain_page.locator(".sections a").all_inner_texts()
     for title in titles:
         await plain_page.get_by_role("navigation", name="Main").get_by_role("link", name=title, exact=True).click()
         await expect(plain_page.get_by_role("heading", level=1)).to_contain_text(title)
-        await expect(plain_page.locator(".rooms a[aria-current]")).to_have_text(title)
+        await expect(plain_page.locator(".sections a[aria-current]")).to_have_text(title)
 
 
 async def test_a_token_is_made_by_keyboard_and_shown_once(window: Window) -> None:
     page = await window.open("/settings")
-    await page.get_by_text("Make a token").focus()
+    await page.get_by_text("Create a token").focus()
     await page.keyboard.press("Enter")
     await page.get_by_label("Name").focus()
     await page.keyboard.type("my script")
@@ -78,10 +78,10 @@ async def test_a_token_is_made_by_keyboard_and_shown_once(window: Window) -> Non
 
 async def test_a_wrong_field_is_named_and_gets_the_focus(window: Window) -> None:
     page = await window.open("/settings")
-    await page.get_by_text("Make a token").click()
+    await page.get_by_text("Create a token").click()
     await page.get_by_label("Name").fill("an agent")
     await page.get_by_label("Only for this mailbox").fill("me@example.org")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create token").click()
     wrong = page.get_by_label("Only for this mailbox")
     await expect(wrong).to_be_focused()
     await expect(wrong).to_have_attribute("aria-invalid", "true")
@@ -92,9 +92,9 @@ async def test_a_wrong_field_is_named_and_gets_the_focus(window: Window) -> None
 async def test_the_overview_renews_itself(window: Window) -> None:
     page = await window.open("/")
     await window.watched()
-    await expect(page.locator("#overview")).to_contain_text("Nothing needs you")
+    await expect(page.locator("#overview")).to_contain_text("Nothing needs your attention")
     await scene.add_failed_jobs(window.site, 2)
-    await expect(page.locator("#overview")).to_contain_text("Failed jobs: 2")
+    await expect(page.locator("#overview")).to_contain_text("2 jobs failed")
 
 
 async def test_a_person_sets_a_passphrase_logs_out_and_in_again(browser: Browser, site: Site) -> None:
@@ -102,7 +102,7 @@ async def test_a_person_sets_a_passphrase_logs_out_and_in_again(browser: Browser
     page = await context.new_page()
     await page.goto(await fresh_link(site.app, site.url, SYSTEM))
     await page.get_by_label("Passphrase").fill("correct horse battery staple")
-    await page.get_by_label("The same again").fill("correct horse battery staple")
+    await page.get_by_label("Repeat the passphrase").fill("correct horse battery staple")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     await page.get_by_role("button", name="Log out").click()

@@ -55,22 +55,22 @@ async def test_rules_are_ordered_switched_and_removed_without_script(plain_page:
 
 
 async def test_the_model_is_told_something_changed_and_removed(window: Window) -> None:
-    page = await window.open("/rules/told")
+    page = await window.open("/rules/instructions")
     page.on("dialog", lambda dialog: dialog.accept())
     await page.get_by_label("New direction").fill("Be brief.")
-    await page.get_by_role("button", name="Add the direction").click()
+    await page.get_by_role("button", name="Add direction").click()
     await page.get_by_label("Name").fill("Shops")
-    await page.get_by_label("Whose mail").select_option("domain")
+    await page.get_by_label("Applies to").select_option("domain")
     await page.get_by_label("Which").fill("shop.example")
-    await page.get_by_label("What the model heeds").fill("Offers may go.")
-    await page.get_by_role("button", name="Add the guidance").click()
+    await page.get_by_label("Guidance text").fill("Offers may go.")
+    await page.get_by_role("button", name="Add guidance").click()
     await expect(page.locator("#guidance-list")).to_contain_text("mail from shop.example and its subdomains")
     await page.get_by_role("link", name="Edit direction 1").click()
-    await page.get_by_label("What the model heeds for all mail").fill("Be kind.")
+    await page.get_by_label("Direction for all mail").fill("Be kind.")
     await page.get_by_role("button", name="Save").click()
     await expect(page.locator("#directions-list")).to_contain_text("Be kind.")
     await page.get_by_role("link", name="Edit Shops").click()
-    await page.get_by_role("button", name="Remove this guidance").click()
+    await page.get_by_role("button", name="Remove guidance").click()
     await expect(page.get_by_role("status")).to_have_text("The guidance Shops is removed.")
 
 
@@ -81,7 +81,7 @@ async def test_no_page_has_barriers_overflows_or_runs_what_it_shows(browser: Bro
     tree = await add_one_rule(site, "Tree", condition={"any": [{"subject_contains": HOSTILE_TEXT + "unbroken" * 20}]})
     await site.post("/rules/directions", direction=HOSTILE_TEXT)
     await site.post("/rules/guidance", name=words, whose_mail="global", text=HOSTILE_TEXT)
-    paths = ["/rules", "/rules/new", "/rules/told", f"/rules/{made.id}/try", f"/rules/{made.id}/edit"]
+    paths = ["/rules", "/rules/new", "/rules/instructions", f"/rules/{made.id}/try", f"/rules/{made.id}/edit"]
     paths += [f"/rules/{tree.id}", f"/rules/{tree.id}/edit", f"/rules/{tree.id}/remove"]
     await look_at(browser, site, *paths)
 

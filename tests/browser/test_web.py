@@ -27,19 +27,19 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 async def test_a_run_is_made_by_keyboard_alone_and_its_progress_shows_itself(window: Window) -> None:
     page = await window.open("/web/runs/new")
-    await page.get_by_role("button", name="Begin").focus()
+    await page.get_by_role("button", name="Start").focus()
     await page.keyboard.press("Enter")
     await expect(page.locator("#e-sources")).to_contain_text("name at least one")
     await page.get_by_label("The Gazette").focus()
     await page.keyboard.press("Space")
-    await page.get_by_label("Addresses, at most").focus()
+    await page.get_by_label("Maximum addresses").focus()
     await page.keyboard.type("90")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_have_text("The run is made. It waits for a worker.")
+    await expect(page.get_by_role("status")).to_have_text("The run is created. It starts as soon as a worker is free.")
     window.complaints.clear()  # of the form that was refused
     await window.watched()
     await scene.start_run(window.site, page.url.rpartition("/")[2], found=42)
-    await expect(page.locator("#web-run")).to_contain_text("42 of at most 90")
+    await expect(page.locator("#web-run")).to_contain_text("42 of up to 90")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
 
 
@@ -48,7 +48,7 @@ async def test_versions_are_compared_without_script(plain_page: Page, site: Site
     await scene.add_kept_page(site, NEW, NEW)
     await plain_page.goto("/web/evidence?query=25")
     await plain_page.get_by_role("link", name="A title").click()
-    await plain_page.get_by_role("link", name="What changed").click()
+    await plain_page.get_by_role("link", name="See changes").click()
     await expect(plain_page.locator("del")).to_have_text("20")
     await expect(plain_page.locator("ins")).to_have_text("25")
 

@@ -106,11 +106,11 @@ async def test_a_login_at_google_is_begun_here_and_finished_in_the_browser(
         assert begun.status_code == 303, text_of(begun.text)
         place = begun.headers["location"]
         waiting = await site.get(place)
-        assert "Go to Google" in text_of(waiting.text)
+        assert "Continue to Google" in text_of(waiting.text)
         login = (await site.api("GET", f"/accounts/logins/{place.rpartition('/')[2]}")).json()
         assert (await consent(login["url"])).status_code == 200
         assert (await stage_of(site, login["id"]))["stage"] == "added"
-    assert "is coming in" in text_of((await site.get(place)).text)
+    assert "is being fetched" in text_of((await site.get(place)).text)
     assert isinstance(site.app.grants.load("owner@example.com"), OAuthGrant)
     assert [account.email for account in await site.read(list_accounts)] == ["owner@example.com"]
     assert SECRET not in (await site.get(place)).text
@@ -125,7 +125,7 @@ async def test_a_login_that_the_owner_declines_says_so_and_stores_nothing(site: 
         async with httpx2.AsyncClient() as browser:
             await browser.get(back["redirect_uri"], params={"state": back["state"], "error": "access_denied"})
         told = await stage_of(site, begun.json()["id"])
-    assert (told["stage"], "declined" in told["said"]) == ("refused", True)
+    assert (told["stage"], "declined" in told["message"]) == ("refused", True)
     assert "declined" in text_of((await site.get(f"/settings/accounts/logins/{told['id']}")).text)
     assert await site.read(list_accounts) == []
 
@@ -163,7 +163,7 @@ async def test_a_second_login_takes_the_place_of_the_first_and_few_may_be_under_
 
     first = (await begin("a@example.com")).json()
     assert (await begin("a@example.com")).json()["id"] != first["id"]
-    assert "later login" in (await stage_of(site, first["id"]))["said"]
+    assert "later login" in (await stage_of(site, first["id"]))["message"]
     async with httpx2.AsyncClient() as browser:
         with pytest.raises(httpx2.ConnectError):
             await browser.get(httpx2.URL(first["url"]).params["redirect_uri"])

@@ -28,11 +28,11 @@ from tests.support.dashboards import Site, text_of
 async def listed(site: Site, query: str) -> list[str]:
     answer = await site.api("GET", f"/actions?{query}")
     assert answer.status_code == 200, answer.text
-    return [row["deed"] for row in answer.json()["items"]]
+    return [row["summary"] for row in answer.json()["items"]]
 
 
 async def test_actions_are_found_by_what_they_are_and_by_their_mail(site: Site) -> None:
-    assert "Nothing was done with mail yet." in (await site.get("/actions")).text
+    assert "No actions yet." in (await site.get("/actions")).text
     shops = await add_one_rule(site)
     async with dashboard_actions(site) as scene:
         receipt = await message_at(scene, "INBOX", subject="Your RECEIPT", sender_identity="orders@shop.example")
@@ -64,8 +64,8 @@ async def test_actions_are_found_by_what_they_are_and_by_their_mail(site: Site) 
     }.items():
         assert await listed(site, query) == wanted, query
     page = text_of((await site.get(f"/actions?rule={shops.id}")).text)
-    assert "Only what the rule Receipts wanted" in page
-    assert "No action matches this filter" in (await site.get("/actions?text=nothing")).text
+    assert "Only actions of the rule Receipts" in page
+    assert "No actions match this filter" in (await site.get("/actions?text=nothing")).text
 
 
 async def test_pages_of_a_list_meet_without_gap_or_double_however_few_match(
@@ -86,7 +86,7 @@ async def test_pages_of_a_list_meet_without_gap_or_double_however_few_match(
             answer = (await site.api("GET", f"/actions?limit=2&{query}&after={answer['next']}")).json()
         assert (seen, answer["next"]) == (expected[::-1], None), query
     first = text_of((await site.get("/actions?type=trash")).text)
-    assert "None of the newest actions matches." in first
+    assert "None of the newest actions match." in first
 
 
 async def test_an_action_tells_its_whole_story_and_is_taken_back(site: Site) -> None:
@@ -94,14 +94,14 @@ async def test_an_action_tells_its_whole_story_and_is_taken_back(site: Site) -> 
     async with dashboard_actions(site) as scene:
         ids = await message_at(scene, "INBOX", "UNREAD", subject="Your receipt")
         [action_id] = await add_decision(scene, ids, "archive", by=shops)
-        assert "Call it off" in (await site.get(f"/actions/{action_id}")).text
+        assert "Cancel" in (await site.get(f"/actions/{action_id}")).text
         await scene.work()
         page = await site.get(f"/actions/{action_id}")
         said = text_of(page.text)
         assert "The rule Receipts matched." in said
         assert f'href="/rules/{shops.id}"' in page.text
         assert f'href="/mail/{quote(scene.account.email)}/{ids[0]}"' in page.text
-        assert "taken away: INBOX" in said
+        assert "removed: INBOX" in said
         assert "execute" in said
         assert "Undo" in said
         detail = (await site.api("GET", f"/actions/{action_id}")).json()
@@ -118,9 +118,9 @@ async def test_an_action_tells_its_whole_story_and_is_taken_back(site: Site) -> 
         done = (await site.api("GET", f"/actions/{action_id}")).json()
         assert (done["action"]["is_undone"], done["can_undo"]) == (True, False)
         after = text_of((await site.get(f"/actions/{action_id}")).text)
-        assert "It was undone" in after
+        assert "Undone" in after
         undo = text_of((await site.get(f"/actions/{done['undo']['id']}")).text)
-        assert "This takes back Archive the message" in undo
+        assert "This undoes Archive the message" in undo
         assert "it is an undo itself" in undo
     which = AuditFilter(subject_type="action", subject_id=action_id)
     [entry] = (await site.read(lambda tx: list_entries(tx, which))).entries
@@ -146,7 +146,7 @@ async def test_failed_actions_are_tried_again_and_waiting_ones_called_off(site: 
         values = {"status": "failed", "error": HOSTILE_TEXT, "finished_at": scene.clock.now()}
         await site.write(lambda tx: tx.execute(update(actions).where(actions.c.id == failed).values(**values)))
         page = await site.get(f"/actions/{failed}")
-        assert "What went wrong" in page.text
+        assert "Error" in page.text
         assert "<script>window" not in page.text
         assert 'href="/actions?status=failed"' in (await site.get("/")).text
         assert (await site.post(f"/actions/{failed}/retry")).status_code == 303
@@ -162,7 +162,7 @@ async def test_an_approval_stands_with_the_action_it_was_for(site: Site) -> None
         [action_id] = await add_decision(scene, await message_at(scene, "INBOX"), "trash", why="trash is dangerous")
         asked = text_of((await site.get(f"/actions/{action_id}")).text)
         assert "trash is dangerous" in asked
-        assert "Nobody has answered yet." in asked
+        assert "Not answered yet." in asked
         await site.post(f"/approvals/{action_id}/approve")
     answered = text_of((await site.get(f"/actions/{action_id}")).text)
     assert "Approved by" in answered
@@ -171,7 +171,7 @@ async def test_an_approval_stands_with_the_action_it_was_for(site: Site) -> None
 
 async def test_sleeping_mail_is_listed_sleeps_on_and_is_woken(site: Site) -> None:
     nothing = (await site.get("/actions/snoozed")).text
-    assert "No mail sleeps." in nothing
+    assert "No mail is snoozed." in nothing
     assert "<code>postroom actions do snooze</code>" in nothing
     async with dashboard_actions(site) as scene:
         gmail_id, action = await scene.do("snooze", "INBOX", amount=2, units="days")

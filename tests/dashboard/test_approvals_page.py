@@ -52,7 +52,7 @@ async def status(site: Site, action_id: str) -> str:
 
 @pytest.mark.req("JB-16")
 async def test_a_question_says_what_would_be_done_and_all_reasons(site: Site) -> None:
-    assert "Nothing waits for you." in (await site.get("/approvals")).text
+    assert "Nothing needs approval." in (await site.get("/approvals")).text
     await ask(site, HOSTILE)
     page = await site.get("/approvals")
     said = text_of(page.text)
@@ -90,6 +90,6 @@ async def test_the_api_lists_answers_and_refuses_nonsense(site: Site) -> None:
     assert (await site.api("POST", f"/approvals/{action_id}", json={"verdict": "perhaps"})).status_code == 422
     given = (await site.api("POST", f"/approvals/{action_id}", json={"verdict": "approve", "note": "fine"})).json()
     assert given["counted"] is True
-    assert "approved" in given["question"]["standing"]
+    assert "approved" in given["question"]["state"]
     assert (await site.api("GET", "/approvals")).json() == []
     assert (await site.api("GET", f"/approvals/{new_id()}")).status_code == 404

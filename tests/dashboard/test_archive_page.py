@@ -60,11 +60,11 @@ async def test_without_a_mailbox_the_page_says_how_to_begin(site: Site) -> None:
 async def test_the_page_shows_shards_watermark_and_counts(site: Site) -> None:
     await add_history(site)
     said = text_of((await site.get("/archive")).text)
-    assert "120 messages here" in said
+    assert "120 messages" in said
     assert "2030-01-01 watermark" in said
     assert "2024.db 15" in said
     assert "Stored 120" in said
-    assert "No gap before the last look at the source." in said
+    assert "No gaps up to the last listing of the mailbox." in said
     (held,) = (await site.api("GET", "/archive")).json()
     assert sum(shard["messages"] for shard in held["files"]["shards"]) == 120
     assert [span["holding"] for span in held["spans"]] == ["proven"]
@@ -76,7 +76,7 @@ async def test_the_gap_map_shows_what_holds_the_watermark_up(site: Site) -> None
     said = text_of(page)
     assert "2021-01-01 watermark" in said
     assert "2021-01-01 2022-01-01" in said
-    assert "is in the archive: ahead 365 d, open 365 d, unlisted" in page
+    assert "coverage of me@example.org: ahead 365 d, open 365 d, unlisted" in page
     (held,) = (await site.api("GET", "/archive")).json()
     assert [span["holding"] for span in held["spans"]] == ["open", "ahead", "unlisted"]
 
@@ -94,7 +94,7 @@ async def test_a_shard_that_is_damaged_is_said_to_be_and_hides_no_other(site: Si
     (site.app.settings.home / "archive" / ME / "1999.db").write_bytes(b"no database" * 1_000)
     said = text_of((await site.get("/archive")).text)
     assert "1999.db is damaged" in said
-    assert "120 messages here" in said
+    assert "120 messages" in said
 
 
 async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> None:
@@ -112,7 +112,7 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
     said = text_of(page)
     assert "60 bad messages" in said
     assert "Critical: 60 messages went bad." in said
-    assert "60 of the last 1,000 messages could not be had (6.0 %)" in said
+    assert "60 of the last 1,000 messages could not be fetched or read (6.0 %)" in said
     assert "Share of bad messages" in page
     first = (await site.get(f"/archive/bad?account={ME}")).text
     assert "m000" in first
@@ -155,7 +155,7 @@ async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> 
 
 async def test_where_no_series_is_kept_the_page_says_so(site: Site) -> None:
     said = text_of((await site.get("/archive")).text)
-    assert "the database holds no series of them" in said
+    assert "The database keeps no time series" in said
     process = (await site.api("GET", "/archive/process")).json()
     assert set(process) >= {"calls", "median_s", "slow_s", "retries", "splits"}
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from postroom.audit import SYSTEM, AuditEntry, AuditFilter, list_entries
 from postroom.dashboard.login import local_path
 from postroom.dashboard.security import passphrase
-from postroom.dashboard.security.login_throttle import (
+from postroom.dashboard.security.passphrase import (
     BEFORE_SLOWING,
     FAILED_LOGIN,
     FROM_AN_ADDRESS,
@@ -23,8 +23,9 @@ from postroom.dashboard.security.login_throttle import (
     Guesser,
     admit_attempt,
     delay_after,
+    first_link,
+    fresh_link,
 )
-from postroom.dashboard.security.passphrase import first_link, fresh_link
 from postroom.db import Tx
 from postroom.db.tables.access import dashboard_links, dashboard_passphrases, dashboard_sessions
 from postroom.domain.clock import ManualClock
@@ -132,7 +133,7 @@ async def test_login_takes_the_passphrase_and_leads_to_where_one_wanted_to_go(si
         form = await person.get(wanted.headers["location"])
         assert 'value="/queue?state=failed"' in form.text
         wrong = await person.post("/login", data={"passphrase": "wrong wrong wrong", "next": "/queue"})
-        assert (wrong.status_code, "is not right" in wrong.text) == (422, True)
+        assert (wrong.status_code, "is wrong" in wrong.text) == (422, True)
         right = await person.post("/login", data={"passphrase": PHRASE, "next": "/queue?state=failed"})
         assert (right.status_code, right.headers["location"]) == (303, "/queue?state=failed")
         assert (await person.get("/login")).status_code == 303

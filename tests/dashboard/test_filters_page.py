@@ -30,10 +30,10 @@ async def test_the_panel_lists_the_rules_in_the_order_in_which_they_decide(site:
 
 @pytest.mark.req("PQ-8")
 async def test_the_guard_is_shown_as_it_is_in_force(tmp_path: Path, site: Site) -> None:
-    assert "10 in a row" in text_of((await site.get("/filters")).text)
+    assert "10 jobs of one tier in a row" in text_of((await site.get("/filters")).text)
     async with open_site(tmp_path / "other", queue=QueueSettings(max_consecutive_same_tier=25)) as other:
         said = text_of((await other.get("/filters")).text)
-        assert "25 in a row" in said
+        assert "25 jobs of one tier in a row" in said
         assert "the default is 10" in said
 
 

@@ -28,10 +28,10 @@ async def test_one_press_stops_the_model_and_another_starts_it(tmp_path: Path) -
         assert (pressed.status_code, pressed.headers["location"].split("?")[0]) == (303, "/")
         assert not (await site.read(kill_switch.model_switch)).on
         home = text_of((await site.get("/")).text)
-        assert "The model is off (switched off by owner): what no rule decides goes to review" in home
-        assert "Let the model work" in home
+        assert "The model is off (switched off by owner): mail that no rule decides goes to review" in home
+        assert "Start the model" in home
         settings = await site.get("/settings")
-        assert "The model is asked nothing: switched off by owner" in text_of(settings.text)
+        assert "The model is not used: switched off by owner" in text_of(settings.text)
         answer = await site.api("POST", "/settings/model-switch", json={"enabled": True})
         assert answer.json()["model_switch"]["on"] is True
         page = await site.read(lambda tx: list_entries(tx, AuditFilter(subject_type="switch")))
@@ -40,7 +40,7 @@ async def test_one_press_stops_the_model_and_another_starts_it(tmp_path: Path) -
 
 
 async def test_what_the_model_did_is_shown_counted_and_undone_after_a_confirmation(site: Site) -> None:
-    assert "The model did nothing in this time." in (await site.get("/actions/by-model")).text
+    assert "The model took no actions in this period." in (await site.get("/actions/by-model")).text
     async with dashboard_actions(site) as scene:
         archived = await message_at(scene, "INBOX", subject=HOSTILE_TEXT)
         await add_decision(scene, archived, "archive")

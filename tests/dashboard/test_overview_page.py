@@ -63,11 +63,11 @@ async def test_everything_that_needs_a_person_is_named_with_where_to_see_to_it(t
         await scene.add_failed_jobs(site, 2)
         await scene.add_backfill_job(site)
         needs = {need["href"]: need["text"] for need in (await site.api("GET", "/overview")).json()["needs"]}
-        assert needs["/queue?state=failed"] == "Failed jobs: 2"
+        assert needs["/queue?state=failed"] == "2 jobs failed"
         assert needs["/settings"] == "me@example.org: The login was revoked."
-        assert "silent for 1 h" in needs["/connectors"]
-        assert "were never exported" in needs["/filters"]
-        assert "Backfill is off (BACKFILL_ENABLED is not true), and jobs wait for it: 1" in needs["/backfill"]
+        assert "has not reported for 1 h" in needs["/connectors"]
+        assert "have never been exported" in needs["/filters"]
+        assert "Backfill is off (BACKFILL_ENABLED is not true), and 1 job cannot continue" in needs["/backfill"]
         page = (await site.get("/")).text
         assert "&lt;b&gt;12&lt;/b&gt; messages" in page
         assert "<b>12</b>" not in page
@@ -80,7 +80,7 @@ async def test_waiting_jobs_that_nobody_takes_are_told_as_a_missing_worker(tmp_p
         assert (await site.api("GET", "/overview")).json()["needs"] == []
         clock.advance(600)
         (need,) = (await site.api("GET", "/overview")).json()["needs"]
-        assert "start a worker" in need["text"]
+        assert "Start a worker" in need["text"]
 
 
 async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
         (job,) = spending["jobs"]
         assert (job["settled"], job["reserved"], job["cap"]) == (2_000_000, 500_000, 4_000_000)
         said = text_of((await site.get("/")).text)
-        assert "Finance me@example.org Active $2.00 of $4.00 + $0.50 set aside" in said
+        assert "Finance me@example.org Active $2.00 of $4.00 + $0.50 reserved" in said
         assert "62 %" in said

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.dashboard.security import passphrase
-from postroom.dashboard.security.login_throttle import FROM_AN_ADDRESS, WINDOW
+from postroom.dashboard.security.passphrase import FROM_AN_ADDRESS, WINDOW
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Role
 from tests.support.dashboards import Site, log_in, open_site

@@ -108,7 +108,7 @@ async def test_the_api_does_what_the_page_does(site: Site) -> None:
     retried = await site.api("POST", f"/queue/jobs/{job}/retry")
     assert retried.json()["job"]["state"] == "queued"
     overview = (await site.api("GET", "/queue")).json()
-    assert overview["standings"]["waiting"] == {"number": 1, "is_more": False}
+    assert overview["counts"]["waiting"] == {"number": 1, "is_more": False}
     refused = await site.api("POST", "/queue/retry-failed", json={"type": "nonsense"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "type")
 

@@ -42,7 +42,7 @@ async def stored(site: Site) -> list[dict[str, Any]]:
 
 
 async def test_a_rule_is_written_in_the_editor_and_listed_in_words(site: Site) -> None:
-    assert "Make the first rule" in (await site.get("/rules")).text
+    assert "Create a rule" in (await site.get("/rules")).text
     saved = await site.post("/rules/new", **FILLED, intent="save")
     [made] = await stored(site)
     assert saved.headers["location"] == f"/rules/{made['id']}"
@@ -78,17 +78,17 @@ async def test_all_that_is_wrong_stands_beside_its_field_and_nothing_typed_is_lo
 
 
 MISTAKES: list[tuple[dict[str, str], str, str]] = [
-    ({"domain": "", "subject": ""}, "sender", "would take all mail"),
-    ({"condition": '{"sender": "a@b.example"}'}, "condition", "empty either it or the fields above"),
+    ({"domain": "", "subject": ""}, "sender", "would apply to all mail"),
+    ({"condition": '{"sender": "a@b.example"}'}, "condition", "clear either it or them"),
     ({"domain": "", "subject": "", "condition": "{"}, "condition", "is not JSON"),
     ({"domain": "", "subject": "", "condition": '{"any": [{"sender": 5}]}'}, "condition", "any[0].sender"),
-    ({"action_1": "", "with_1": "", "action_2": ""}, "action_1", "does something"),
+    ({"action_1": "", "with_1": "", "action_2": ""}, "action_1", "choose at least one action"),
     ({"action_2": "delete"}, "action_2", "delete stands alone"),
     ({"action_2": "dance"}, "action_2", "is no action"),
     ({"action_1": "snooze", "with_1": "tomorrow"}, "with_1", "(snooze)"),
     ({"action_1": "forward", "with_1": "nobody"}, "with_1", "(forward)"),
     ({"whose_mail": "account", "which": "nobody@example.org"}, "which", "nobody@example.org"),
-    ({"domain": "", "subdomains": "yes"}, "domain", "is needed for its subdomains"),
+    ({"domain": "", "subdomains": "yes"}, "domain", "is needed to include its subdomains"),
     ({"name": "TAKEN"}, "name", "there is a rule named"),
 ]
 
@@ -121,14 +121,14 @@ async def test_a_rule_is_tried_over_the_archive_before_it_is_saved(site: Site) -
 async def test_a_saved_rule_is_tried_and_a_trial_ends_in_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await add_one_rule(site)
     empty = text_of((await site.get(f"/rules/{made.id}/try")).text)
-    assert "No mail is in the archive yet" in empty
+    assert "The archive is empty" in empty
     await archive_mail(site, [letter(number) for number in range(25)])
     answer = (await site.api("POST", f"/rules/{made.id}/try", json={"newest": 24})).json()
     assert (answer["looked_at"], answer["matched"], len(answer["samples"])) == (24, 24, 20)
-    assert answer["deeds"] == [{"text": "archive the message", "waits_because": []}]
+    assert answer["effects"] == [{"text": "archive the message", "waits_because": []}]
     page = text_of((await site.get(f"/rules/{made.id}/try?newest=1000")).text)
     assert "25 messages of the newest 25 would have matched." in page
-    assert "The newest 20 that match" in page
+    assert "The newest 20 matching messages" in page
     monkeypatch.setattr(queries, "_LONGEST_S", 0)
     assert (await site.api("POST", f"/rules/{made.id}/try", json={})).json()["is_cut_short"] is True
     assert (await site.get(f"/rules/{made.id}/try?newest=100001")).status_code == 422
@@ -237,7 +237,7 @@ async def test_a_broken_rule_does_not_spoil_the_page(site: Site) -> None:
 
 
 async def test_directions_are_added_changed_switched_and_removed(site: Site) -> None:
-    assert "There are none." in (await site.get("/rules/told")).text
+    assert "No directions yet." in (await site.get("/rules/instructions")).text
     await site.post("/rules/directions", direction="Be brief.")
     [row] = (await site.api("GET", "/directions")).json()
     refused = await site.post("/rules/directions", direction=" ")
@@ -279,13 +279,13 @@ async def test_guidance_is_added_changed_switched_and_removed(site: Site) -> Non
 async def test_the_api_does_what_the_pages_do(site: Site) -> None:
     wanted = {"name": "Receipts", "condition": {"sender": "ann@example.org"}, "actions": ["archive"]}
     made = (await site.api("POST", "/rules", json=wanted)).json()
-    assert (made["number"], made["asks"]) == (1, "from ann@example.org")
+    assert (made["number"], made["condition_text"]) == (1, "from ann@example.org")
     put = await site.api("PUT", f"/rules/{made['id']}", json={**wanted, "priority": 7, "stamp": made["stamp"]})
     assert put.json()["priority"] == 7
     stale = await site.api("PUT", f"/rules/{made['id']}", json={**wanted, "stamp": "another"})
     assert stale.status_code == 422
     tried = await site.api("POST", "/rules/try", json={"condition": {"sender": "ann@example.org"}})
-    assert (tried.json()["matched"], tried.json()["deeds"]) == (0, [])
+    assert (tried.json()["matched"], tried.json()["effects"]) == (0, [])
     told = (await site.api("POST", "/directions", json={"text": "Be brief."})).json()
     put = await site.api("PUT", f"/directions/{told['id']}", json={"enabled": False, "seen": told["updated_at"]})
     assert put.json()["enabled"] is False
@@ -347,7 +347,11 @@ async def test_what_strangers_wrote_stays_text(site: Site) -> None:
         "/rules/new", **{**FILLED, "domain": "y.example", "subject": "", "name": words}, intent="try"
     )
     pages = [(await site.get(path)).text for path in ("/rules", f"/rules/{made.id}", f"/rules/{made.id}/edit")]
-    pages += [tried.text, (await site.get("/rules/told")).text, (await site.get(f"/rules/{made.id}/remove")).text]
+    pages += [
+        tried.text,
+        (await site.get("/rules/instructions")).text,
+        (await site.get(f"/rules/{made.id}/remove")).text,
+    ]
     for page in pages:
         assert "window.hit" in page
         assert "<script>window" not in page

@@ -93,12 +93,12 @@ async def test_the_kill_switch_is_turned_by_the_owner_through_the_switchboards_t
 
 async def test_where_the_environment_forbids_backfill_the_page_says_that_the_switch_has_no_effect(site: Site) -> None:
     page = (await site.get("/settings")).text
-    assert "There is nothing to stop" in text_of(page)
-    assert "has no effect until it is" in text_of(page)
+    assert "The settings do not allow backfill" in text_of(page)
+    assert "this switch has no effect" in text_of(page)
     assert "/settings/backfill-switch" not in page
     await site.post("/settings/backfill-switch", enabled="off")
     page = (await site.get("/settings")).text
-    assert "owner has turned it off" in text_of(page)
+    assert "owner has also turned it off" in text_of(page)
     assert "/settings/backfill-switch" not in page
 
 

@@ -38,11 +38,11 @@ async def audited(site: Site, action: str) -> int:
 
 async def test_without_sources_the_page_says_how_to_follow_one(site: Site) -> None:
     page = await site.get("/web")
-    assert "No site is followed yet" in page.text
+    assert "No website is followed yet" in page.text
     assert "sources.toml" in page.text
     assert (await site.get("/web/runs/new")).status_code == 200
     assert "No runs yet" in (await site.get("/web/runs")).text
-    assert "No page is kept yet" in (await site.get("/web/evidence")).text
+    assert "No pages yet" in (await site.get("/web/evidence")).text
 
 
 async def test_sources_are_shown_with_what_they_brought_and_what_went_wrong(site: Site) -> None:
@@ -66,7 +66,7 @@ async def test_a_mistake_in_the_file_is_told_and_breaks_nothing(site: Site) -> N
     scene.follow_sources(site, "[[source]]\nslug = 'x'\n")
     page = await site.get("/web")
     assert page.status_code == 200
-    assert "The file of sources has a mistake" in page.text
+    assert "The sources file has an error" in page.text
     assert "domains" in (await site.api("GET", "/web")).json()["problem"]
     assert (await site.get("/web/runs/new")).status_code == 200
     refused = await site.api("POST", "/web/runs", json={"sources": ["x"], "mode": "SITEMAP"})
@@ -90,7 +90,7 @@ async def test_failed_pages_are_asked_for_once_more(site: Site) -> None:
     assert await audited(site, "web.retry") == 0
     answer = await site.post("/web/retry")
     assert answer.status_code == 303
-    assert "2 pages asked for once more." in (await site.get("/web")).text
+    assert "2 pages queued again." in (await site.get("/web")).text
     assert await audited(site, "web.retry") == 1
     assert (await site.api("POST", "/web/retry", json={"sources": ["nobody"]})).status_code == 404
 
@@ -103,9 +103,9 @@ async def test_a_run_is_made_with_a_form_and_waits_for_a_worker(site: Site) -> N
     assert made.status_code == 303
     page = await site.get(made.headers["location"])
     said = text_of(page.text)
-    assert "It waits for a worker" in said
+    assert "Waiting for a worker" in said
     assert "2024-01-01 until 2024-02-01" in said
-    assert "of at most 20" in said
+    assert "of up to 20" in said
     run_id = made.headers["location"].rpartition("/")[2]
     assert await site.app.queue.is_under_way(str(backfill_job(run_id).key))
     assert (await site.api("GET", f"/web/runs/{run_id}")).json()["run"]["run_by"] == "owner"
@@ -142,7 +142,7 @@ async def test_a_failed_run_says_why_and_is_resumed_by_a_worker(site: Site) -> N
     await scene.fail_run(site, run.id, "the sitemap could not be read", (f"{scene.SITE_URL}/sitemap.xml", "503"))
     page = await site.get(f"/web/runs/{run.id}")
     said = text_of(page.text)
-    for part in ("the sitemap could not be read", "7 of at most 1,000", "3 waiting", "4 fetched", "503", "Resume"):
+    for part in ("the sitemap could not be read", "7 of up to 1,000", "3 waiting", "4 fetched", "503", "Resume"):
         assert part in said, part
     assert (await site.post(f"/web/runs/{run.id}/resume")).status_code == 303
     detail = (await site.api("GET", f"/web/runs/{run.id}")).json()
@@ -156,7 +156,7 @@ async def test_a_run_whose_process_is_gone_says_so_and_may_be_resumed(site: Site
     run = await scene.add_run(site)
     await scene.start_run(site, run.id, heartbeat_at=site.app.clock.now() - timedelta(minutes=5))
     page = await site.get(f"/web/runs/{run.id}")
-    assert "its process is gone" in page.text
+    assert "has probably ended" in page.text
     assert (await site.api("POST", f"/web/runs/{run.id}/resume")).json()["run"]["status"] == "FAILED"
 
 
@@ -210,7 +210,7 @@ async def test_evidence_is_searched_as_the_command_does_it(site: Site) -> None:
     found = (await site.api("GET", "/web/evidence", params={"query": "taxes label:gazette"})).json()
     assert [hit["id"] for hit in found["items"]] == [wanted]
     assert wanted in (await site.get("/web/evidence", params={"query": "subject:taxes"})).text
-    assert "No page fits" in (await site.get("/web/evidence", params={"query": "elephants"})).text
+    assert "No pages match" in (await site.get("/web/evidence", params={"query": "elephants"})).text
     wrong = await site.get("/web/evidence", params={"query": "a ("})
     assert wrong.status_code == 422
     assert 'class="mistake"' in wrong.text
@@ -247,7 +247,7 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(site: Si
         page = (await site.get(path)).text
         assert "<del>20</del>" in page
         assert "<ins>25</ins>" in page
-        assert "1 line gone, 1 line new." in text_of(page)
+        assert "1 line removed, 1 line added." in text_of(page)
     source = (await site.get(f"/web/evidence/{new}/compare/{old}?of=source")).text
     assert "&lt;p&gt;" in source
     told = (await site.api("GET", f"/web/evidence/{new}/compare/{old}")).json()
@@ -255,7 +255,7 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(site: Si
     other = await scene.add_kept_page(site, "elsewhere", "elsewhere", path="/item/9")
     assert (await site.get(f"/web/evidence/{new}/compare/{other}")).status_code == 422
     assert (await site.get(f"/web/evidence/{new}/compare/{new_id()}")).status_code == 404
-    assert "No line differs" not in (await site.get(f"/web/evidence/{new}/compare/{new}")).text
+    assert "No differences" not in (await site.get(f"/web/evidence/{new}/compare/{new}")).text
 
 
 async def test_bytes_that_are_no_letters_are_only_downloaded(site: Site) -> None:
@@ -263,7 +263,7 @@ async def test_bytes_that_are_no_letters_are_only_downloaded(site: Site) -> None
         site, b"%PDF-1.7 \x00", "", title=None, content_type="application/pdf", problem="pictures"
     )
     page = await site.get(f"/web/evidence/{pdf}?view=page")
-    assert "It has no text that could be read." in page.text
+    assert "No text could be extracted." in page.text
     assert "<iframe" not in page.text
     assert (await site.get(f"/web/evidence/{pdf}/body")).status_code == 404
 

@@ -189,7 +189,7 @@ async def add_model_call(site: Site, microdollars: int, **columns: Any) -> None:
 
 async def archive_mail(site: Site, mails: Sequence[IncomingMail], email: str = ME) -> list[str]:
     """Stored as a sync stores it; their keys."""
-    stored = await site.dashboard.pages.state.desk.house.archive.of(email).store(mails)
+    stored = await site.dashboard.pages.state.services.shared.archive.of(email).store(mails)
     return [one.key for one in stored]
 
 

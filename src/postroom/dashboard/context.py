@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -22,45 +22,46 @@ from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.live_updates import LiveHub
 from postroom.dashboard.security import sessions
-from postroom.dashboard.security.login_throttle import FailedLogins, LoginDelay
-from postroom.dashboard.security.passphrase import PassphraseHasher
-from postroom.dashboard.security.request_checks import Hosts
+from postroom.dashboard.security.gate import Hosts
+from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
 from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
-from postroom.dashboard.settings.google_logins import GoogleLogins
 from postroom.db import Tx
 from postroom.switchboard.mcp_server import server_for
+
+if TYPE_CHECKING:
+    from postroom.dashboard.accounts import GoogleLogins
 
 T = TypeVar("T")
 
 LIVE_HEADER = "x-live"
-"""Sent by the script that renews a part of a page: what is said once is not said to it."""
+"""Sent by the script that refreshes a part of a page; such a request must not use up the notice."""
 
 
 @dataclass(frozen=True)
 class DashboardServices:
-    """What the dashboard has for all requests together."""
+    """What all requests of the dashboard share."""
 
-    house: SharedServices
+    shared: SharedServices
     hub: LiveHub
     hosts: Hosts
-    hashing: PassphraseHasher
-    failures: FailedLogins
-    slowing: LoginDelay = field(default_factory=LoginDelay)
-    seal: Signer = field(default_factory=Signer)
-    trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    failed_logins: FailedLogins
+    google_logins: GoogleLogins
+    hasher: PassphraseHasher = field(default_factory=PassphraseHasher)
+    login_delay: LoginDelay = field(default_factory=LoginDelay)
+    signer: Signer = field(default_factory=Signer)
+    trial_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
-    logins: GoogleLogins = field(default_factory=GoogleLogins)
 
 
 class RequestContext:
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.desk: DashboardServices = request.app.state.desk
+        self.services: DashboardServices = request.app.state.services
         self.now: datetime = self.app.clock.now()
 
     @property
     def app(self) -> App:
-        return self.desk.house.app
+        return self.services.shared.app
 
     @property
     def visitor(self) -> Visitor:
@@ -81,21 +82,21 @@ class RequestContext:
         return Form.sent(await self.request.form())
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """A tool of the Switchboard, as the dashboard's role; its refusal is raised as our error."""
-        server = server_for(self.desk.house.toolbox, self.visitor.caller)
+        """Call a tool of the Switchboard as this visitor; a refusal is raised as our error."""
+        server = server_for(self.services.shared.toolbox, self.visitor.caller)
         return await call(in_memory(server), tool, arguments or {})
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page of a section of the navigation. `form` and `notice` are always there for the template."""
+        """A page in a section of the navigation. Templates can always use `form` and `notice`."""
         shown = {"form": Form(), "notice": await self._notice(), "visitor": visitor_of(self.request.scope), **values}
         html = render(template, section=section, now=self.now, path=self.request.url.path, **shown)
         return HTMLResponse(html, status)
 
-    async def go(self, path: str, said: str | None = None, level: str = "done") -> RedirectResponse:
-        """After a change: to the page that shows it, which says once what was done."""
+    async def go(self, path: str, message: str | None = None, level: str = "done") -> RedirectResponse:
+        """After a change: redirect to the page that shows it, with a message that it shows once."""
         session = self.visitor.session
-        if said is not None and session is not None:
-            notice = {"level": level, "text": said}
+        if message is not None and session is not None:
+            notice = {"level": level, "text": message}
             await self.write(lambda tx: sessions.leave_notice(tx, session.id, notice))
         return RedirectResponse(path, 303)
 

@@ -1,4 +1,4 @@
-"""Filters: what decides a message's tier, and how much of a message is taken in. Read only."""
+"""Filters: what decides a message's tier, and how much of a message is imported. Read only."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ TIER_RULES = (
         1,
         AssignmentRule.KNOWN_CONTACT,
         Tier.HIGH_PRIORITY,
-        "Every sender is a known contact, and the receiving server did not find the sender forged.",
+        "Every sender is a known contact, and the receiving server did not flag the sender as forged.",
     ),
     TierRule(
         2,
         AssignmentRule.REPLY_TO_OUTBOUND,
         Tier.HIGH_PRIORITY,
-        "It answers a message that you sent (In-Reply-To names one of your Message-IDs).",
+        "It replies to a message that you sent (In-Reply-To names one of your Message-IDs).",
     ),
     TierRule(
         3,
         AssignmentRule.DIRECT_CORRESPONDENCE,
         Tier.INTERACTIVE,
-        "Your address is in To, there is no List-Unsubscribe header, and Precedence does not speak of a mass mailing.",
+        "Your address is in To, there is no List-Unsubscribe header, and Precedence does not indicate a mass mailing.",
     ),
     TierRule(4, AssignmentRule.FALLBACK_DEFAULT, Tier.DEFAULT, "Everything else."),
 )
@@ -65,7 +65,7 @@ class Freshness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorCopy:
-    """The contacts as a connector has them."""
+    """A connector's copy of the contacts."""
 
     endpoint_identity: str
     state: str
@@ -95,7 +95,7 @@ class PolicyRule:
 class Filters:
     tier_rules: tuple[TierRule, ...]
     guard: int
-    """So many services of a tier in a row before a waiting lower one gets a turn."""
+    """Jobs of a tier in a row before a waiting lower tier gets a turn."""
     guard_default: int
     contacts: ContactState
     policy_version: str
@@ -144,16 +144,16 @@ def _copies(tx: Tx) -> list[ConnectorCopy]:
     rows = tx.execute(
         select(connectors.c.endpoint_identity, connectors.c.checkpoint).order_by(connectors.c.endpoint_identity)
     )
-    told = [(row.endpoint_identity, row.checkpoint or {}) for row in rows]
+    checkpoints = [(row.endpoint_identity, row.checkpoint or {}) for row in rows]
     return [
-        ConnectorCopy(identity, str(said["contacts"]), _instant(said.get("contacts_generated_at")))
-        for identity, said in told
-        if "contacts" in said
+        ConnectorCopy(identity, str(checkpoint["contacts"]), _instant(checkpoint.get("contacts_generated_at")))
+        for identity, checkpoint in checkpoints
+        if "contacts" in checkpoint
     ]
 
 
 def _instant(text: object) -> datetime | None:
-    """A connector's own words may be anything."""
+    """A connector may report anything."""
     try:
         return require_utc(datetime.fromisoformat(str(text)), "generated_at")
     except (ValueError, BadInput):
@@ -165,8 +165,7 @@ pages = pages_router()
 
 @pages.get("/filters")
 async def filters_page(here: Here) -> Response:
-    shown = await here.read(lambda tx: filters(tx, here.app.settings.queue, here.now))
-    return await here.page("filters.html", "filters", filters=shown)
+    return await here.page("filters.html", "filters", filters=await show(here))
 
 
 api = api_router("filters")
@@ -175,5 +174,5 @@ api = api_router("filters")
 @api.get("")
 @permits(Permission.READ)
 async def show(here: Here) -> Filters:
-    """What decides a message's tier, and how much of it is taken in."""
+    """What decides a message's tier, and how much of it is imported."""
     return await here.read(lambda tx: filters(tx, here.app.settings.queue, here.now))

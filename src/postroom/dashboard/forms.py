@@ -1,5 +1,5 @@
-"""What a person typed: form fields kept as written so that a page can show them again beside what is wrong, filters
-taken from a page's address, and the place of a mistake in a search query.
+"""What a person entered: form fields, kept as written so that a page can show them again beside their errors; choices
+from a page's address; and the position of an error in a search query.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Form:
         texts: dict[str, tuple[str, ...]] = {}
         for name, value in data.multi_items():
             if not isinstance(value, str):
-                raise BadInput(name, "is a file, and none is expected here")
+                raise BadInput(name, "is a file, which is not expected here")
             if len(value) > _LONGEST or "\x00" in value:
-                raise BadInput(name, "is too long, or holds characters that no text has")
+                raise BadInput(name, "is too long, or has characters that are not allowed")
             texts[name] = (*texts.get(name, ()), value)
         return cls(texts)
 
     @classmethod
     def filled(cls, **values: Any) -> Form:
-        """With what stands now, for a form that changes it."""
+        """A form filled in with current values."""
         return cls({name: _texts(value) for name, value in values.items() if value is not None})
 
     def __getitem__(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Form:
         return values[-1].strip() if values else ""
 
     def secret(self, name: str) -> str:
-        """With the spaces around it, which are part of a passphrase."""
+        """Not stripped: surrounding spaces are part of a passphrase."""
         return self.values.get(name, ("",))[-1]
 
     def all(self, name: str) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ FilterChoice = Annotated[str, Query(max_length=200)]
 
 
 def chosen(kind: type[E], text: str, field: str) -> E | None:
-    """The member that the text names; none where nothing was chosen."""
+    """The member that the text names; None if nothing was chosen."""
     if not text:
         return None
     try:
@@ -100,7 +100,7 @@ def chosen(kind: type[E], text: str, field: str) -> E | None:
 
 
 def query_of(**filters: object) -> str:
-    """The filters in force as a query, so that the link to the next page keeps them."""
+    """A query string of the values that are set."""
     return urlencode({name: str(value) for name, value in filters.items() if value})
 
 
@@ -109,11 +109,11 @@ _CONTEXT = 60
 
 @dataclass(frozen=True, slots=True)
 class QueryMistake:
-    """The query around the place: of a long one, a part."""
+    """The part of the query around the error."""
 
     before: str
     at: str
-    """The character; empty where something is missing at the end."""
+    """The character; empty if something is missing at the end."""
     after: str
     expected: str
 

@@ -1,124 +1,37 @@
 """Live updates: tells open pages which topics changed, as server-sent events.
 
-For each topic, a cheap query returns a value that differs whenever the topic changed. One task runs these queries
-for all open pages: when the database wakes it, and every few seconds anyway. To add a topic, add a function to
-`TOPICS` and mark the part of the page with `data-live="topic"`.
+For each topic, a cheap query (`topics.py`) returns a value that differs whenever the topic changed. One task runs
+these queries for all open pages: when the database wakes it, and every few seconds anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
 
-from sqlalchemy import Column, func, select
-
-from postroom.dashboard.queue.queries import PHASE_CONDITIONS, JobPhase
 from postroom.db import Database, Tx
 from postroom.db.database import Wakeups
-from postroom.db.tables.access import audit_log, connectors, switches
-from postroom.db.tables.accounts import sync_states
-from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend, messages
-from postroom.db.tables.queue import jobs
-from postroom.db.tables.triage import actions, directions, model_rules
-from postroom.db.tables.web import backfill_runs, discovered_items, evidence
 from postroom.domain.errors import NotAllowed, Retryable
 from postroom.telemetry import logs
-from postroom.triage.rules.store import version as rules_version
-from postroom.web.web_jobs import sentinel_job
 
 TopicState = Callable[[Tx], object]
-
-
-def _queue(tx: Tx) -> object:
-    """The newest job, who is at work, and what ended last in each way."""
-    newest = tx.execute(select(jobs.c.id).order_by(jobs.c.id.desc()).limit(1)).scalar()
-    running = tx.execute(select(func.count(), func.max(jobs.c.fence)).where(PHASE_CONDITIONS[JobPhase.RUNNING])).one()
-    ended = [
-        tx.execute(
-            select(jobs.c.finished_at).where(PHASE_CONDITIONS[standing]).order_by(jobs.c.finished_at.desc()).limit(1)
-        ).scalar()
-        for standing in (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.CANCELED)
-    ]
-    return newest, tuple(running), ended
-
-
-def _actions(tx: Tx) -> object:
-    """The newest, what ended last, and how many wait for an answer or are under way."""
-    newest = tx.execute(select(actions.c.id).order_by(actions.c.id.desc()).limit(1)).scalar()
-    ended = tx.execute(select(func.max(actions.c.finished_at))).scalar()
-    open_ones = [
-        tx.execute(select(func.count()).where(actions.c.status == status)).scalar()
-        for status in ("approved_pending", "queued", "executing")
-    ]
-    return newest, ended, open_ones
-
-
-def _backfill(tx: Tx) -> object:
-    """What the jobs say of themselves, what they spent, the newest message that was let in, and the kill switch."""
-    spent = select(func.sum(backfill_spend.c.reserved_microdollars), func.sum(backfill_spend.c.settled_microdollars))
-    admitted = select(backfill_rate.c.id).order_by(backfill_rate.c.id.desc()).limit(1)
-    jobs_changed = _newest(tx, BACKFILL_JOBS[tx.dialect].c.updated_at)
-    return (
-        jobs_changed,
-        tuple(tx.execute(spent).one()),
-        tx.execute(admitted).scalar(),
-        _newest(tx, switches.c.changed_at),
-    )
-
-
-def _rules(tx: Tx) -> object:
-    """All three tables are small."""
-    told = [
-        tuple(tx.execute(select(func.count(), func.max(table.c.updated_at)).select_from(table)).one())
-        for table in (directions, model_rules)
-    ]
-    return rules_version(tx), told
-
-
-def _newest(tx: Tx, column: Column[Any]) -> object:
-    return tx.execute(select(func.max(column))).scalar()
-
-
-def _web(tx: Tx) -> object:
-    """What the runs say of themselves, the newest page that was found and the newest that was kept, the last look."""
-    newest = [
-        tx.execute(select(table.c.id).order_by(table.c.id.desc()).limit(1)).scalar()
-        for table in (discovered_items, evidence)
-    ]
-    look = select(jobs.c.state, jobs.c.updated_at).where(jobs.c.idempotency_key == sentinel_job().key)
-    return _newest(tx, backfill_runs.c.updated_at), newest, [tuple(row) for row in tx.execute(look)]
-
-
-TOPICS: dict[str, TopicState] = {
-    "queue": _queue,
-    "mail": lambda tx: tx.execute(select(messages.c.id).order_by(messages.c.id.desc()).limit(1)).scalar(),
-    "actions": _actions,
-    "rules": _rules,
-    "backfill": _backfill,
-    "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
-    "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
-    "web": _web,
-    "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),
-}
-
 
 log = logs.get(__name__)
 
 MOST_LISTENERS = 64
 _LOOK_EVERY_S = 3.0
 _NEVER_SOONER_S = 0.3
-"""Changes that come thick and fast are told together."""
+"""Changes within this time are reported together."""
 
 
 class TooManyListeners(NotAllowed):
-    """Too many pages are open; this one does not renew itself. Close some, or reload it by hand."""
+    """Too many pages are open; this one does not update itself. Close some, or reload it by hand."""
 
 
 class LiveListener:
-    """One open page: the topics that it shows, and those that changed since it was last told."""
+    """One open page: the topics that it shows, and those that changed since the last event."""
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
@@ -128,10 +41,10 @@ class LiveListener:
         self.is_closed = False
 
     async def ready(self) -> None:
-        """Once it is known how its topics stand: whatever changes from here on is told."""
+        """Wait until the state of its topics was read: every change from here on is reported."""
         await self._ready.wait()
 
-    def tell(self, topics: set[str]) -> None:
+    def notify(self, topics: set[str]) -> None:
         self._ready.set()
         if topics & self.topics:
             self._changed |= topics & self.topics
@@ -143,7 +56,7 @@ class LiveListener:
         self._arrived.set()
 
     async def changes(self, patience_s: float) -> list[str]:
-        """What changed; empty after a while without a change, or when it is over."""
+        """What changed; empty after `patience_s` without a change, or when the listener is closed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._arrived.wait()
@@ -153,8 +66,11 @@ class LiveListener:
 
 
 class LiveHub:
-    def __init__(self, database: Database, look_every_s: float = _LOOK_EVERY_S) -> None:
+    def __init__(
+        self, database: Database, topics: Mapping[str, TopicState], look_every_s: float = _LOOK_EVERY_S
+    ) -> None:
         self._database = database
+        self._topics = topics
         self._look_every_s = look_every_s
         self._listeners: set[LiveListener] = set()
         self._joined = asyncio.Event()
@@ -163,7 +79,7 @@ class LiveHub:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Look until the block ends; then every open page is let go."""
+        """Watch the topics until the block ends, then close every listener."""
         task = asyncio.create_task(self._run(), name="dashboard-live")
         task.add_done_callback(_report)
         try:
@@ -180,7 +96,7 @@ class LiveHub:
 
     @contextmanager
     def listening(self, topics: frozenset[str]) -> Iterator[LiveListener]:
-        listener = LiveListener(topics & TOPICS.keys())
+        listener = LiveListener(topics & self._topics.keys())
         self._listeners.add(listener)
         self._joined.set()
         self._look_soon.set()
@@ -211,22 +127,22 @@ class LiveHub:
             self._look_soon.set()
 
     async def _look(self) -> None:
-        """What nobody shows is not looked at; what was not looked at before has not changed."""
+        """Only topics that an open page shows are read; one read for the first time has not changed."""
         listeners = list(self._listeners)
         topics = sorted({topic for listener in listeners for topic in listener.topics})
         try:
-            found = await self._database.read(lambda tx: {topic: TOPICS[topic](tx) for topic in topics})
+            found = await self._database.read(lambda tx: {topic: self._topics[topic](tx) for topic in topics})
         except Retryable as error:
-            log.warning("dashboard.not_looked", error=error.message)
+            log.warning("dashboard.topics_not_read", error=error.message)
             return
         changed = {topic for topic in topics if topic in self._seen and self._seen[topic] != found[topic]}
         self._seen = found
         for listener in listeners:
-            listener.tell(changed)
+            listener.notify(changed)
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Pages go on without it; they only renew themselves no more."""
+    """Pages work without it; they only stop updating themselves."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("dashboard.live_failed", exc_info=error)
 

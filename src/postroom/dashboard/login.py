@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from postroom import audit
 from postroom.dashboard.context import Here, RequestContext
 from postroom.dashboard.routing import pages_router
-from postroom.dashboard.security import login_throttle, passphrase, request_checks, sessions
+from postroom.dashboard.security import gate, passphrase, sessions
 from postroom.dashboard.security.proof import prove_passphrase, request_address
 from postroom.dashboard.security.sessions import OWNER, visitor_of
 from postroom.db import Tx
@@ -20,7 +20,7 @@ from postroom.switchboard.tokens import revoke_all
 
 pages = pages_router()
 
-_SAID = {"out": "You are logged out."}
+_MESSAGES = {"out": "You are logged out."}
 _WHO = audit.Actor.of(OWNER)
 
 
@@ -29,7 +29,7 @@ async def login_page(here: Here, next: str = "/", said: str = "") -> Response:
     if visitor_of(here.request.scope) is not None:
         return RedirectResponse(local_path(next), 303)
     is_set = await here.read(passphrase.stored_hash) is not None
-    return await here.page("login.html", None, next=local_path(next), is_set=is_set, said=_SAID.get(said, ""))
+    return await here.page("login.html", None, next=local_path(next), is_set=is_set, message=_MESSAGES.get(said, ""))
 
 
 @pages.post("/login")
@@ -41,8 +41,8 @@ async def submit_login(here: Here) -> Response:
         return await _opened(here, target, proven, lambda tx: passphrase.require_unchanged(tx, proven, "passphrase"))
     except BadInput as error:
         refused = form.refused(error)
-        return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, said="")
-    except login_throttle.TooManyAttempts as error:
+        return await here.page("login.html", None, 422, form=refused, next=target, is_set=True, message="")
+    except passphrase.TooManyAttempts as error:
         return await _too_many(here, target, error)
 
 
@@ -65,12 +65,12 @@ async def submit_passphrase(here: Here) -> Response:
     except BadInput as error:
         refused, shortest = form.refused(error), passphrase.SHORTEST
         return await here.page("welcome.html", None, 422, form=refused, link=link, shortest=shortest)
-    made = await here.desk.hashing.make(chosen)
+    made = await here.services.hasher.make(chosen)
 
     def spend(tx: Tx) -> None:
         passphrase.spend_link(tx, link, here.now)
         passphrase.set_hash(tx, made, _WHO, here.now)
-        login_throttle.forgive_attempts(tx, login_throttle.Guesser(request_address(here)))
+        passphrase.forgive_attempts(tx, passphrase.Guesser(request_address(here)))
         if form.checked("revoke_tokens"):
             revoke_all(tx, here.now, _WHO)
 
@@ -83,12 +83,12 @@ async def submit_logout(here: Here) -> Response:
     if session is not None:
         await here.write(lambda tx: sessions.end_session(tx, session.id, here.now))
     response = RedirectResponse("/login?said=out", 303)
-    request_checks.clear_session_cookie(response, here.request, here.desk.hosts)
+    gate.clear_session_cookie(response, here.request, here.services.hosts)
     return response
 
 
 async def _opened(here: RequestContext, target: str, stored: str, entitled: Callable[[Tx], None]) -> Response:
-    """A session, begun in the transaction that finds its visitor entitled to one. `stored` is the passphrase's hash."""
+    """Begins a session in the transaction that runs `entitled`; `stored` is the hash of the passphrase."""
     client, address, settings = (
         here.request.headers.get("user-agent", "?"),
         request_address(here),
@@ -103,20 +103,20 @@ async def _opened(here: RequestContext, target: str, stored: str, entitled: Call
 
     secret = await here.write(run)
     response = RedirectResponse(target, 303)
-    request_checks.set_session_cookie(response, here.request, here.desk.hosts, settings, secret)
-    request_checks.set_device_cookie(response, here.request, here.desk.hosts, sessions.device_secret(stored))
+    gate.set_session_cookie(response, here.request, here.services.hosts, settings, secret)
+    gate.set_device_cookie(response, here.request, here.services.hosts, sessions.device_secret(stored))
     return response
 
 
 async def _too_many(here: RequestContext, target: str, error: Retryable) -> Response:
-    said = (await here.form()).refused(BadInput("passphrase", error.message))
-    response = await here.page("login.html", None, 429, form=said, next=target, is_set=True, said="")
+    form = (await here.form()).refused(BadInput("passphrase", error.message))
+    response = await here.page("login.html", None, 429, form=form, next=target, is_set=True, message="")
     if error.retry_after is not None:
         response.headers["retry-after"] = str(round(error.retry_after.total_seconds()))
     return response
 
 
 def local_path(target: str) -> str:
-    """Only a place of this dashboard: a link that logs in must not lead away."""
+    """A path of this dashboard, or `/`: a login link must not lead to another site."""
     is_ours = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if is_ours and "\\" not in target else "/"

@@ -1,6 +1,6 @@
-"""Overview: what needs a person now, mail of the day, waiting times, the archive, and money spent.
+"""Overview: what needs attention, today's mail, waiting times, the archive, and spending.
 
-Nothing here is stored; every figure is read from the database when it is asked for.
+Nothing here is stored; every figure is read from the database on request.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from postroom.accounts.history_cursor import live_trouble
 from postroom.accounts.troubled import troubled_number
 from postroom.actions import running
 from postroom.dashboard.backfill.queries import start_of_day
-from postroom.dashboard.connectors import connector_rows
+from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here
-from postroom.dashboard.display.formatting import duration
+from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters import Freshness, contact_state
-from postroom.dashboard.mail.tiers import MailScope, TierSnapshot, tier_snapshot
-from postroom.dashboard.paging import bounded_count
-from postroom.dashboard.queue.queries import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_lines
+from postroom.dashboard.paging import bounded_count, counted
+from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
 from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
@@ -54,7 +53,7 @@ class NeedLevel(StrEnum):
     BAD = "bad"
     WARN = "warn"
     ASK = "ask"
-    """Nothing is wrong; somebody waits for an answer."""
+    """Nothing is wrong, but an answer is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,12 @@ class Need:
 
 
 def needs(
-    tx: Tx, settings: Settings, lines: list[QueueTierRow], now: datetime, model_problem: str | None = None
+    tx: Tx, settings: Settings, tiers: list[QueueTierRow], now: datetime, model_problem: str | None = None
 ) -> list[Need]:
     """The worst first."""
     found = [
         *_approval_needs(tx),
-        *_worker_needs(lines, now),
+        *_worker_needs(tiers, now),
         *_failure_needs(tx),
         *_account_needs(tx),
         *_connector_needs(tx, now),
@@ -84,39 +83,38 @@ def needs(
 def _approval_needs(tx: Tx) -> Iterator[Need]:
     waiting = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.APPROVED_PENDING), 1_000)
     if waiting.number:
-        yield Need(NeedLevel.ASK, f"Actions wait for your approval: {waiting}", "/approvals")
+        verb = "needs" if waiting.number == 1 else "need"
+        yield Need(NeedLevel.ASK, f"{counted(waiting, 'action')} {verb} approval", "/approvals")
 
 
-def _worker_needs(lines: list[QueueTierRow], now: datetime) -> Iterator[Need]:
-    since = min((line.first_since for line in lines if line.first_since is not None), default=None)
-    if since is not None and not any(line.running for line in lines) and now - since > _NO_WORKER_AFTER:
-        text = f"Jobs have waited for {duration(now - since)} and none runs; start a worker: `postroom worker`"
+def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
+    since = min((line.first_since for line in tiers if line.first_since is not None), default=None)
+    if since is not None and not any(line.running for line in tiers) and now - since > _NO_WORKER_AFTER:
+        text = f"Jobs have been waiting for {duration(now - since)} and none runs. Start a worker: `postroom worker`"
         yield Need(NeedLevel.BAD, text, "/queue?state=waiting")
 
 
 def _failure_needs(tx: Tx) -> Iterator[Need]:
     failed = bounded_count(tx, select(jobs.c.id).where(PHASE_CONDITIONS[JobPhase.FAILED]), 1_000)
     if failed.number:
-        yield Need(NeedLevel.BAD, f"Failed jobs: {failed}", "/queue?state=failed")
+        yield Need(NeedLevel.BAD, f"{counted(failed, 'job')} failed", "/queue?state=failed")
     undone = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)
     if undone.number:
-        yield Need(NeedLevel.BAD, f"Failed actions: {undone}", "/actions?status=failed")
+        yield Need(NeedLevel.BAD, f"{counted(undone, 'action')} failed", "/actions?status=failed")
 
 
 def _account_needs(tx: Tx) -> Iterator[Need]:
     for account in list_accounts(tx):
         if account.status is AccountStatus.LOGIN_ENDED:
-            text = f"{account.email}: the login has ended and its jobs wait. Log in again"
+            text = f"{account.email}: the login has expired and its jobs are waiting. Log in again"
             yield Need(NeedLevel.BAD, text, f"/settings/accounts/new?email={quote(account.email)}")
         elif account.status is AccountStatus.FAILING:
             yield Need(NeedLevel.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
         if (trouble := live_trouble(tx, account.id)) is not None:
             yield Need(NeedLevel.BAD, f"{account.email}: {trouble.message}", "/archive")
         if number := troubled_number(tx, account.id):
-            messages = "1 message gave" if number == 1 else f"{number:,} messages gave"
-            yield Need(
-                NeedLevel.WARN, f"{account.email}: {messages} trouble", f"/archive/bad?account={quote(account.email)}"
-            )
+            text = f"{account.email}: {plural(number, 'message')} could not be processed"
+            yield Need(NeedLevel.WARN, text, f"/archive/bad?account={quote(account.email)}")
         for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
             level = NeedLevel.BAD if alert.level == "critical" else NeedLevel.WARN
             yield Need(level, f"{account.email}: {alert.message}", "/archive")
@@ -127,20 +125,21 @@ def _connector_needs(tx: Tx, now: datetime) -> Iterator[Need]:
     for row in (row for row in rows if not row.is_alive):
         silent = duration(now - row.last_heartbeat_at)
         yield Need(
-            NeedLevel.WARN, f"The connector of {row.endpoint_identity} has been silent for {silent}", "/connectors"
+            NeedLevel.WARN, f"The connector for {row.endpoint_identity} has not reported for {silent}", "/connectors"
         )
     state = contact_state(tx, now)
     if rows and state.freshness is not Freshness.FRESH:
-        said = "were never exported" if state.generated_at is None else "are too old to be used"
-        yield Need(NeedLevel.WARN, f"Known contacts {said}: mail from people you know is not put first", "/filters")
+        problem = "have never been exported" if state.generated_at is None else "are out of date"
+        text = f"Known contacts {problem}, so mail from people you know is not prioritised"
+        yield Need(NeedLevel.WARN, text, "/filters")
 
 
 def _model_needs(tx: Tx, problem: str | None) -> Iterator[Need]:
     if problem is not None:
-        yield Need(NeedLevel.BAD, f"The model is not asked, rules decide alone: {problem}", "/settings#model")
+        yield Need(NeedLevel.BAD, f"The model is not used, and only rules decide: {problem}", "/settings#model")
     switch = kill_switch.model_switch(tx)
     if not switch.on:
-        text = f"The model is off ({switch.reason}): what no rule decides goes to review"
+        text = f"The model is off ({switch.reason}): mail that no rule decides goes to review"
         yield Need(NeedLevel.WARN, text, "/settings#model")
 
 
@@ -149,20 +148,24 @@ def _backfill_needs(tx: Tx, settings: Settings) -> Iterator[Need]:
     table = BACKFILL_JOBS[tx.dialect]
     wanted = bounded_count(tx, select(table.c.id).where(table.c.status.in_(_OPEN)), 100)
     if wanted.number and not switch.in_force:
-        yield Need(NeedLevel.WARN, f"Backfill is off ({switch.reason}), and jobs wait for it: {wanted}", "/backfill")
+        yield Need(
+            NeedLevel.WARN,
+            f"Backfill is off ({switch.reason}), and {counted(wanted, 'job')} cannot continue",
+            "/backfill",
+        )
     broken = bounded_count(tx, select(table.c.id).where(table.c.status == BackfillStatus.ERROR), 100)
     if broken.number:
-        yield Need(NeedLevel.BAD, f"Backfill jobs that stopped with an error: {broken}", "/backfill")
+        yield Need(NeedLevel.BAD, f"{counted(broken, 'backfill job')} stopped with an error", "/backfill")
 
 
 _LATELY = 300
-"""So many of the last completed jobs tell how long mail waits."""
+"""Waiting times are taken from this many completed jobs."""
 _MOST_JOBS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class TierWaits:
-    """One tier of live mail: what waits now, and how long the last ones had waited."""
+    """One tier of live mail: how many jobs wait now, and how long the last ones waited."""
 
     tier: Tier
     waiting: int
@@ -177,7 +180,7 @@ class ArchiveProgress:
     account: str
     phase: str
     complete_until: datetime | None
-    """Everything before this is provably in the archive."""
+    """All mail before this is provably in the archive."""
     bad: int
 
 
@@ -188,7 +191,7 @@ class JobSpend:
     id: str
     endpoint_identity: str
     target_categories: list[str]
-    """None: all mail."""
+    """Empty: all mail."""
     status: str
     settled: int
     reserved: int
@@ -208,9 +211,9 @@ class ModelState:
     name: str
     switch: KillSwitch
     hidden: int
-    """Messages that were hidden without a person in the last hour, of all accounts."""
+    """Messages hidden without approval in the last hour, in all accounts."""
     most: int
-    """Of live mail, for each account."""
+    """The limit of live mail for each account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +226,17 @@ class Overview:
     spending: SpendingToday
     has_accounts: bool
     model: ModelState | None
-    """None where no model is configured."""
+    """Null if no model is configured."""
 
 
 def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | None = None) -> Overview:
-    lines = queue_lines(tx)
+    tiers = queue_tiers(tx)
     accounts = list_accounts(tx)
     today = start_of_day(now, settings.backfill)
     return Overview(
-        needs=needs(tx, settings, lines, now, model_problem),
+        needs=needs(tx, settings, tiers, now, model_problem),
         mail=tier_snapshot(tx, today, now, MailScope(live_only=True)),
-        waiting=_waiting(tx, lines),
+        waiting=_waiting(tx, tiers),
         archive=[_archived(tx, account, now) for account in accounts],
         spending=_spending(tx, settings, today, now),
         has_accounts=bool(accounts),
@@ -241,7 +244,7 @@ def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | Non
     )
 
 
-def _waiting(tx: Tx, lines: Sequence[QueueTierRow]) -> list[TierWaits]:
+def _waiting(tx: Tx, tiers: Sequence[QueueTierRow]) -> list[TierWaits]:
     waits = _last_waits(tx)
     return [
         TierWaits(
@@ -253,13 +256,13 @@ def _waiting(tx: Tx, lines: Sequence[QueueTierRow]) -> list[TierWaits]:
             waits[tier][-1] if waits[tier] else None,
         )
         for tier in TIERS
-        for line in lines
+        for line in tiers
         if line.queue is QueueName.LIVE and line.tier is tier
     ]
 
 
 def _last_waits(tx: Tx) -> dict[Tier, list[float]]:
-    """Seconds between joining the line and being taken from it, sorted, of live mail among what was completed last."""
+    """Seconds from queueing to start, sorted, of live mail among the last completed jobs."""
     last = (
         select(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.queued_at, jobs.c.started_at)
         .where(PHASE_CONDITIONS[JobPhase.COMPLETED])
@@ -295,7 +298,7 @@ def _model_state(tx: Tx, settings: Settings, accounts: Sequence[Account], now: d
 
 
 def _job_spends(tx: Tx, settings: Settings, now: datetime) -> list[JobSpend]:
-    """Of the jobs that spent today or may spend."""
+    """The jobs that spent today, or may."""
     table, day = BACKFILL_JOBS[tx.dialect], day_of(now, settings.backfill.zone)
     today = (backfill_spend.c.job_id == table.c.id) & (backfill_spend.c.day == day)
     query = (
@@ -325,8 +328,7 @@ pages = pages_router()
 
 @pages.get("/")
 async def overview_page(here: Here) -> Response:
-    problem = model_problem(here.app.settings.model, here.app.vault)
-    shown = await here.read(lambda tx: overview(tx, here.app.settings, here.now, problem))
+    shown = await show(here)
     return await here.page("overview.html", "overview", overview=shown, chart=shown.mail.chart("Mail today by tier"))
 
 
@@ -336,6 +338,6 @@ api = api_router("overview")
 @api.get("")
 @permits(Permission.READ)
 async def show(here: Here) -> Overview:
-    """Mail today, waiting times, what needs a person, the archive, money."""
+    """What needs attention, today's mail, waiting times, the archive, and spending."""
     problem = model_problem(here.app.settings.model, here.app.vault)
     return await here.read(lambda tx: overview(tx, here.app.settings, here.now, problem))

@@ -1,28 +1,52 @@
 """Long lists, a page at a time by keyset, so that page 1,000 costs what page 1 does; and counts that stop at a bound,
 because a page says "more than 10,000" as well as the exact number.
+
+A list has one `ListQuery`: its page and its API take the same filters, read once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
-from uuid import UUID
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
-from fastapi import Query
-from sqlalchemy import Column, Select, and_, func, or_, select
+from pydantic import BaseModel, Field, model_validator
+from sqlalchemy import Column, FromClause, Select, and_, func, or_, select
 
 from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
 
 T = TypeVar("T")
 
 PAGE = 50
 MOST = 200
 
-Limit = Annotated[int, Query(ge=1, le=MOST, description="how many at most")]
-AfterId = Annotated[UUID | None, Query(description="`next` of the page before")]
-"""Of a list whose places are ids."""
-After = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+
+class ListQuery(BaseModel, frozen=True):
+    """The query of a list. An empty value, as a form sends it, is no filter."""
+
+    after: str | None = Field(None, max_length=600, description="`next` of the previous page")
+    limit: int = Field(PAGE, ge=1, le=MOST, description="how many at most")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, sent: Any) -> Any:
+        if not isinstance(sent, dict):
+            return sent
+        stripped = {name: value.strip() if isinstance(value, str) else value for name, value in sent.items()}
+        return {name: value for name, value in stripped.items() if value not in ("", None)}
+
+    @property
+    def filter(self) -> str:
+        """The filters in force as a query string, so that the link to the next page keeps them."""
+        place = ("after", "limit")
+        return urlencode({name: str(value) for name, value in self if name not in place and value is not None})
+
+    @property
+    def is_first_page(self) -> bool:
+        return self.after is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +58,7 @@ class Paged(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """Of a list: by these columns, of which the last is different in every row."""
+    """The order of a list: by these columns, the last of which differs in every row."""
 
     columns: tuple[Column[Any], ...]
     falling: tuple[str, ...] = ()
@@ -50,6 +74,25 @@ class SortOrder:
             agrees = [other == getattr(start, other.name) for other in self.columns[:place]]
             alternatives.append(and_(*agrees, column < value if column.name in self.falling else column > value))
         return query.where(or_(*alternatives))
+
+
+def row_before(tx: Tx, table: FromClause, after: str | None) -> Any:
+    """The row that the previous page ended with, named by its id; None on the first page."""
+    if after is None:
+        return None
+    row = tx.execute(select(table).where(table.c.id == parse_id(after, "after"))).one_or_none()
+    if row is None:
+        raise NotFound("after", "the last item of the previous page is gone; start again at the first page")
+    return row
+
+
+def number_after(after: str | None, most: int) -> int | None:
+    """Where a list goes on whose places are numbers; None on the first page."""
+    if after is None:
+        return None
+    if not (after.isascii() and after.isdecimal() and len(after) <= 18 and int(after) <= most):
+        raise BadInput("after", "is not the `next` of a page of this list; start again at the first page")
+    return int(after)
 
 
 def paged(found: Sequence[T], limit: int, place_of: Callable[[T], str]) -> Paged[T]:
@@ -69,6 +112,11 @@ class BoundedCount:
 
     def __str__(self) -> str:
         return f"{self.number:,}{'+' if self.is_more else ''}"
+
+
+def counted(number: BoundedCount, noun: str) -> str:
+    """`1 job`, `12 jobs`, `1,000+ jobs`"""
+    return f"{number} {noun if number.number == 1 and not number.is_more else noun + 's'}"
 
 
 def bounded_count(tx: Tx, query: Select[Any], most: int = ENOUGH) -> BoundedCount:

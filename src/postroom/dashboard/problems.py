@@ -16,9 +16,9 @@ from starlette.types import Scope
 
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security.login_throttle import TooManyAttempts
+from postroom.dashboard.security.gate import NotLoggedIn, RequestTooLarge, UnknownHost
+from postroom.dashboard.security.passphrase import TooManyAttempts
 from postroom.dashboard.security.proof import PROOF_FIELD, ProofNeeded
-from postroom.dashboard.security.request_checks import RequestTooLarge
 from postroom.dashboard.security.sessions import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable, error_to_wire
 from postroom.switchboard.request_limits import BodyTooLarge, TooManyRequests
@@ -27,14 +27,6 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 
 HTML, JSON = "text/html", "application/json"
-
-
-class NotLoggedIn(NotAllowed):
-    """Log in first. A program sends a token of role dashboard in its Authorization header."""
-
-
-class UnknownHost(NotAllowed):
-    """This name is not one of the dashboard's. Use the address that it listens on, or set `dashboard.url`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +43,25 @@ class HttpProblem:
 
 _TITLES = {
     401: "You are not logged in",
-    403: "That is not allowed",
-    404: "There is nothing here",
-    405: "That cannot be done here",
-    409: "That cannot be done now",
-    413: "That is too large",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    409: "Not possible now",
+    413: "Too large",
     421: "Unknown address",
-    422: "Something in this is not right",
+    422: "Invalid input",
     429: "Too many attempts",
-    500: "Something broke",
-    503: "Not available just now",
+    500: "Internal error",
+    503: "Temporarily unavailable",
 }
 _HTTP_MESSAGES = {
-    404: "No page has this address. It may have moved, or what it showed is gone.",
-    405: "This address does not take this kind of request.",
+    404: "There is no page at this address. It may have moved, or its content was removed.",
+    405: "This address does not accept this kind of request.",
 }
 
 
 def error_response(scope: Scope, error: Exception) -> Response:
-    """For a person who is not logged in and only looked, the way to the login."""
+    """The reply to an error. A person who opened a page without a login is redirected to the login."""
     request = Request(scope)
     problem = problem_of(error)
     if problem.status == 401 and request.method == "GET" and HTML in request.headers.get("accept", ""):
@@ -83,7 +75,7 @@ def error_response(scope: Scope, error: Exception) -> Response:
 
 
 def _confirmation(scope: Scope, error: ProofNeeded) -> Response:
-    """The page that asks for the passphrase, with the form that was sent in it, so that nothing is written twice."""
+    """The page that asks for the passphrase; it carries the submitted form, so that nothing is typed twice."""
     form = Form() if not error.problem else Form().refused(BadInput(PROOF_FIELD, error.problem))
     shown = {"change": error.change, "fields": error.fields, "action": scope["path"], "form": form}
     html = render("confirm.html", visitor=visitor_of(scope), section=None, **shown)
@@ -103,14 +95,14 @@ def problem_of(error: Exception) -> HttpProblem:
 
 
 def _of_ours(error: PostroomError) -> HttpProblem:
-    said = error_to_wire(error)["error"]
-    said |= {name: logs.clean(value) for name, value in said.items() if isinstance(value, str)}
+    detail = error_to_wire(error)["error"]
+    detail |= {name: logs.clean(value) for name, value in detail.items() if isinstance(value, str)}
     headers: dict[str, str] = {}
     if isinstance(error, NotLoggedIn):
         headers["www-authenticate"] = 'Bearer realm="postroom"'
     if isinstance(error, Retryable) and error.retry_after is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
-    return HttpProblem(_status(error), said["message"], {"error": said}, headers)
+    return HttpProblem(_status(error), detail["message"], {"error": detail}, headers)
 
 
 def _status(error: PostroomError) -> int:
@@ -132,18 +124,18 @@ _STATUSES: dict[type[PostroomError], int] = {
     TooManyRequests: 429,
     Retryable: 503,
 }
-"""The first that fits; what nobody can mend by asking again is a conflict with how things stand."""
+"""The first class that fits decides; any other error is a conflict with the current state, 409."""
 
 
 def _first(error: RequestValidationError) -> BadInput:
-    """The path, the query or the body did not have the form that the page or the API says."""
+    """The first part of the path, query or body that is not valid."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
     return BadInput(name, str(first["msg"]))
 
 
 def _of_http(error: HTTPException) -> HttpProblem:
-    if error.status_code == 400:  # a body that is not what its content type says
+    if error.status_code == 400:  # the body does not match its content type
         return problem_of(BadInput("body", "cannot be read"))
     message = _HTTP_MESSAGES.get(error.status_code, str(error.detail))
     kind = "not_found" if error.status_code == 404 else "not_allowed"
@@ -153,10 +145,10 @@ def _of_http(error: HTTPException) -> HttpProblem:
 
 
 def _unexpected(error: Exception) -> HttpProblem:
-    """The log has what happened; the visitor gets a word to find it by."""
+    """The details go to the log; the visitor gets a reference to find them."""
     reference = secrets.token_hex(4)
     log.error("dashboard.unexpected", reference=reference, exc_info=error)
-    message = f"This is a fault in Postroom. Its log says more; look for {reference}."
+    message = f"This is an error in Postroom. Search its log for {reference} to find the details."
     return HttpProblem(500, message, {"error": {"kind": "fatal", "message": message, "reference": reference}})
 
 

@@ -8,21 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from postroom.dashboard.context import Here
 from postroom.db import Tx
-from postroom.domain.errors import NotAllowed
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.ids import parse_id
 from postroom.domain.roles import Caller, Permission
+
+
+def _canonical(value: object) -> str:
+    try:
+        return parse_id(str(value), "id")
+    except BadInput as error:
+        raise PydanticCustomError("id", "{problem}", {"problem": error.problem}) from None
+
+
+Id = Annotated[str, BeforeValidator(_canonical), WithJsonSchema({"type": "string", "format": "uuid"})]
+"""An id in a path, a query or a body, in its canonical form."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 MailboxOf = Callable[[Tx, Request], str | None]
-"""The mailbox that a request is about; None: there is no such thing."""
+"""The mailbox that a request is about; None where what it names does not exist."""
 
 _KEY = "postroom_permit"
 
@@ -32,21 +45,21 @@ class Permit:
     permission: Permission
     mailbox: MailboxOf | None = None
     keeps_to_mailbox: bool = False
-    """It needs no look at its mailbox: a tool of the Switchboard looks, or it tells of no mailbox."""
+    """The mailbox need not be checked here: a tool of the Switchboard checks it, or the reply is about no mailbox."""
 
     def refusal(self, caller: Caller) -> str | None:
-        """Why this caller may not ask for it, whatever it is about; None: it may."""
+        """Why this caller may not ask for it, whatever the request is about; None if it may."""
         if not caller.may(self.permission):
-            return f"This needs a token with the permission `{self.permission}`; {caller.name} has none."
+            return f"This needs a token with the permission `{self.permission}`; {caller.name} does not have it."
         if caller.endpoint_identity is not None and self.mailbox is None and not self.keeps_to_mailbox:
-            return f"This concerns every mailbox; the token is for {caller.endpoint_identity} only."
+            return f"This covers every mailbox; the token is for {caller.endpoint_identity} only."
         return None
 
 
 def permits(
     permission: Permission, mailbox: MailboxOf | None = None, *, keeps_to_mailbox: bool = False
 ) -> Callable[[Endpoint], Endpoint]:
-    """Stands between `@router.get(..)` and the function of every route of the API."""
+    """A decorator of every API route, below its `@router.get(..)`."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         endpoint.__dict__[_KEY] = Permit(permission, mailbox, keeps_to_mailbox)
@@ -60,7 +73,7 @@ def permit_of(endpoint: Any) -> Permit | None:
 
 
 def named_by(parameter: str) -> MailboxOf:
-    """The mailbox stands in the path or the query. Named twice, it is none."""
+    """The mailbox that the path or the query names; None if the query names more than one."""
 
     def mailbox(tx: Tx, request: Request) -> str | None:
         if parameter in request.path_params:
@@ -74,13 +87,13 @@ def named_by(parameter: str) -> MailboxOf:
 
 
 async def check_permit(here: Here) -> None:
-    """The dependency of every route of the API. A person who is logged in may do everything."""
+    """The dependency of every API route. A person who is logged in may do everything."""
     caller = here.visitor.caller
     if caller.token_id is None:
         return
     permit = permit_of(here.request.scope["endpoint"])
     if permit is None:
-        raise NotAllowed("This is open to no token; log in to the dashboard.")
+        raise NotAllowed("Tokens cannot do this; log in to the dashboard.")
     if (refusal := permit.refusal(caller)) is not None:
         raise NotAllowed(refusal)
     mine, mailbox_of = caller.endpoint_identity, permit.mailbox
@@ -93,28 +106,28 @@ async def check_permit(here: Here) -> None:
 
 class ErrorDetail(BaseModel):
     kind: str = Field(description="bad_input, not_found, not_allowed, retryable or fatal")
-    message: str = Field(description="what is wrong and what to do, for a person")
-    field: str | None = Field(None, description="of a bad input: which value was refused")
-    problem: str | None = Field(None, description="of a bad input: why")
+    message: str = Field(description="what is wrong and what to do about it")
+    field: str | None = Field(None, description="for bad input: which value was refused")
+    problem: str | None = Field(None, description="for bad input: why")
     retry_after: float | None = Field(None, description="seconds after which it may succeed")
-    reference: str | None = Field(None, description="of a fault: the word to look for in the log")
+    reference: str | None = Field(None, description="for an internal error: what to search the log for")
 
 
 class ErrorReply(BaseModel):
-    """Every answer that is not a success."""
+    """The body of every reply that is not a success."""
 
     error: ErrorDetail
 
 
 _STATUSES = {
-    401: "no login, and no good token",
-    403: "a token of another role, permission or mailbox; a change that asks for the passphrase first; or a request "
-    "that did not come from a page of this session",
-    404: "there is no such thing",
-    409: "not possible as things stand",
+    401: "not logged in, and no valid token",
+    403: "the token lacks the role, permission or mailbox; the change needs the passphrase first; or the request did "
+    "not come from a page of this session",
+    404: "not found",
+    409: "not possible in the current state",
     413: "the request is too large",
     422: "a value was refused; nothing was changed",
-    429: "too many wrong passphrases; wait",
+    429: "too many wrong passphrases; wait before trying again",
     503: "try again later",
 }
 ERROR_REPLIES: dict[int | str, dict[str, Any]] = {
@@ -123,7 +136,7 @@ ERROR_REPLIES: dict[int | str, dict[str, Any]] = {
 
 
 def api_router(name: str) -> APIRouter:
-    """Routes under `/api/NAME`, with the refusals that any of them may answer."""
+    """Routes under `/api/NAME`, with the error replies that any of them may give."""
     return APIRouter(prefix=f"/api/{name}", tags=[name], responses=ERROR_REPLIES, dependencies=[Depends(check_permit)])
 
 

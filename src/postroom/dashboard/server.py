@@ -1,5 +1,5 @@
 """The dashboard as an ASGI application: the gate in front, pages and API behind it, errors as pages or JSON; also
-`/static/` (style, script and pictures, open to everybody) and `/live` (the stream of changes for an open page).
+`/static/` (style, script and pictures, open without a login) and `/live` (the stream of changes for an open page).
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
 from postroom.app.serving import SharedServices
-from postroom.dashboard import audit, connectors, filters, login, overview, problems
+from postroom.dashboard import accounts, archive, audit, connectors, filters, login, overview, queue, settings
+from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import approvals
 from postroom.dashboard.actions import routes as actions
-from postroom.dashboard.archive import routes as archive
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.context import DashboardServices, Here
 from postroom.dashboard.display import rendering
 from postroom.dashboard.live_updates import MEDIA_TYPE, LiveHub, live_events
 from postroom.dashboard.mail import routes as mail
-from postroom.dashboard.queue import routes as queue
+from postroom.dashboard.problems import error_response
 from postroom.dashboard.routing import pages_router
 from postroom.dashboard.rules import guidance
 from postroom.dashboard.rules import routes as rules
-from postroom.dashboard.security.gate import RequestGate
-from postroom.dashboard.security.login_throttle import FailedLogins
-from postroom.dashboard.security.passphrase import PassphraseHasher
-from postroom.dashboard.security.request_checks import Hosts
+from postroom.dashboard.security.gate import Hosts, RequestGate
+from postroom.dashboard.security.passphrase import FailedLogins
 from postroom.dashboard.security.sessions import find_session
-from postroom.dashboard.settings import accounts
-from postroom.dashboard.settings import routes as settings
+from postroom.dashboard.topics import TOPICS
 from postroom.dashboard.web import routes as web
 from postroom.domain.errors import PostroomError
 from postroom.webserver import mark_stream
@@ -58,10 +55,10 @@ async def live_stream(here: Here, topics: Annotated[str, Query(max_length=200)] 
         now = here.app.clock.now()
         return await here.read(lambda tx: find_session(tx, secret, lifetimes, now)) is not None
 
-    here.desk.hub.require_room()
+    here.services.hub.require_room()
     wanted = frozenset(topics.split(","))
     mark_stream(here.request.scope)
-    return StreamingResponse(live_events(here.desk.hub, wanted, is_welcome), media_type=MEDIA_TYPE)
+    return StreamingResponse(live_events(here.services.hub, wanted, is_welcome), media_type=MEDIA_TYPE)
 
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -103,39 +100,45 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 class Dashboard:
-    """An ASGI application for every path that the Switchboard leaves to it."""
+    """The ASGI application for every path that the Switchboard does not serve itself."""
 
-    def __init__(self, house: SharedServices) -> None:
-        app = house.app
+    def __init__(self, shared: SharedServices) -> None:
+        app = shared.app
         hosts = Hosts.of(app.settings)
-        self.hub = LiveHub(app.database)
-        self._desk = DashboardServices(
-            house, self.hub, hosts, PassphraseHasher(), FailedLogins(app.database, app.clock)
+        self._services = DashboardServices(
+            shared=shared,
+            hub=LiveHub(app.database, TOPICS),
+            hosts=hosts,
+            failed_logins=FailedLogins(app.database, app.clock),
+            google_logins=GoogleLogins(),
         )
-        self.pages = _application(self._desk)
-        self._gate = RequestGate(self.pages, app.database, app.clock, app.settings.dashboard, hosts)
+        self.pages = _application(self._services)
+        self._gate = RequestGate(
+            self.pages, app.database, app.clock, app.settings.dashboard, hosts, refuse=error_response
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._gate(scope, receive, send)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self.hub.running(), self._desk.logins.running(), self._desk.failures.running():
+        services = self._services
+        async with services.hub.running(), services.google_logins.running(), services.failed_logins.running():
             yield
 
 
-def _application(desk: DashboardServices) -> FastAPI:
+def _application(services: DashboardServices) -> FastAPI:
     app = FastAPI(
         title="Postroom",
         version=__version__,
         description="Everything that the dashboard does. Log in and send the session's token as `X-CSRF-Token` with "
-        "what changes something, or send a token of role dashboard as a bearer token.",
+        "every change, or send a token of role dashboard as a bearer token.",
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.desk = desk
+    app.state.services = services
     for router in ROUTERS:
         app.include_router(router)
     for kind in (PostroomError, RequestValidationError, HTTPException, Exception):
@@ -144,4 +147,4 @@ def _application(desk: DashboardServices) -> FastAPI:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return problems.error_response(request.scope, error)
+    return error_response(request.scope, error)

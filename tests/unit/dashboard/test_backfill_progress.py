@@ -86,7 +86,7 @@ def test_every_status_is_said_in_words_also_while_backfill_is_off(status: Backfi
         assert said[0].isupper()
         assert said.endswith(".")
     assert "off: switched off by owner" in state_in_words(job(status=BackfillStatus.PENDING), OFF)
-    assert "goes on by itself then" in state_in_words(job(status=BackfillStatus.COST_CAPPED), ON)
+    assert "then resumes by itself" in state_in_words(job(status=BackfillStatus.COST_CAPPED), ON)
     assert "once backfill is on again" in state_in_words(job(status=BackfillStatus.COST_CAPPED), OFF)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.dashboard.security.request_checks import Hosts
+from postroom.dashboard.security.gate import Hosts
 from postroom.settings import DashboardSettings, Settings, SwitchboardSettings
 
 

@@ -1,19 +1,18 @@
-"""Approvals: actions that rules or the model want and that need a person's answer first."""
+"""Approvals: actions of rules or the model that need a person's answer first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.actions import approvals, wording
-from postroom.actions.approvals import LONGEST_NOTE, ApprovalQuestion, ApprovalVerdict, answer
+from postroom.actions.approvals import LONGEST_NOTE, ApprovalOutcome, ApprovalQuestion, ApprovalVerdict, answer
 from postroom.dashboard.actions.routes import mailbox_of_action
-from postroom.dashboard.context import Here
-from postroom.dashboard.routing import api_router, pages_router, permits
+from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.routing import Id, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.domain.roles import Permission
 
@@ -23,7 +22,7 @@ MOST_SHOWN = 200
 @dataclass(frozen=True, slots=True)
 class QuestionRow:
     id: str
-    deed: str
+    summary: str
     """What would be done, in words."""
     wanted_by: str
     reasons: tuple[str, ...]
@@ -37,7 +36,8 @@ class QuestionRow:
     asked_at: datetime
     expires_at: datetime | None
     is_open: bool
-    standing: str
+    state: str
+    """In words, with who answered."""
 
 
 def open_questions(tx: Tx) -> list[QuestionRow]:
@@ -51,10 +51,10 @@ def question(tx: Tx, action_id: str) -> QuestionRow:
 
 def _row(question: ApprovalQuestion) -> QuestionRow:
     action = question.action
-    deed = wording.deed(action)
+    summary = wording.deed(action)
     return QuestionRow(
         id=action.id,
-        deed=deed[:1].upper() + deed[1:],
+        summary=summary[:1].upper() + summary[1:],
         wanted_by=action.wanted_by,
         reasons=action.reasons,
         account=question.account,
@@ -66,39 +66,14 @@ def _row(question: ApprovalQuestion) -> QuestionRow:
         asked_at=action.created_at,
         expires_at=action.expires_at,
         is_open=question.is_open,
-        standing=approvals.standing(action),
+        state=approvals.standing(action),
     )
 
 
 pages = pages_router()
+api = api_router("approvals")
 
 SECTION = "approvals"
-
-
-@pages.get("/approvals")
-async def approvals_page(here: Here) -> Response:
-    questions = await here.read(open_questions)
-    return await here.page("approvals/list.html", SECTION, questions=questions, most=MOST_SHOWN)
-
-
-@pages.post("/approvals/{action_id}/approve")
-async def submit_approve(here: Here, action_id: str) -> Response:
-    return await _answer(here, action_id, ApprovalVerdict.APPROVE)
-
-
-@pages.post("/approvals/{action_id}/reject")
-async def submit_reject(here: Here, action_id: str) -> Response:
-    return await _answer(here, action_id, ApprovalVerdict.REJECT)
-
-
-async def _answer(here: Here, action_id: str, verdict: ApprovalVerdict) -> Response:
-    note = (await here.form())["note"].strip() or None
-    given = await here.write(lambda tx: answer(tx, here.app.queue, action_id, verdict, here.actor, note=note))
-    told = "Approved; a worker does it now." if verdict is ApprovalVerdict.APPROVE else "Rejected; nothing is done."
-    return await here.go("/approvals", told if given.counted else f"Your answer came too late: it is {given.said}.")
-
-
-api = api_router("approvals")
 
 
 class ApprovalAnswer(BaseModel, extra="forbid"):
@@ -107,29 +82,45 @@ class ApprovalAnswer(BaseModel, extra="forbid"):
 
 
 class ApprovalResult(BaseModel):
-    counted: bool = Field(description="false: somebody was first, or nobody answered in time")
+    counted: bool = Field(description="false: it was already answered, or had expired")
     question: QuestionRow
+
+
+@pages.get("/approvals")
+async def approvals_page(here: Here) -> Response:
+    return await here.page("approvals/list.html", SECTION, questions=await show_questions(here), most=MOST_SHOWN)
 
 
 @api.get("")
 @permits(Permission.READ)
-async def questions(here: Here) -> list[QuestionRow]:
+async def show_questions(here: Here) -> list[QuestionRow]:
     """Open questions, the oldest first."""
     return await here.read(open_questions)
 
 
 @api.get("/{action_id}")
 @permits(Permission.READ, mailbox_of_action)
-async def one(here: Here, action_id: UUID) -> QuestionRow:
+async def show_question(here: Here, action_id: Id) -> QuestionRow:
     """A question, open or answered."""
-    return await here.read(lambda tx: question(tx, str(action_id)))
+    return await here.read(lambda tx: question(tx, action_id))
+
+
+@pages.post("/approvals/{action_id}/{verdict}")
+async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
+    given = await give_answer(here, action_id, verdict, (await here.form()).optional("note"))
+    done = "Approved; a worker does it now." if verdict is ApprovalVerdict.APPROVE else "Rejected; nothing is changed."
+    return await here.go("/approvals", done if given.counted else f"Your answer came too late: it is {given.said}.")
 
 
 @api.post("/{action_id}")
 @permits(Permission.APPROVE, mailbox_of_action)
-async def give(here: Here, action_id: UUID, given: ApprovalAnswer) -> ApprovalResult:
+async def give(here: Here, action_id: Id, given: ApprovalAnswer) -> ApprovalResult:
     """Answer a question; each is answered once."""
-    done = await here.write(
-        lambda tx: answer(tx, here.app.queue, str(action_id), given.verdict, here.actor, note=given.note)
-    )
-    return ApprovalResult(counted=done.counted, question=await here.read(lambda tx: question(tx, str(action_id))))
+    done = await give_answer(here, action_id, given.verdict, given.note)
+    return ApprovalResult(counted=done.counted, question=await show_question(here, action_id))
+
+
+async def give_answer(
+    here: RequestContext, action_id: str, verdict: ApprovalVerdict, note: str | None
+) -> ApprovalOutcome:
+    return await here.write(lambda tx: answer(tx, here.app.queue, action_id, verdict, here.actor, note=note))

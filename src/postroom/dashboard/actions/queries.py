@@ -1,4 +1,4 @@
-"""What was done with mail and what was decided about it: lists, one action with its whole history, snoozed mail."""
+"""Actions on mail and the decisions behind them: lists, one action with its whole history, snoozed mail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import Field
 from sqlalchemy import ColumnElement, select
 
 from postroom.accounts.account import list_accounts
@@ -15,25 +16,27 @@ from postroom.actions import browsing, scheduling, snoozes, undo, wording
 from postroom.actions.browsing import ActionFilter, Listed
 from postroom.actions.lifecycle import Action
 from postroom.actions.snoozes import Snooze, SnoozeState
-from postroom.dashboard.paging import PAGE, Paged
+from postroom.dashboard.paging import ListQuery, Paged
+from postroom.dashboard.routing import Id
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.triage import actions, decisions, rules
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import parse_id
 from postroom.queue.inspection import StepRecord, show_job
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionMade:
     source: str
-    """deterministic: a rule; llm: the model; none: nobody wanted anything."""
+    """deterministic: a rule; llm: the model; none: no action was wanted."""
     action: str
     parameters: Mapping[str, Any]
     reason: str
     confidence: float | None
     rule_id: str | None
-    """Of the rule that decided; null also if it was removed since."""
+    """The rule that decided; null also if it was removed since."""
     rule_name: str | None
     needs_review: bool
     reasons: Sequence[Any]
@@ -76,7 +79,7 @@ MOST_SNOOZES = 200
 @dataclass(frozen=True, slots=True)
 class ActionRow:
     id: str
-    deed: str
+    summary: str
     """What is done, in words."""
     type: ActionType
     status: ActionStatus
@@ -96,17 +99,13 @@ class ActionRow:
     finished_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionsWanted:
-    account: str | None = None
+class ActionsQuery(ListQuery):
+    account: str | None = Field(None, max_length=320, description="only this mailbox")
     status: ActionStatus | None = None
     type: ActionType | None = None
-    origin: Origin | None = None
-    rule: str | None = None
-    """By its id."""
-    text: str | None = None
-    after: str | None = None
-    limit: int = PAGE
+    by: Origin | None = Field(None, description="who asked for it")
+    rule: Id | None = Field(None, description="only actions of the rule with this id")
+    text: str | None = Field(None, max_length=200, description="in the subject or sender of the message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class ActionLabels:
 
     before: Sequence[str]
     after: Sequence[str] | None
-    """Null where it was not written down."""
+    """Null where it was not recorded."""
     added: Sequence[str]
     removed: Sequence[str]
 
@@ -123,7 +122,7 @@ class ActionLabels:
 @dataclass(frozen=True, slots=True)
 class ApprovalState:
     reasons: Sequence[str]
-    """Why somebody was asked."""
+    """Why approval was needed."""
     answered_by: str | None
     answered_at: datetime | None
     expires_at: datetime | None
@@ -132,13 +131,13 @@ class ApprovalState:
 @dataclass(frozen=True, slots=True)
 class SnoozeRow:
     id: str
-    """Of the action that put it to sleep."""
+    """The id of the action that snoozed it."""
     account: str
     message: str
     subject: str | None
     until: datetime
     label: str
-    """It has this label while it sleeps."""
+    """The label that it has while snoozed."""
     state: SnoozeState
 
 
@@ -147,9 +146,9 @@ class ActionDetail:
     action: ActionRow
     parameters: Mapping[str, Any]
     text: str | None
-    """That is sent in the owner's name."""
+    """The text that is sent in the owner's name."""
     decision: DecisionMade | None
-    """Null where a person wanted it, or where what was decided is no longer known."""
+    """Null if a person asked for it, or if the decision is no longer on record."""
     rule_exists: bool
     labels: ActionLabels | None
     approval: ApprovalState | None
@@ -160,32 +159,32 @@ class ActionDetail:
     why_not: str | None
     """Why it cannot be undone."""
     undo: ActionRow | None
-    """What takes it back, or has."""
+    """The action that undoes it, or has undone it."""
     original: ActionRow | None
-    """What this takes back."""
+    """The action that this undoes."""
     can_retry: bool
     can_cancel: bool
 
 
 def account_of_action(tx: Tx, action_id: str) -> str | None:
-    """The mailbox's address; None: there is no such action."""
+    """The mailbox's address; None if there is no such action."""
     query = (
         select(accounts.c.email).join(actions, actions.c.account_id == accounts.c.id).where(actions.c.id == action_id)
     )
     return tx.execute(query).scalar()
 
 
-def list_actions(tx: Tx, wanted: ActionsWanted) -> Paged[ActionRow]:
-    """Newest first. Where few of very many match, a page may be short and yet have one after it."""
+def list_actions(tx: Tx, wanted: ActionsQuery) -> Paged[ActionRow]:
+    """Newest first. If few of very many match, a page may be short and still have a next one."""
     emails = addresses(tx)
     which = ActionFilter(
         status=wanted.status,
         type=wanted.type,
-        origin=wanted.origin,
+        origin=wanted.by,
         rule=wanted.rule,
         account_id=None if wanted.account is None else _account_id(emails, wanted.account),
         text=wanted.text,
-        before_id=wanted.after,
+        before_id=None if wanted.after is None else parse_id(wanted.after, "after"),
         limit=wanted.limit,
     )
     page = browsing.look_back(tx, which)
@@ -223,7 +222,7 @@ def action_detail(tx: Tx, action_id: str) -> ActionDetail:
 
 
 def snoozed_mail(tx: Tx) -> list[SnoozeRow]:
-    """The next to come back first."""
+    """By the time of its return."""
     emails = addresses(tx)
     return [snooze_row(each, emails) for each in snoozes.waiting_snoozes(tx, most=MOST_SNOOZES)]
 
@@ -236,16 +235,16 @@ def snooze_of(tx: Tx, action_id: str) -> SnoozeRow:
 
 
 def addresses(tx: Tx) -> dict[str, str]:
-    """Of all mailboxes, by the account's id; of removed ones too, for what was done stays on record."""
+    """The addresses of all mailboxes by account id, also of removed ones: their actions stay on record."""
     return {account.id: account.email for account in list_accounts(tx, with_removed=True)}
 
 
 def row_of(listed: Listed, emails: Mapping[str, str]) -> ActionRow:
     action = listed.action
-    deed = wording.title(action)
+    title = wording.title(action)
     return ActionRow(
         id=action.id,
-        deed=deed[:1].upper() + deed[1:],
+        summary=title[:1].upper() + title[1:],
         type=action.type,
         status=action.status,
         is_undone=listed.is_undone,
@@ -282,7 +281,7 @@ def _account_id(emails: Mapping[str, str], email: str) -> str:
 
 
 def _steps(tx: Tx, job_id: str | None) -> list[StepRecord]:
-    """Jobs are not kept for ever; what they did is then no longer known step by step."""
+    """Empty once the job is no longer kept."""
     if job_id is None:
         return []
     try:
@@ -307,7 +306,7 @@ def _labels(tx: Tx, action: Action, steps: Sequence[StepRecord]) -> ActionLabels
 
 
 def _change(step: StepRecord) -> tuple[frozenset[str], frozenset[str]] | None:
-    """What a step says that it added and removed."""
+    """The labels that a step added and removed."""
     if not isinstance(step.result, dict) or not {"added", "removed"} <= step.result.keys():
         return None
     return frozenset(map(str, step.result["added"])), frozenset(map(str, step.result["removed"]))

@@ -19,7 +19,7 @@ from postroom.mail.categories import shipped
 from postroom.switchboard.backfill.operations import MOST_CENTS, usual_cap
 
 OFFER_LIFE = timedelta(minutes=15)
-"""Mail arrives and prices change; an estimate that is older says nothing that anybody could agree to."""
+"""Mail arrives and prices change, so an older estimate is not offered for consent."""
 
 CONNECTOR_TYPE = "gmail"
 CONSENT = "consent"
@@ -27,27 +27,25 @@ CONSENT = "consent"
 Arguments = Mapping[str, Any]
 
 _FIELDS = {"account": "endpoint_identity", "daily_cost_cap_cents": "daily_cost_cap", "mode": "background"}
-"""Where a tool and the form call the same thing by different names."""
+"""The form's field for an argument of the tools, where the names differ."""
 
 
 class StaleOffer(BadInput):
-    """The estimate is too old, or from before a restart. Ask for a new one, and look at it again."""
+    """The estimate is too old, or from before a restart. Get a new one and review it."""
 
     def __init__(self, wanted: Arguments | None) -> None:
         minutes = int(OFFER_LIFE.total_seconds()) // 60
-        super().__init__(
-            "offer", f"holds an estimate that is more than {minutes} minutes old, or from before a restart"
-        )
+        super().__init__("offer", f"has an estimate that is more than {minutes} minutes old, or from before a restart")
         self.wanted = wanted
-        """What the job was to be; None where even that cannot be read."""
+        """What the job was to be; None if even that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillOffer:
-    """A job that may be made, and what it is expected to bring, cost and take: what a person agrees to."""
+    """A job to be created and its estimate: what a person agrees to."""
 
     wanted: Arguments
-    """The arguments of `create_backfill_job`, but for the estimate; nothing is left to defaults."""
+    """The arguments of `create_backfill_job` without the estimate; nothing is left to defaults."""
     estimate: Arguments
 
 
@@ -60,52 +58,63 @@ async def make_offer(here: RequestContext, wanted: Arguments) -> BackfillOffer:
 
 def seal_offer(here: RequestContext, offer: BackfillOffer) -> str:
     value = {"wanted": dict(offer.wanted), "estimate": dict(offer.estimate)}
-    return here.desk.seal.close(_purpose(here), value, here.now)
+    return here.services.signer.close(_purpose(here), value, here.now)
 
 
 def open_offer(here: RequestContext, sealed: str) -> BackfillOffer:
-    """The offer as it was shown to this visitor, while it holds."""
-    opened = here.desk.seal.open(_purpose(here), sealed)
+    """The offer as it was shown to this visitor, while it is valid."""
+    opened = here.services.signer.open(_purpose(here), sealed)
     wanted = None if opened is None else opened.value.get("wanted")
     if opened is None or not opened.is_good(here.now, OFFER_LIFE) or not isinstance(wanted, dict):
         raise StaleOffer(wanted if isinstance(wanted, dict) else None)
     return BackfillOffer(wanted, opened.value["estimate"])
 
 
-async def require_cap_proof(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> None:
-    """A job that may spend more a day than the settings say is made only with the passphrase."""
+async def _require_cap_proof(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> None:
+    """A job that may spend more a day than the settings allow needs the passphrase."""
     if offer.wanted["daily_cost_cap_cents"] > usual_cap(here.app.settings.backfill):
         await require_proof(here, SensitiveChange.RAISE_CAP, form)
 
 
-async def accept(here: RequestContext, offer: BackfillOffer) -> str:
-    """Calling this is the owner's consent; the id of the job."""
+async def accept(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> str:
+    """Create the job with the owner's consent; returns its id."""
+    await _require_cap_proof(here, offer, form)
     made = await here.call("create_backfill_job", {**offer.wanted, "estimate": dict(offer.estimate)})
     return str(made["job_id"])
 
 
 def wanted_of(form: Form, today: date) -> dict[str, Any]:
     """The arguments that a form asks for; a refusal names the field of the form."""
-    names = _categories(form)
-    early, late = shipped().window(names, today)
-    return _without_defaults(
+    return arguments_of(
         {
-            "connector_type": CONNECTOR_TYPE,
             "endpoint_identity": form["endpoint_identity"],
-            "target_categories": names,
-            "date_from": form["date_from"] or early.isoformat(),
-            "date_to": form["date_to"] or late.isoformat(),
+            "target_categories": _categories(form),
+            "date_from": form["date_from"] or None,
+            "date_to": form["date_to"] or None,
             "rate_limit_per_hour": form.number("rate_limit_per_hour") if form["rate_limit_per_hour"] else None,
             "daily_cost_cap_cents": _cents(form["daily_cost_cap"]) if form["daily_cost_cap"] else None,
             "mode": BackfillMode.BACKGROUND if form.checked("background") else BackfillMode.SELECTIVE,
             "includes": list(form.all("includes")),
             "auto_resume": form.checked("auto_resume"),
-        }
+        },
+        today,
     )
 
 
+def arguments_of(wanted: Arguments, today: date) -> dict[str, Any]:
+    """The arguments of a job: without a first or last day, those that its categories have by default."""
+    early, late = shipped().window(wanted["target_categories"], today)
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return {
+        "connector_type": CONNECTOR_TYPE,
+        "date_from": early.isoformat(),
+        "date_to": late.isoformat(),
+        **given,
+    }
+
+
 def form_of(wanted: Arguments) -> Form:
-    """The form that asks for this, to be changed. Of a job that nobody can vouch for, what can be read."""
+    """The form filled in with these arguments; they may come from an unsigned offer, so any may be missing."""
     cents = wanted.get("daily_cost_cap_cents")
     cap = format_dollars(from_cents(cents)).lstrip("$").replace(",", "") if isinstance(cents, int) else None
     return Form.filled(
@@ -123,22 +132,22 @@ def form_of(wanted: Arguments) -> Form:
 
 
 def on_the_form(error: BadInput) -> BadInput:
-    """A tool's refusal, by the name that the field has on the form; `includes[0]` is one of `includes`."""
+    """A tool's refusal with the field's name on the form; `includes[0]` belongs to `includes`."""
     whole = error.field.partition("[")[0].partition(".")[0]
     return BadInput(_FIELDS.get(whole, whole), error.problem)
 
 
 def _purpose(here: RequestContext) -> str:
-    """Of one visitor: nobody agrees to what somebody else was shown."""
+    """Signed for one visitor: nobody can agree to what somebody else was shown."""
     return f"backfill for {here.visitor.caller.name}"
 
 
 def _categories(form: Form) -> list[str]:
     names = list(form.all("target_categories"))
     if not names and not form.checked("all_mail"):
-        raise BadInput("target_categories", "choose what to recover: one or more of these, or all mail")
+        raise BadInput("target_categories", "choose one or more categories, or all mail")
     if names and form.checked("all_mail"):
-        raise BadInput("target_categories", "all mail leaves no room for a category; choose one or the other")
+        raise BadInput("target_categories", "choose either categories or all mail, not both")
     return names
 
 
@@ -146,9 +155,5 @@ def _cents(text: str) -> int:
     amount = parse_dollars(text, "daily_cost_cap")
     if amount % MICROS_PER_CENT or not 1 <= amount // MICROS_PER_CENT <= MOST_CENTS:
         most = format_dollars(from_cents(MOST_CENTS))
-        raise BadInput("daily_cost_cap", f"{text!r} is not within $0.01 and {most}, in whole cents")
+        raise BadInput("daily_cost_cap", f"{text!r} is not between $0.01 and {most} in whole cents")
     return amount // MICROS_PER_CENT
-
-
-def _without_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

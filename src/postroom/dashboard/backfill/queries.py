@@ -1,6 +1,6 @@
-"""Backfill jobs: how far each is, what it spends, how long it still takes, and why it is in its state, in words.
+"""Backfill jobs: progress, spending, remaining time, and why a job is in its state, in words.
 
-A day begins at midnight of the zone in which daily caps turn, so that mail and money are of the same day.
+A day begins at midnight in the zone of the daily caps, so that mail and money are counted by the same day.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, assert_never
 
+from pydantic import Field
 from sqlalchemy import func, select
 
 from postroom import kill_switch
 from postroom.accounts.account import list_accounts
 from postroom.audit import AuditEntry, AuditFilter, list_entries
-from postroom.dashboard.paging import PAGE, Paged, SortOrder, paged
+from postroom.dashboard.paging import ListQuery, Paged, SortOrder, paged, row_before
 from postroom.db import Tx
 from postroom.db.tables.mail import backfill_rate as rates
 from postroom.db.tables.mail import backfill_spend as spends
 from postroom.domain.backfill import BackfillStatus
-from postroom.domain.errors import BadInput
-from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros
 from postroom.kill_switch import SwitchState
 from postroom.mail.categories import shipped
@@ -51,7 +50,7 @@ STEERING = (BackfillEvent.PAUSE, BackfillEvent.RESUME, BackfillEvent.CANCEL)
 
 @dataclass(frozen=True, slots=True)
 class EstimateAndActual:
-    """A figure of the estimate, and what it came to. None where nobody knows."""
+    """A figure of the estimate and the actual one; None where it is not known."""
 
     estimated: int | None
     actual: int | None
@@ -66,14 +65,14 @@ class EstimateComparison:
 
 
 def expected_messages(job: BackfillJob) -> int | None:
-    """How many it was to bring; None where it was not estimated."""
+    """How many messages were estimated; None without an estimate."""
     return _whole(job.estimate, "messages")
 
 
 def seconds_left(job: BackfillJob, admitted_last_hour: int, now: datetime) -> int | None:
-    """About how long it is at work still; never more hopeful than its estimate, nor than its last hour.
+    """The approximate remaining working time: the longer of what the estimate and the last hour suggest.
 
-    None where nobody can say: it is not at work, was not estimated, or has brought more than that already.
+    None where it is not known: the job is not active, was not estimated, or has already exceeded its estimate.
     """
     expected, planned = expected_messages(job), _whole(job.estimate, "seconds")
     if job.status is not BackfillStatus.ACTIVE or not expected or planned is None or job.rows_processed >= expected:
@@ -87,7 +86,7 @@ def seconds_left(job: BackfillJob, admitted_last_hour: int, now: datetime) -> in
 
 
 def resumes_at(job: BackfillJob, switch: SwitchState, settings: BackfillSettings, now: datetime) -> datetime | None:
-    """When a job that stopped at its cap goes on by itself; None for any other, and where a person has to act first."""
+    """When a job that stopped at its cap resumes by itself; None for any other, and if a person has to act first."""
     waits_for_a_day = job.status is BackfillStatus.COST_CAPPED and job.auto_resume and switch.in_force
     if not waits_for_a_day or job.capped_day is None:
         return None
@@ -96,7 +95,7 @@ def resumes_at(job: BackfillJob, switch: SwitchState, settings: BackfillSettings
 
 
 def reached_day(job: BackfillJob) -> date | None:
-    """The day that it has gone back to, from the newest on; None where its connector keeps its place otherwise."""
+    """The day that it has worked back to, newest mail first; None if its connector records its place differently."""
     place = None if job.cursor is None else job.cursor.get("place")
     moment = place.get("received_ms") if isinstance(place, Mapping) else None
     if not isinstance(moment, int) or not 0 <= moment < 10**14:
@@ -105,7 +104,7 @@ def reached_day(job: BackfillJob) -> date | None:
 
 
 def possible(job: BackfillJob) -> list[BackfillEvent]:
-    """What its owner can do with it now."""
+    """What the owner can do with it now."""
     return [event for event in STEERING if is_legal(event, job.status)]
 
 
@@ -119,32 +118,32 @@ def comparison(job: BackfillJob) -> EstimateComparison | None:
 
 
 def state_in_words(job: BackfillJob, switch: SwitchState) -> str:
-    """Why it stands as it does, and what comes next."""
+    """Why it is in its state, and what comes next."""
     why = _sentence(job.error or job.status_reason)
     match job.status:
         case BackfillStatus.PENDING if not switch.in_force:
-            return f"Waits, because all backfill is off: {switch.reason}."
+            return f"Waiting, because all backfill is off: {switch.reason}."
         case BackfillStatus.PENDING:
-            return f"{why} Waits for its connector, which asks for work every minute.".strip()
+            return f"{why} Waiting for its connector, which asks for work every minute.".strip()
         case BackfillStatus.ACTIVE:
-            return f"At work: {job.lease_holder} brings mail." if job.lease_holder else "At work."
+            return f"Running: {job.lease_holder} is fetching mail." if job.lease_holder else "Running."
         case BackfillStatus.PAUSED:
-            return f"{why} It keeps its place until it is resumed.".strip()
+            return f"{why} It keeps its place until you resume it.".strip()
         case BackfillStatus.COST_CAPPED:
             return f"{why} {_after_the_cap(job, switch)}"
         case BackfillStatus.ERROR:
-            return f"{why or 'It failed.'} Mend that, then resume it: it goes on from its place."
+            return f"{why or 'It failed.'} Fix the cause, then resume it: it continues where it stopped."
         case BackfillStatus.COMPLETED:
-            return "Done: all mail of these days was looked at."
+            return "Done: all mail of these days was checked."
         case BackfillStatus.CANCELLED:
-            return f"{why} What it brought stays.".strip()
+            return f"{why} Mail that it already fetched stays.".strip()
     assert_never(job.status)
 
 
 def _after_the_cap(job: BackfillJob, switch: SwitchState) -> str:
     if not job.auto_resume:
-        return "It waits to be resumed by hand."
-    return "It goes on by itself then." if switch.in_force else "It goes on by itself once backfill is on again."
+        return "Resume it by hand to continue."
+    return "It then resumes by itself." if switch.in_force else "It resumes by itself once backfill is on again."
 
 
 def _sentence(text: str | None) -> str:
@@ -154,7 +153,7 @@ def _sentence(text: str | None) -> str:
 
 
 def _whole(values: Mapping[str, Any] | None, name: str) -> int | None:
-    """An estimate comes from whoever made the job: what is not a number is not known."""
+    """The estimate was sent by the job's creator, so anything that is not a whole number counts as unknown."""
     value = None if values is None else values.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
@@ -164,39 +163,41 @@ _AUDIT = 100
 
 @dataclass(frozen=True, slots=True)
 class CategoryChoice:
-    """A category that a job may ask for; one that is skipped is shown, so that nobody looks for it."""
+    """A category that a job may ask for. Skipped ones are listed too, so that their absence is no surprise."""
 
     name: str
     title: str
     years: int | None
-    """How far back it goes unless told otherwise; null: all there is."""
+    """How far back it goes by default; null: to the oldest mail."""
     is_skipped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillRow:
-    """A job, and what can be said about it now."""
+    """A job and its progress."""
 
     job: BackfillJob
-    saying: str
+    state_text: str
+    """Why it is in its state, and what comes next."""
     expected: int | None
-    """Messages that it was to bring; null where it was not estimated."""
-    came_to: date | None
+    """Estimated messages; null without an estimate."""
+    reached: date | None
+    """The day that it has worked back to, newest mail first."""
     last_hour: int
-    """Messages let in during the last hour."""
+    """Messages admitted during the last hour."""
     seconds_left: int | None
-    """Time at work that is still to come, about; null where nobody can say, as for a job that is not at work."""
-    goes_on_at: datetime | None
-    """When a job that stopped at its cap goes on by itself."""
+    """Approximate remaining working time; null where it is not known, as for a job that is not active."""
+    resumes_at: datetime | None
+    """When a job that stopped at its cap resumes by itself."""
     today: Spend
     can: list[BackfillEvent]
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDetail:
-    standing: BackfillRow
+    summary: BackfillRow
     room_in_s: float | None
-    """Seconds until the limit of the hour has room again; null: it has."""
+    """Seconds until the hourly limit admits messages again; null if it does now."""
     days: list[Spend]
     """Oldest first."""
     comparison: EstimateComparison | None
@@ -225,12 +226,9 @@ class BackfillOverview:
     reserved_today: Micros
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillsWanted:
+class BackfillsQuery(ListQuery):
     status: BackfillStatus | None = None
-    account: str | None = None
-    after: str | None = None
-    limit: int = PAGE
+    account: str | None = Field(None, max_length=320, description="only this mailbox")
 
 
 def choices() -> list[CategoryChoice]:
@@ -238,7 +236,7 @@ def choices() -> list[CategoryChoice]:
 
 
 def mailboxes(tx: Tx) -> list[str]:
-    """Those that a job can be made for, by their addresses."""
+    """The addresses of mailboxes that can have a job."""
     return [account.email for account in list_accounts(tx)]
 
 
@@ -258,21 +256,21 @@ def switch(tx: Tx, settings: BackfillSettings) -> BackfillSwitch:
     return BackfillSwitch(state.in_force, state.reason, state.environment, state.changed_at, state.changed_by)
 
 
-def list_backfills(tx: Tx, settings: BackfillSettings, wanted: BackfillsWanted, now: datetime) -> Paged[BackfillRow]:
+def list_backfills(tx: Tx, settings: BackfillSettings, wanted: BackfillsQuery, now: datetime) -> Paged[BackfillRow]:
     """Newest first: ids sort by time."""
     jobs = model.jobs_table(tx)
     query = select(jobs).limit(wanted.limit + 1)
     for name, value in (("status", wanted.status), ("endpoint_identity", wanted.account)):
         if value is not None:
             query = query.where(jobs.c[name] == value)
-    rows = tx.execute(SortOrder((jobs.c.id,), falling=("id",)).apply(query, _start(tx, wanted.after))).all()
+    rows = tx.execute(SortOrder((jobs.c.id,), falling=("id",)).apply(query, row_before(tx, jobs, wanted.after))).all()
     page = paged(rows, wanted.limit, lambda row: str(row.id))
     found = [model.job_from_row(row) for row in page.items]
     return Paged(_backfill_rows(tx, settings, found, now), page.next)
 
 
 def mailbox_of_job(tx: Tx, job_id: str) -> str | None:
-    """None: there is no such job."""
+    """The mailbox of a job; None if there is no such job."""
     jobs = model.jobs_table(tx)
     return tx.execute(select(jobs.c.endpoint_identity).where(jobs.c.id == job_id)).scalar()
 
@@ -282,7 +280,7 @@ def backfill_detail(tx: Tx, settings: BackfillSettings, job_id: str, now: dateti
     state = kill_switch.state(tx, settings)
     about = list_entries(tx, AuditFilter(subject_type=SUBJECT, subject_id=view.job.id, limit=_AUDIT))
     return BackfillDetail(
-        standing=_backfill_row(view.job, state, settings, view.today, view.admitted_last_hour, now),
+        summary=_backfill_row(view.job, state, settings, view.today, view.admitted_last_hour, now),
         room_in_s=view.retry_after,
         days=view.days,
         comparison=comparison(view.job),
@@ -314,12 +312,12 @@ def _backfill_row(
 ) -> BackfillRow:
     return BackfillRow(
         job=job,
-        saying=state_in_words(job, state),
+        state_text=state_in_words(job, state),
         expected=expected_messages(job),
-        came_to=reached_day(job),
+        reached=reached_day(job),
         last_hour=last_hour,
         seconds_left=seconds_left(job, last_hour, now),
-        goes_on_at=resumes_at(job, state, settings, now),
+        resumes_at=resumes_at(job, state, settings, now),
         today=today,
         can=possible(job),
     )
@@ -327,13 +325,3 @@ def _backfill_row(
 
 def _by_status(jobs: Any) -> Any:
     return select(jobs.c.status, func.count().label("jobs")).group_by(jobs.c.status)
-
-
-def _start(tx: Tx, after: str | None) -> Any:
-    if after is None:
-        return None
-    jobs = model.jobs_table(tx)
-    row = tx.execute(select(jobs.c.id).where(jobs.c.id == parse_id(after, "after"))).one_or_none()
-    if row is None:
-        raise BadInput("after", "names a job that is not there; begin again at the first page")
-    return row

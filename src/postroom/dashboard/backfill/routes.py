@@ -7,7 +7,6 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
-from uuid import UUID
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -15,17 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postroom.dashboard.backfill.offers import (
-    CONNECTOR_TYPE,
     CONSENT,
     OFFER_LIFE,
     BackfillOffer,
     StaleOffer,
     accept,
+    arguments_of,
     form_of,
     make_offer,
     on_the_form,
     open_offer,
-    require_cap_proof,
     seal_offer,
     wanted_of,
 )
@@ -33,7 +31,7 @@ from postroom.dashboard.backfill.queries import (
     BackfillDetail,
     BackfillOverview,
     BackfillRow,
-    BackfillsWanted,
+    BackfillsQuery,
     BackfillSwitch,
     CategoryChoice,
     backfill_detail,
@@ -47,20 +45,22 @@ from postroom.dashboard.backfill.queries import (
 from postroom.dashboard.context import Here, RequestContext
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import money
-from postroom.dashboard.forms import FilterChoice, Form, chosen, query_of
-from postroom.dashboard.paging import PAGE, After, Limit, Paged
-from postroom.dashboard.routing import api_router, named_by, pages_router, permits
+from postroom.dashboard.forms import Form
+from postroom.dashboard.paging import Paged
+from postroom.dashboard.routing import Id, api_router, named_by, pages_router, permits
 from postroom.dashboard.security.proof import ProofNeeded
 from postroom.db import Tx
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission
-from postroom.mail.categories import shipped
+from postroom.switchboard.backfill.job import BackfillEvent
 
 pages = pages_router()
+api = api_router("backfill")
 
 SECTION = "backfill"
+BackfillsWanted = Annotated[BackfillsQuery, Query()]
 
 _FORM_FIELDS = frozenset(
     [
@@ -77,39 +77,55 @@ _FORM_FIELDS = frozenset(
     ]
 )
 _BINDS = {
-    "rate_limit_per_hour": "the limit of messages an hour",
-    "daily_cost_cap_cents": "the most that may be spent a day",
-    "source_quota": "the quota of the source",
-    "nothing": "nothing: there is nothing to do",
+    "rate_limit_per_hour": "the hourly message limit",
+    "daily_cost_cap_cents": "the daily cost cap",
+    "source_quota": "the quota of the mail provider",
+    "nothing": "nothing, because there is nothing to do",
 }
 _DONE = {
-    "pause": "The job is paused, and keeps its place. Its connector stops with its next report.",
-    "resume": "The job waits for its connector, and goes on from its place.",
-    "cancel": "The job is cancelled. What it brought stays.",
+    BackfillEvent.PAUSE: "The job is paused and keeps its place. Its connector stops at its next report.",
+    BackfillEvent.RESUME: "The job continues where it stopped as soon as its connector asks for work.",
+    BackfillEvent.CANCEL: "The job is cancelled. Mail that it already fetched stays.",
 }
 
 
 @pages.get("/backfill")
-async def backfill_page(
-    here: Here, status: FilterChoice = "", account: FilterChoice = "", after: After = None
-) -> Response:
-    wanted = BackfillsWanted(chosen(BackfillStatus, status, "status"), account or None, after or None)
-    settings = here.app.settings.backfill
+async def backfill_page(here: Here, wanted: BackfillsWanted) -> Response:
     return await here.page(
         "backfill/list.html",
         SECTION,
-        overview=await here.read(lambda tx: overview(tx, settings, here.now)),
-        jobs=await here.read(lambda tx: list_backfills(tx, settings, wanted, here.now)),
+        overview=await show_overview(here),
+        jobs=await show_jobs(here, wanted),
         accounts=await here.read(mailboxes),
         statuses=list(BackfillStatus),
         wanted=wanted,
-        filter=query_of(status=wanted.status, account=wanted.account),
     )
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show_overview(here: Here) -> BackfillOverview:
+    """The kill switch, how many jobs have each status, and what was spent today."""
+    return await here.read(lambda tx: overview(tx, here.app.settings.backfill, here.now))
+
+
+@api.get("/jobs")
+@permits(Permission.READ, named_by("account"))
+async def show_jobs(here: Here, wanted: BackfillsWanted) -> Paged[BackfillRow]:
+    """Jobs, newest first."""
+    return await here.read(lambda tx: list_backfills(tx, here.app.settings.backfill, wanted, here.now))
+
+
+@api.get("/categories")
+@permits(Permission.READ, keeps_to_mailbox=True)
+async def categories(here: Here) -> list[CategoryChoice]:
+    """What a job may ask for, with how far back each category goes by default."""
+    return choices()
 
 
 @pages.get("/backfill/new")
 async def new_job_page(here: Here) -> Response:
-    """Filled in with what the address says, so that a job can be made like another."""
+    """Filled in from the query string, so that a job can be created like another."""
     sent = {name: tuple(here.request.query_params.getlist(name)) for name in here.request.query_params}
     form = Form({name: values for name, values in sent.items() if name in _FORM_FIELDS})
     fresh = Form.filled(auto_resume="yes" if here.app.settings.backfill.auto_resume else None)
@@ -145,31 +161,48 @@ async def submit_job(here: Here) -> Response:
         return await _again(here, stale)
     try:
         if not form.checked(CONSENT):
-            raise BadInput(CONSENT, "tick this if you agree; nothing is begun without it")
-        await require_cap_proof(here, offer, form)
-        job_id = await accept(here, offer)
+            raise BadInput(CONSENT, "tick this box to agree; nothing starts without it")
+        job_id = await accept(here, offer, form)
     except ProofNeeded:
         raise
     except PostroomError as error:
         shown = _beside_its_field(form, error, frozenset({CONSENT}))
         return await _offered(here, "backfill/consent.html", offer, form["offer"], 422, **shown)
-    return await here.go(f"/backfill/{job_id}", "The job is made. It waits for its connector.")
+    return await here.go(f"/backfill/{job_id}", "The job is created. It starts when its connector asks for work.")
+
+
+class BackfillSwitchWanted(BaseModel, extra="forbid"):
+    enabled: bool
+
+
+async def turn_switch(here: RequestContext, on: bool) -> BackfillSwitch:
+    await here.call("backfill.switch", {"enabled": on})
+    return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
 
 
 @pages.post("/backfill/switch")
 async def submit_switch(here: Here) -> Response:
     on = (await here.form()).one_of("turn", ("on", "off")) == "on"
-    state = await here.call("backfill.switch", {"enabled": on})
-    said = (
-        "Backfill is on." if state["backfill_enabled"] else "Backfill is off. Running jobs stop and keep their place."
-    )
-    return await here.go("/backfill", said, "done" if state["backfill_enabled"] == on else "warn")
+    state = await turn_switch(here, on)
+    message = "Backfill is on." if state.is_on else "Backfill is off. Running jobs stop and keep their place."
+    return await here.go("/backfill", message, "done" if state.is_on == on else "warn")
+
+
+@api.post("/switch")
+@permits(Permission.BACKFILL)
+async def turn(here: Here, wanted: BackfillSwitchWanted) -> BackfillSwitch:
+    """Switch all backfill off or on. Off stops every running job; live mail continues."""
+    return await turn_switch(here, wanted.enabled)
+
+
+def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
+    return mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
 
 
 @pages.get("/backfill/{job_id}")
-async def job_page(here: Here, job_id: str) -> Response:
+async def job_page(here: Here, job_id: Id) -> Response:
     settings = here.app.settings.backfill
-    detail = await here.read(lambda tx: backfill_detail(tx, settings, job_id, here.now))
+    detail = await show_job(here, job_id)
     return await here.page(
         "backfill/job.html",
         SECTION,
@@ -181,30 +214,49 @@ async def job_page(here: Here, job_id: str) -> Response:
     )
 
 
-@pages.post("/backfill/{job_id}/pause")
-async def submit_pause(here: Here, job_id: str) -> Response:
-    return await _steer(here, job_id, "pause")
+@api.get("/jobs/{job_id}")
+@permits(Permission.READ, _mailbox_of_job)
+async def show_job(here: Here, job_id: Id) -> BackfillDetail:
+    """One job with its money by day, its estimate beside the actual figures, and its audit."""
+    return await here.read(lambda tx: backfill_detail(tx, here.app.settings.backfill, job_id, here.now))
 
 
-@pages.post("/backfill/{job_id}/resume")
-async def submit_resume(here: Here, job_id: str) -> Response:
-    return await _steer(here, job_id, "resume")
+@api.post("/jobs/{job_id}/pause")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def pause(here: Here, job_id: Id) -> BackfillDetail:
+    """Stop a job and keep its place."""
+    return await steer(here, job_id, BackfillEvent.PAUSE)
 
 
-@pages.post("/backfill/{job_id}/cancel")
-async def submit_cancel(here: Here, job_id: str) -> Response:
-    return await _steer(here, job_id, "cancel")
+@api.post("/jobs/{job_id}/resume")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def resume(here: Here, job_id: Id) -> BackfillDetail:
+    """Let a paused, capped or failed job continue where it stopped."""
+    return await steer(here, job_id, BackfillEvent.RESUME)
 
 
-async def _steer(here: RequestContext, job_id: str, what: str) -> Response:
-    """A refusal is said on the job's page: somebody else, or the connector, was quicker."""
+@api.post("/jobs/{job_id}/cancel")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def cancel(here: Here, job_id: Id) -> BackfillDetail:
+    """Stop a job for good; mail that it already fetched stays."""
+    return await steer(here, job_id, BackfillEvent.CANCEL)
+
+
+@pages.post("/backfill/{job_id}/{event}")
+async def submit_steering(here: Here, job_id: Id, event: Literal["pause", "resume", "cancel"]) -> Response:
+    """A refusal is shown on the job's page: another person or the connector was first."""
     try:
-        await here.call(f"backfill.{what}", {"job_id": job_id})
+        await steer(here, job_id, BackfillEvent(event))
     except BadInput as error:
         if error.field != "status":
             raise
-        return await here.go(f"/backfill/{job_id}", f"Not done: {error.problem}.", "warn")
-    return await here.go(f"/backfill/{job_id}", _DONE[what])
+        return await here.go(f"/backfill/{job_id}", f"Not possible: {error.problem}.", "warn")
+    return await here.go(f"/backfill/{job_id}", _DONE[BackfillEvent(event)])
+
+
+async def steer(here: RequestContext, job_id: str, event: BackfillEvent) -> BackfillDetail:
+    await here.call(f"backfill.{event}", {"job_id": job_id})
+    return await show_job(here, job_id)
 
 
 async def _what(here: RequestContext, form: Form, trouble: str | None = None, status: int = 200) -> Response:
@@ -227,7 +279,7 @@ async def _what(here: RequestContext, form: Form, trouble: str | None = None, st
 async def _offered(
     here: RequestContext, template: str, offer: BackfillOffer, sealed: str, status: int = 200, **values: Any
 ) -> Response:
-    """The second and the third step: both show the estimate, and carry it on with the time at which it was made."""
+    """The second and the third step: both show the estimate and carry it on with the time of its creation."""
     shown = {"form": Form(), "trouble": None, "is_new": False, **values}
     return await here.page(
         template,
@@ -244,9 +296,9 @@ async def _offered(
 
 
 async def _again(here: RequestContext, stale: StaleOffer) -> Response:
-    """A new estimate in place of one that no longer holds; nothing was agreed to."""
+    """A new estimate in place of one that is no longer valid; nothing was agreed to."""
     if stale.wanted is None:
-        return await _what(here, Form(), "That form cannot be read any more. Please fill it in again.", 422)
+        return await _what(here, Form(), "The form could not be read. Please fill it in again.", 422)
     try:
         offer = await make_offer(here, stale.wanted)
     except PostroomError as error:
@@ -255,13 +307,13 @@ async def _again(here: RequestContext, stale: StaleOffer) -> Response:
 
 
 async def _refused(here: RequestContext, form: Form, error: PostroomError) -> Response:
-    """The first step again, with what was written in it."""
+    """The first step again, with what was entered."""
     named = on_the_form(error) if isinstance(error, BadInput) else error
     return await _what(here, status=422, **_beside_its_field(form, named, _FORM_FIELDS))
 
 
 def _beside_its_field(form: Form, error: PostroomError, fields: frozenset[str]) -> dict[str, Any]:
-    """What is wrong stands beside the field that it names; what names none stands above all of them."""
+    """An error is shown beside the field that it names, or else above all of them."""
     if isinstance(error, BadInput) and error.field in fields:
         return {"form": form.refused(error), "trouble": None}
     return {"form": form, "trouble": error.message}
@@ -272,7 +324,7 @@ def _query_of_form(form: Form) -> str:
 
 
 def _query_of_job(detail: BackfillDetail) -> str:
-    job = detail.standing.job
+    job = detail.summary.job
     names = (
         "endpoint_identity",
         "target_categories",
@@ -289,93 +341,44 @@ def _query_of_job(detail: BackfillDetail) -> str:
 def _spending(detail: BackfillDetail) -> charts.Chart:
     recent = detail.days[-14:]
     return charts.bars(
-        "Spent a day", [charts.ChartPart(day.day.isoformat(), day.settled, money(day.settled)) for day in recent]
+        "Spending by day", [charts.ChartPart(day.day.isoformat(), day.settled, money(day.settled)) for day in recent]
     )
 
 
-api = api_router("backfill")
-
-
-def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
-    return mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
-
-
 class BackfillWanted(BaseModel, extra="forbid"):
-    """What a job is to recover. Limits that are left out are those of the settings."""
+    """What a job is to recover. Limits default to those of the settings."""
 
     endpoint_identity: str = Field(max_length=320, description="the mailbox, by its address")
-    target_categories: list[str] = Field(default_factory=list, max_length=20, description="none: all mail of the days")
+    target_categories: list[str] = Field(default_factory=list, max_length=20, description="empty: all mail of the days")
     date_from: date | None = Field(None, description="the first day; default: as far back as the categories go")
     date_to: date | None = Field(None, description="the last day, included; default: today")
-    rate_limit_per_hour: int | None = Field(None, description="messages in any hour")
-    daily_cost_cap_cents: int | None = Field(None, description="spend a day")
+    rate_limit_per_hour: int | None = Field(None, description="messages an hour")
+    daily_cost_cap_cents: int | None = Field(None, description="spending a day")
     mode: BackfillMode = BackfillMode.SELECTIVE
     includes: list[Include] = Field(default_factory=list, max_length=4)
-    auto_resume: bool | None = Field(None, description="go on by itself when a new day brings a new budget")
+    auto_resume: bool | None = Field(None, description="resume by itself when a new day brings a new budget")
 
     def arguments(self, today: date) -> dict[str, Any]:
-        early, late = shipped().window(self.target_categories, today)
-        days = {"date_from": self.date_from or early, "date_to": self.date_to or late}
-        given = self.model_dump(mode="json", exclude_none=True)
-        return {"connector_type": CONNECTOR_TYPE, **given, **{name: day.isoformat() for name, day in days.items()}}
+        return arguments_of(self.model_dump(mode="json"), today)
 
 
 class OfferReply(BaseModel):
-    """What such a job would bring, cost and take, and the `offer` to agree to."""
+    """What such a job would fetch, cost and take, and the `offer` to agree to."""
 
-    offer: str = Field(description="send it back to agree; it says what was estimated, and when")
+    offer: str = Field(description="send it back to agree; it holds the estimate and its time")
     holds_until: datetime
     estimate: dict[str, Any]
 
 
 class BackfillConsent(BaseModel, extra="forbid"):
-    offer: str = Field(max_length=50_000, description="as the estimate gave it; an old one is refused")
+    offer: str = Field(max_length=50_000, description="as the estimate returned it; an old one is refused")
     consent: Literal[True] = Field(description="the owner has seen the estimate and agrees")
-
-
-class BackfillSwitchWanted(BaseModel, extra="forbid"):
-    enabled: bool
-
-
-@api.get("")
-@permits(Permission.READ)
-async def standing(here: Here) -> BackfillOverview:
-    """The kill switch, how many jobs stand how, and what was spent today."""
-    return await here.read(lambda tx: overview(tx, here.app.settings.backfill, here.now))
-
-
-@api.get("/categories")
-@permits(Permission.READ, keeps_to_mailbox=True)
-async def categories(here: Here) -> list[CategoryChoice]:
-    """What a job may ask for, with how far back each goes by default."""
-    return choices()
-
-
-@api.get("/jobs")
-@permits(Permission.READ, named_by("account"))
-async def jobs(
-    here: Here,
-    status: BackfillStatus | None = None,
-    account: Annotated[str | None, Query(max_length=320)] = None,
-    after: After = None,
-    limit: Limit = PAGE,
-) -> Paged[BackfillRow]:
-    """Jobs, newest first."""
-    wanted = BackfillsWanted(status, account, after, limit)
-    return await here.read(lambda tx: list_backfills(tx, here.app.settings.backfill, wanted, here.now))
-
-
-@api.get("/jobs/{job_id}")
-@permits(Permission.READ, _mailbox_of_job)
-async def job(here: Here, job_id: UUID) -> BackfillDetail:
-    """One job with its money by day, its estimate beside the actual figures, and its audit."""
-    return await _detail(here, str(job_id))
 
 
 @api.post("/estimate")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def estimate(here: Here, wanted: BackfillWanted) -> OfferReply:
-    """What a job would bring, cost and take. Creates nothing."""
+    """What a job would fetch, cost and take. Creates nothing."""
     offer = await make_offer(here, wanted.arguments(here.now.date()))
     sealed = seal_offer(here, offer)
     return OfferReply(offer=sealed, holds_until=here.now + OFFER_LIFE, estimate=dict(offer.estimate))
@@ -384,45 +387,5 @@ async def estimate(here: Here, wanted: BackfillWanted) -> OfferReply:
 @api.post("/jobs")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def create(here: Here, agreed: BackfillConsent) -> BackfillDetail:
-    """Make the job that was estimated, with the owner's consent."""
-    offer = open_offer(here, agreed.offer)
-    await require_cap_proof(here, offer)
-    return await _detail(here, await accept(here, offer))
-
-
-@api.post("/jobs/{job_id}/pause")
-@permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def pause(here: Here, job_id: UUID) -> BackfillDetail:
-    """Stop a job and keep its place."""
-    return await _steered(here, job_id, "pause")
-
-
-@api.post("/jobs/{job_id}/resume")
-@permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def resume(here: Here, job_id: UUID) -> BackfillDetail:
-    """Let a paused, capped or failed job go on from its place."""
-    return await _steered(here, job_id, "resume")
-
-
-@api.post("/jobs/{job_id}/cancel")
-@permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def cancel(here: Here, job_id: UUID) -> BackfillDetail:
-    """Stop a job for good; what it brought stays."""
-    return await _steered(here, job_id, "cancel")
-
-
-@api.post("/switch")
-@permits(Permission.BACKFILL)
-async def turn(here: Here, how: BackfillSwitchWanted) -> BackfillSwitch:
-    """Switch all backfill off or on. Off stops every running job; live mail goes on."""
-    await here.call("backfill.switch", {"enabled": how.enabled})
-    return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
-
-
-async def _steered(here: RequestContext, job_id: UUID, what: str) -> BackfillDetail:
-    await here.call(f"backfill.{what}", {"job_id": str(job_id)})
-    return await _detail(here, str(job_id))
-
-
-async def _detail(here: RequestContext, job_id: str) -> BackfillDetail:
-    return await here.read(lambda tx: backfill_detail(tx, here.app.settings.backfill, job_id, here.now))
+    """Create the job that was estimated, with the owner's consent."""
+    return await show_job(here, await accept(here, open_offer(here, agreed.offer)))

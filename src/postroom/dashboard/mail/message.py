@@ -1,7 +1,6 @@
 """One archived message: headers, text, safe HTML, attachments, its conversation, and what was decided and done.
 
-Everything is bounded, whatever the sender made of it; what was left out is stated, and the exact bytes can be
-downloaded.
+Everything is bounded, whatever the message contains; omissions are stated, and the original can be downloaded.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _LONGEST_IN_THREAD = 3_000
 class AddressList:
     shown: tuple[NamedAddress, ...]
     left_out: int
-    """How many more there are, of those that could be read."""
+    """How many more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class MessageDetail:
     date: datetime
     """When the mailbox received it."""
     sent_at: datetime | None
-    """When its sender says that it was sent."""
+    """The time of its Date header."""
     subject: str
     sender: AddressList
     reply_to: AddressList
@@ -87,9 +86,9 @@ class MessageDetail:
     headers: tuple[MailHeader, ...]
     are_headers_cut: bool
     problems: tuple[str, ...]
-    """What of it could not be read."""
+    """Parsing issues."""
     trouble: str | None
-    """Why nothing of it could be read but a few headers."""
+    """Why only a few headers could be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class ThreadEntry:
     has_attachment: bool
     labels: tuple[str, ...]
     text: str
-    """The beginning of what it says."""
+    """The beginning of its text."""
     is_text_cut: bool
 
 
@@ -112,74 +111,74 @@ class MailConversation:
     entries: Sequence[ThreadEntry]
     """Oldest first."""
     before: int | None
-    """There are older ones; asks for them. Null: these are the oldest."""
+    """The `before` of the older messages; null if there are none."""
     problems: tuple[ShardProblem, ...]
 
 
-async def read_message(house: SharedServices, account: str, key: str) -> MessageDetail:
+async def read_message(shared: SharedServices, account: str, key: str) -> MessageDetail:
     def read(archive: MailReader, message: ArchivedMessage) -> MessageDetail:
         attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
         return _message_detail(message, read_mail(archive.raw_of(message)), attachments)
 
-    return await _read(house, account, key, read)
+    return await _read(shared, account, key, read)
 
 
-async def read_raw(house: SharedServices, account: str, key: str) -> bytes:
+async def read_raw(shared: SharedServices, account: str, key: str) -> bytes:
     """The exact bytes."""
-    return await _read(house, account, key, lambda archive, message: archive.raw_of(message))
+    return await _read(shared, account, key, lambda archive, message: archive.raw_of(message))
 
 
-async def read_attachment(house: SharedServices, account: str, key: str, number: int) -> tuple[str, bytes]:
+async def read_attachment(shared: SharedServices, account: str, key: str, number: int) -> tuple[str, bytes]:
     """Its name and its content."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
         attachment = read_mail(archive.raw_of(message)).attachment(number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
-    return await _read(house, account, key, read)
+    return await _read(shared, account, key, read)
 
 
-async def read_html(house: SharedServices, account: str, key: str) -> SafeHtml:
+async def read_html(shared: SharedServices, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
         return safe_html(read_mail(archive.raw_of(message)).html or "")
 
-    return await _read(house, account, key, read)
+    return await _read(shared, account, key, read)
 
 
 async def read_conversation(
-    house: SharedServices, account: str, key: str, before: int | None = None
+    shared: SharedServices, account: str, key: str, before: int | None = None
 ) -> MailConversation:
     """The messages of a message's thread; of a very long one the newest, or those before a place."""
-    message = await _find(house, account, key)
+    message = await _find(shared, account, key)
     most = MOST_OF_A_THREAD
     thread = await asyncio.to_thread(
-        house.search.thread, message.account, message.thread_id, newest=most + 1, before=before
+        shared.search.thread, message.account, message.thread_id, newest=most + 1, before=before
     )
     ids = sorted((one.row_id for one in thread.messages), reverse=True)
     start = ids[most] + 1 if len(ids) > most else None  # so that the first that is left out begins the next part
     shown = [one for one in thread.messages if start is None or one.row_id >= start]
-    entries = await house.archive.read_apart(lambda archive: [_entry(archive, one) for one in shown])
+    entries = await shared.archive.read_apart(lambda archive: [_entry(archive, one) for one in shown])
     return MailConversation(message.subject, entries, start, thread.problems)
 
 
-async def thread_of(house: SharedServices, letter: MessageDetail) -> ArchivedThread:
+async def thread_of(shared: SharedServices, letter: MessageDetail) -> ArchivedThread:
     """The newest messages of its thread, as a list shows them."""
-    return await asyncio.to_thread(house.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
+    return await asyncio.to_thread(shared.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
 
 
-async def _find(house: SharedServices, account: str, key: str) -> ArchivedMessage:
-    message = await asyncio.to_thread(house.search.message, account, key)
+async def _find(shared: SharedServices, account: str, key: str) -> ArchivedMessage:
+    message = await asyncio.to_thread(shared.search.message, account, key)
     if message is None:
         raise NotFound("message", f"the archive has no message {key} of {account}")
     return message
 
 
-async def _read(house: SharedServices, account: str, key: str, work: Callable[[MailReader, ArchivedMessage], T]) -> T:
+async def _read(shared: SharedServices, account: str, key: str, work: Callable[[MailReader, ArchivedMessage], T]) -> T:
     """Off the event loop: bytes are unpacked, parsed and sanitised there too."""
-    message = await _find(house, account, key)
-    return await house.archive.read_apart(lambda archive: work(archive, message))
+    message = await _find(shared, account, key)
+    return await shared.archive.read_apart(lambda archive: work(archive, message))
 
 
 def _message_detail(
@@ -244,7 +243,7 @@ def _entry(archive: MailReader, message: ArchivedMessage) -> ThreadEntry:
 
 
 def without_surrogates(text: str) -> str:
-    """Without halves of characters, which no page and no JSON can hold."""
+    """Without lone surrogates, which cannot be encoded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -265,18 +264,18 @@ class Judgement:
     """The priority rule that gave it its tier."""
     category: str | None
     is_metadata_only: bool
-    """Only its headers were taken in; no model ever saw its text."""
+    """Only its headers were imported; the model did not see its text."""
     backfill_job_id: str | None
     accepted_at: datetime
     cost_microdollars: int
-    """Spent on asking the model about it."""
+    """The cost of the model calls about it."""
     decision: DecisionMade | None
     actions: Sequence[ActionTaken]
     """Newest first."""
 
 
 def judgement_of(tx: Tx, account: str, key: str) -> Judgement | None:
-    """None for mail that only the archive knows."""
+    """None for mail that was only archived."""
     here = (messages.c.endpoint_identity == account, messages.c.external_event_id == key)
     row = tx.execute(select(messages).where(messages.c.provider == GMAIL, *here).limit(1)).one_or_none()
     if row is None:

@@ -1,4 +1,4 @@
-"""Archived mail as a list: what a search finds, with the tier that each message got when it came in.
+"""Archived mail as a list: the hits of a search, with the tier that each message got on arrival.
 
 Search stops at the end of the page, so its first page costs the same in a small archive and in a large one.
 """
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from pydantic import Field
 from sqlalchemy import select
 
 from postroom.app.serving import SharedServices
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem
-from postroom.dashboard.paging import PAGE
+from postroom.dashboard.paging import ListQuery
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
@@ -44,18 +45,18 @@ class MailRow:
     subject: str
     snippet: str
     marks: tuple[tuple[int, int], ...]
-    """The places in the snippet of what was searched for: start and end."""
+    """Where the snippet matches the query: start and end."""
     labels: tuple[str, ...]
     has_attachment: bool
     is_unread: bool
     is_deleted_at_source: bool
     size: int
     tier: Tier | None
-    """How urgent it was when it came in; null for mail that only the archive knows."""
+    """Its tier on arrival; null for mail that was only archived."""
 
     @property
     def pieces(self) -> list[tuple[str, bool]]:
-        """The snippet cut at its marks, and of each piece whether it is marked."""
+        """The snippet cut at its marks; for each piece, whether it is marked."""
         found, place = list[tuple[str, bool]](), 0
         for start, end in self.marks:
             found += [(self.snippet[place:start], False), (self.snippet[start:end], True)]
@@ -67,36 +68,37 @@ class MailRow:
 class MailList:
     items: Sequence[MailRow]
     next: str | None
-    """Asks for the page after this one, as `after`; null on the last."""
+    """The `after` of the next page; null on the last."""
     problems: tuple[ShardProblem, ...]
-    """Files of the archive that could not be read: what they hold is missing here."""
+    """Archive files that could not be read, so that their mail is missing here."""
     accounts: Sequence[str]
-    """Whose mail can be searched."""
+    """The mailboxes that can be searched."""
 
 
-@dataclass(frozen=True, slots=True)
-class MailWanted:
-    query: str = ""
-    account: str | None = None
-    after: str | None = None
-    limit: int = PAGE
+class MailQuery(ListQuery):
+    query: str = Field(
+        "",
+        max_length=LONGEST_QUERY,
+        description="as in Gmail: words, from:, to:, subject:, after:2026/01/31, has:attachment, OR, -; empty: all",
+    )
+    account: str | None = Field(None, max_length=320, description="only this mailbox")
 
 
-async def list_mail(house: SharedServices, wanted: MailWanted) -> MailList:
+async def list_mail(shared: SharedServices, wanted: MailQuery) -> MailList:
     """Newest first. Spam and trash are left out unless the query names them."""
-    accounts, page = await asyncio.to_thread(_find, house.search, wanted)
+    accounts, page = await asyncio.to_thread(_find, shared.search, wanted)
     found = [hit.message for hit in page.hits]
-    tiers = await house.app.database.read(lambda tx: tiers_of(tx, found))
+    tiers = await shared.app.database.read(lambda tx: tiers_of(tx, found))
     rows = [row_of(hit, tiers.get((hit.message.account, hit.message.key))) for hit in page.hits]
     return MailList(rows, page.next, page.problems, accounts)
 
 
-async def mail_accounts(house: SharedServices) -> Sequence[str]:
-    return await asyncio.to_thread(house.search.accounts)
+async def mail_accounts(shared: SharedServices) -> Sequence[str]:
+    return await asyncio.to_thread(shared.search.accounts)
 
 
 def tiers_of(tx: Tx, found: Sequence[ArchivedMessage]) -> dict[tuple[str, str], Tier]:
-    """By account and key. One look-up for each mailbox on the page."""
+    """By account and key, with one query for each mailbox."""
     identity, event = messages.c.endpoint_identity, messages.c.external_event_id
     tiers: dict[tuple[str, str], Tier] = {}
     for account, of_account in groupby(sorted(found, key=_account), key=_account):
@@ -126,7 +128,7 @@ def row_of(hit: SearchHit, tier: Tier | None) -> MailRow:
 
 
 def sender_of(written: str) -> NamedAddress:
-    """The name apart from the address: a name may look like the address of somebody else."""
+    """Name and address apart, because a name may look like somebody else's address."""
     first = next(iter(parse_addresses(written)), Address(written))
     return NamedAddress(first.display_name, first.address)
 
@@ -134,12 +136,12 @@ def sender_of(written: str) -> NamedAddress:
 def require_account(account: str, known: Sequence[str]) -> str:
     name = account_name(account)
     if name not in known:
-        there = f"there is mail of {', '.join(known)}" if known else "it is empty"
-        raise BadInput("account", f"no mail of {account} is in the archive; {there}")
+        others = f"it has {', '.join(known)}" if known else "it is empty"
+        raise BadInput("account", f"{account} is not in the archive; {others}")
     return name
 
 
-def _find(search: Search, wanted: MailWanted) -> tuple[list[str], SearchPage]:
+def _find(search: Search, wanted: MailQuery) -> tuple[list[str], SearchPage]:
     known = search.accounts()
     accounts = None if wanted.account is None else [require_account(wanted.account, known)]
     return known, search.search(wanted.query, accounts=accounts, limit=wanted.limit, after=wanted.after)

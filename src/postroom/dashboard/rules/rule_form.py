@@ -36,8 +36,8 @@ _ROWS = range(1, MOST_ACTIONS + 1)
 _NEEDS = {
     ActionType.APPLY_LABEL: "needs the name of a label",
     ActionType.REMOVE_LABEL: "needs the name of a label",
-    ActionType.SNOOZE: "needs how long, such as 3h or 2d, or a time with its zone",
-    ActionType.FORWARD: "needs the address of whom it goes to",
+    ActionType.SNOOZE: "needs a duration, such as 3h or 2d, or a time with its zone",
+    ActionType.FORWARD: "needs the address to forward to",
 }
 _SINGLE = tuple(name for name in LEAVES if name not in SEVERAL and name != "attachment")
 
@@ -65,21 +65,21 @@ def filled(draft: RuleDraft, stamp: str = "") -> Form:
 
 
 def rows_of(form: Form) -> int:
-    """How many rows for actions the editor shows: what is written, and room for more."""
+    """How many rows for actions the editor shows: the used ones and at least one empty."""
     used = max((number for number in _ROWS if form[f"action_{number}"]), default=0)
     more = 2 if form["intent"] == "more" else 1
     return min(max(used + more, _FEWEST_ROWS), MOST_ACTIONS)
 
 
 def read(form: Form, *, to_try: bool = False) -> tuple[RuleDraft | None, Form]:
-    """The rule, or none and the form with what is wrong. To be tried, a rule needs neither a name nor actions."""
+    """The rule, or None and the form with its errors. To be tried, a rule needs neither a name nor actions."""
     reading = _FormReader(form)
     data = {
         "name": form["name"] if form["name"] or not to_try else "this rule",
         "scope": str(reading.of("which", lambda: checked_scope(form["whose_mail"], form["which"])) or "global"),
         "priority": reading.of("priority", lambda: parse_priority(form.number("priority"))),
         "condition": _condition(reading),
-        "actions": list(UNSAID) if to_try and not _has_actions(form) else _actions(reading),
+        "actions": list(UNSAID) if to_try and not has_actions(form) else _actions(reading),
         "unattended": form.checked("unattended"),
         "enabled": form.checked("enabled"),
     }
@@ -89,12 +89,8 @@ def read(form: Form, *, to_try: bool = False) -> tuple[RuleDraft | None, Form]:
     return reading.of("condition", lambda: parse_fields(data)), reading.form
 
 
-def says_what(form: Form) -> bool:
-    return _has_actions(form)
-
-
 class _FormReader:
-    """Collects what is wrong."""
+    """Collects the errors."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -112,16 +108,16 @@ def _condition(reading: _FormReader) -> dict[str, Any] | None:
     given = _given(form)
     if form["condition"]:
         if given:
-            both = BadInput("condition", "is the whole condition; empty either it or the fields above")
+            both = BadInput("condition", "replaces the fields above; clear either it or them")
             reading.form = form.refused(both)
             return None
         return reading.of("condition", lambda: _written(form["condition"]))
     if not given:
-        nothing = "or another of these fields is needed: a rule that asks nothing would take all mail"
+        nothing = "or another of these fields is needed: without a condition the rule would apply to all mail"
         reading.form = form.refused(BadInput("sender", nothing))
         return None
     if form.checked("subdomains") and "domain" not in given:
-        reading.form = form.refused(BadInput("domain", "is needed for its subdomains"))
+        reading.form = form.refused(BadInput("domain", "is needed to include its subdomains"))
         return None
     condition = SimpleCondition(**given, subdomains=form.checked("subdomains")).condition()
     for name, leaf in LEAVES.items():
@@ -131,7 +127,7 @@ def _condition(reading: _FormReader) -> dict[str, Any] | None:
 
 
 def _given(form: Form) -> dict[str, Any]:
-    """The fields of the simple kind in which something stands."""
+    """The simple fields that are filled in."""
     lines = {name: [line.strip() for line in form[name].splitlines() if line.strip()] for name in SEVERAL}
     found: dict[str, Any] = {name: values for name, values in lines.items() if values}
     found |= {name: form[name] for name in _SINGLE if form[name]}
@@ -151,7 +147,7 @@ def _written(text: str) -> dict[str, Any]:
     return condition
 
 
-def _has_actions(form: Form) -> bool:
+def has_actions(form: Form) -> bool:
     return any(form[f"action_{number}"] or form[f"with_{number}"] for number in _ROWS)
 
 
@@ -159,7 +155,7 @@ def _actions(reading: _FormReader) -> list[Any] | None:
     form = reading.form
     rows = [number for number in _ROWS if form[f"action_{number}"] or form[f"with_{number}"]]
     if not rows:
-        reading.form = form.refused(BadInput("action_1", "is needed: a rule does something"))
+        reading.form = form.refused(BadInput("action_1", "is needed: choose at least one action"))
         return None
     wishes = [reading.of(_place(form, number), partial(_wish, form, number)) for number in rows]
     if any(wish is None for wish in wishes):
@@ -175,7 +171,7 @@ def _actions(reading: _FormReader) -> list[Any] | None:
 
 
 def _place(form: Form, number: int) -> str:
-    """The field that is wrong if an action is: what it is done with, where it needs something."""
+    """The field to blame if an action is refused: its parameter if it needs one, else the action."""
     kind = form[f"action_{number}"]
     if kind == ActionType.AUTO_REPLY and not form[f"with_{number}"]:
         return "reply"
@@ -183,14 +179,14 @@ def _place(form: Form, number: int) -> str:
 
 
 def _wish(form: Form, number: int) -> Any:
-    """One row as it would stand in a file, checked by itself."""
+    """One row as it is written in a file of rules, checked by itself."""
     kind, value = form[f"action_{number}"], form[f"with_{number}"]
     if not kind:
-        raise BadInput("with", "stands here without an action")
+        raise BadInput("with", "is filled in, but no action is chosen")
     if kind in _NEEDS and not value:
         raise BadInput("with", _NEEDS[ActionType(kind)])
     if value and kind not in _NEEDS:
-        raise BadInput("with", "stays empty for this action")
+        raise BadInput("with", "must be empty for this action")
     written = _in_full(kind, value, form)
     parse_actions([written])
     return written
@@ -199,7 +195,7 @@ def _wish(form: Form, number: int) -> Any:
 def _in_full(kind: str, value: str, form: Form) -> Any:
     if kind == ActionType.AUTO_REPLY:
         if not form["reply"]:
-            raise BadInput("reply", "is needed: the text that is sent")
+            raise BadInput("reply", "is needed: the text to send")
         return {"type": kind, "body": _lines(form["reply"])}
     if kind == ActionType.FORWARD:
         to = [part.strip() for part in value.split(",") if part.strip()]
@@ -208,12 +204,12 @@ def _in_full(kind: str, value: str, form: Form) -> Any:
 
 
 def _lines(text: str) -> str:
-    """As a person typed it: a browser ends lines as mail does."""
+    """With plain line feeds: a browser sends CRLF."""
     return text.replace("\r\n", "\n")
 
 
 def _fits_lines(simple: SimpleCondition) -> bool:
-    """Whether fields give back what is put into them: they know neither lines within a value nor space around it."""
+    """Whether the form can hold these values: not if one has several lines or surrounding space."""
     several = [value for name in SEVERAL for value in getattr(simple, name) or ()]
     every = [*several, *(value for name in _SINGLE if (value := getattr(simple, name)) is not None)]
     return all(value.splitlines() == [value.strip()] for value in every)

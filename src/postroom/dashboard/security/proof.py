@@ -15,8 +15,8 @@ from enum import Enum
 from postroom import audit
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security import login_throttle, passphrase, request_checks, sessions
-from postroom.dashboard.security.login_throttle import Guesser
+from postroom.dashboard.security import gate, passphrase, sessions
+from postroom.dashboard.security.passphrase import Guesser
 from postroom.dashboard.security.sessions import LoginSession
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed
@@ -49,7 +49,7 @@ class SensitiveChange(Enum):
 
 
 class ProofNeeded(NotAllowed):
-    """A change that asks for the passphrase again. `form` is what was sent, to be sent once more with it."""
+    """A change that needs the passphrase again. `form` is the submitted form, to be sent again with it."""
 
     def __init__(self, change: SensitiveChange, form: Form | None, problem: str = "", status: int = 403) -> None:
         super().__init__(
@@ -62,20 +62,20 @@ class ProofNeeded(NotAllowed):
 
     @property
     def fields(self) -> list[tuple[str, str]]:
-        """What was sent, but for the passphrase and the CSRF token."""
+        """The submitted fields without the passphrase and the CSRF token."""
         mine = (PROOF_FIELD, "csrf")
         return [(name, value) for name, values in self.form.values.items() if name not in mine for value in values]
 
 
 def token_refusal(change: SensitiveChange) -> NotAllowed:
     return NotAllowed(
-        f"A token cannot {change.what}: nobody can give the passphrase for it. Use the dashboard, or `postroom` on "
-        "the command line."
+        f"A token cannot {change.what}: this needs the passphrase. Use the dashboard, or `postroom` on the command "
+        "line."
     )
 
 
 def is_proof_fresh(session: LoginSession, minutes: int, now: datetime) -> bool:
-    """Whether the passphrase was given in this session lately; one from the future was given by a wrong clock."""
+    """Whether the passphrase was given recently in this session; a time in the future does not count."""
     return session.proved_at is not None and timedelta(0) <= now - session.proved_at < timedelta(minutes=minutes)
 
 
@@ -88,30 +88,30 @@ def sensitive_table() -> Iterator[str]:
 
 
 async def prove_passphrase(here: RequestContext, offered: str, field: str = "passphrase") -> str:
-    """The hash that it was held against."""
+    """Checks the passphrase and counts the attempt; returns the stored hash."""
     stored = await here.read(passphrase.stored_hash)
     guesser = guesser_of(here, stored)
     try:
-        attempt = await here.write(lambda tx: login_throttle.admit_attempt(tx, guesser, here.now))
-        await here.desk.slowing.hold(attempt)
-    except login_throttle.TooManyAttempts:
-        await here.desk.failures.note(guesser.address, is_refused=True)
+        attempt = await here.write(lambda tx: passphrase.admit_attempt(tx, guesser, here.now))
+        await here.services.login_delay.hold(attempt)
+    except passphrase.TooManyAttempts:
+        await here.services.failed_logins.note(guesser.address, is_refused=True)
         raise
-    if stored is None or len(offered) > passphrase.LONGEST or not await here.desk.hashing.matches(offered, stored):
-        await here.desk.failures.note(guesser.address)
-        raise BadInput(field, "is not right")
-    await here.write(lambda tx: login_throttle.forgive_attempts(tx, guesser))
+    if stored is None or len(offered) > passphrase.LONGEST or not await here.services.hasher.matches(offered, stored):
+        await here.services.failed_logins.note(guesser.address)
+        raise BadInput(field, "is wrong")
+    await here.write(lambda tx: passphrase.forgive_attempts(tx, guesser))
     return stored
 
 
 def guesser_of(here: RequestContext, stored: str | None) -> Guesser:
-    offered = request_checks.read_device_cookie(here.request, here.desk.hosts)
+    offered = gate.read_device_cookie(here.request, here.services.hosts)
     device = sessions.device_of(offered, stored) if offered and stored else None
     return Guesser(request_address(here), device)
 
 
 async def require_proof(here: RequestContext, change: SensitiveChange, form: Form | None = None) -> None:
-    """That the passphrase was given in this session lately, or is given with `form`. A token cannot give it."""
+    """Refuses unless the passphrase was given recently in this session, or comes with `form`."""
     session = here.visitor.session
     if session is None:
         raise token_refusal(change)
@@ -123,15 +123,15 @@ async def require_proof(here: RequestContext, change: SensitiveChange, form: For
         await give_proof(here, form.secret(PROOF_FIELD), PROOF_FIELD)
     except BadInput as error:
         raise ProofNeeded(change, form, error.problem, 422) from None
-    except login_throttle.TooManyAttempts as error:
+    except passphrase.TooManyAttempts as error:
         raise ProofNeeded(change, form, error.message, 429) from None
 
 
 async def give_proof(here: RequestContext, offered: str, field: str = "passphrase") -> None:
-    """From now on, for a few minutes, this session may make sensitive changes."""
+    """Lets this session make sensitive changes for a few minutes."""
     session = here.visitor.session
     if session is None:
-        raise NotAllowed("Only a login can do this: a token cannot prove that its owner is there.")
+        raise NotAllowed("This needs a login: a token cannot prove that its owner is present.")
     proven = await prove_passphrase(here, offered, field)
 
     def note(tx: Tx) -> None:
@@ -145,17 +145,17 @@ async def give_proof(here: RequestContext, offered: str, field: str = "passphras
 @dataclass(frozen=True, slots=True)
 class PassphraseChanged:
     logins_ended: int
-    """All but the one that asked."""
+    """All except the current one."""
     tokens_revoked: int
 
 
 async def change_passphrase(
     here: RequestContext, current: str, chosen: str, repeated: str, *, revoke_tokens: bool = False
 ) -> PassphraseChanged:
-    """All other logins end with the old one, and with `revoke_tokens` every token."""
+    """Also ends all other logins, and with `revoke_tokens` revokes every token."""
     passphrase.check_passphrase(chosen, repeated)
     proven = await prove_passphrase(here, current, "current")
-    made = await here.desk.hashing.make(chosen)
+    made = await here.services.hasher.make(chosen)
     own = here.visitor.session
 
     def change(tx: Tx) -> PassphraseChanged:

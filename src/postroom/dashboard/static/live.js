@@ -1,4 +1,4 @@
-// Conveniences for pages that work without them: regions that renew themselves, local times, a question before danger.
+// Conveniences for pages that work without them: live regions, local times, confirmation before dangerous changes.
 
 const regions = () => [...document.querySelectorAll("[data-live][id]")];
 const topicsOf = (region) => region.dataset.live.split(" ");
@@ -11,7 +11,7 @@ function localTimes(root) {
   }
 }
 
-// Whoever has no pointer scrolls a wide table by keyboard: it has to take the focus for that.
+// A wide table must be focusable to be scrolled by keyboard.
 function reachable(root) {
   for (const box of root.querySelectorAll(".scroll")) {
     if (box.scrollWidth <= box.clientWidth) continue;
@@ -21,14 +21,14 @@ function reachable(root) {
   }
 }
 
-// On a phone the rooms stand in a strip that is wider than the screen: the one that is open is scrolled into sight.
-function showRoom() {
-  const room = document.querySelector(".rooms [aria-current]");
-  const strip = room?.closest(".rooms");
-  if (strip) strip.scrollLeft = room.offsetLeft - (strip.clientWidth - room.offsetWidth) / 2;
+// On a phone the navigation is a strip wider than the screen: scroll the current section into view.
+function showSection() {
+  const current = document.querySelector(".sections [aria-current]");
+  const strip = current?.closest(".sections");
+  if (strip) strip.scrollLeft = current.offsetLeft - (strip.clientWidth - current.offsetWidth) / 2;
 }
 
-// A region is left alone while somebody is at work in it.
+// A region is not replaced while it has the focus.
 const isInUse = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
 
 let renewing = false;
@@ -45,10 +45,10 @@ async function renew(topics) {
     const answer = await fetch(location.href, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error" });
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    // Somebody may have come to one of them meanwhile.
+    // One of them may have got the focus meanwhile.
     for (const region of stale.filter((each) => !isInUse(each))) replace(region, page.getElementById(region.id));
   } catch {
-    // The server is away, or the login is over: the next page that is opened says so.
+    // The server is unreachable or the login is over: the next page shows it.
   } finally {
     renewing = false;
   }
@@ -68,7 +68,7 @@ function listen() {
   const topics = [...new Set(regions().flatMap(topicsOf))];
   if (topics.length === 0) return;
   const source = new EventSource(`/live?topics=${encodeURIComponent(topics.join(","))}`);
-  // What changed between the making of the page and now was told to nobody; so it is looked at once more.
+  // Changes between the rendering of the page and now were not reported, so refresh once.
   source.addEventListener("ready", () => renew(topics).then(() => (document.documentElement.dataset.watched = "yes")));
   source.addEventListener("changed", (event) => renew(JSON.parse(event.data)));
   source.addEventListener("over", () => source.close());
@@ -82,7 +82,7 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
-showRoom();
+showSection();
 localTimes(document);
 reachable(document);
 listen();

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
 from sqlalchemy import func, select
 
 from postroom.dashboard.display.differences import TextDifference, difference
 from postroom.dashboard.display.formatting import clean
-from postroom.dashboard.paging import PAGE, Paged
+from postroom.dashboard.paging import ListQuery, Paged, number_after
 from postroom.db import Tx
 from postroom.db.tables.web import evidence as table
 from postroom.domain.errors import BadInput
@@ -39,12 +40,12 @@ class PageKind(StrEnum):
 class ShownPage:
     kind: PageKind
     text: str
-    """Empty where the page is made of bytes and not of letters: a PDF, a picture."""
+    """Empty if the page is not text: a PDF, a picture."""
     is_cut: bool
 
 
 def shown_page(body: bytes, content_type: str | None) -> ShownPage:
-    """By what the bytes are; what the server said decides only where they do not say."""
+    """Judged by the bytes; the server's content type decides only where they do not tell."""
     start = body[:LONGEST_PAGE]
     if start.startswith(b"%PDF-") or (b"\0" in start[:4096] and not start.startswith(_MARKS)):
         return ShownPage(PageKind.BYTES, "", False)
@@ -54,7 +55,7 @@ def shown_page(body: bytes, content_type: str | None) -> ShownPage:
 
 
 def _declared(start: bytes) -> str | None:
-    """The charset that the page names; a page kept before the web extra was removed is still shown, by its bytes."""
+    """The charset that the page declares; without the web extra, old evidence is still shown, judged by its bytes."""
     if not is_installed(Extra.WEB):
         return None
     from w3lib.encoding import html_body_declared_encoding
@@ -66,11 +67,11 @@ LONGEST_QUERY = 1_000
 LONGEST_TEXT = 200_000
 MOST_VERSIONS = 100
 FURTHEST = 10_000
-"""Whoever wants to see more than so many pages asks for something narrower."""
+"""How many results can be paged through; beyond that, a narrower query is needed."""
 
 
 class ComparedText(StrEnum):
-    """What of two versions is compared."""
+    """Which part of two versions is compared."""
 
     TEXT = "text"
     SOURCE = "source"
@@ -90,10 +91,10 @@ class EvidenceDetail:
     evidence: Evidence
     size: int
     text: EvidenceText | None
-    """Null where it was not read yet."""
+    """Null if it was not extracted yet."""
     is_text_cut: bool
     versions: Sequence[EvidenceVersion]
-    """Of the same address, the newest first, this one included; of very many the newest."""
+    """The newest versions of the same address, newest first, this one included."""
 
     @property
     def title(self) -> str:
@@ -101,7 +102,7 @@ class EvidenceDetail:
 
     @property
     def before(self) -> EvidenceVersion | None:
-        """The version that this one took the place of."""
+        """The previous version."""
         older = (each for each in self.versions if each.fetched_at < self.evidence.fetched_at)
         return next(older, None)
 
@@ -117,7 +118,7 @@ class VersionComparison:
 
 @dataclass(frozen=True, slots=True)
 class VersionPair:
-    """Two versions with what they say, to be compared where it holds nobody up."""
+    """Two versions with their texts, to be compared off the event loop."""
 
     url: str
     of: ComparedText
@@ -130,10 +131,18 @@ class VersionPair:
         return VersionComparison(self.url, self.of, self.old, self.new, difference(self.old_text, self.new_text))
 
 
-def find_evidence(tx: Tx, query: str, now: datetime, after: str | None = None, limit: int = PAGE) -> Paged[EvidenceHit]:
-    """The latest day first. Refuses what the query language refuses, with the place."""
-    offset = _offset(after)
-    found = search(tx, query, now, limit=limit + 1, offset=offset)
+class EvidenceQuery(ListQuery):
+    query: str = Field(
+        "",
+        max_length=LONGEST_QUERY,
+        description="words, subject: (title), from: (address), label: (source), after:, before:, OR, -; empty: all",
+    )
+
+
+def find_evidence(tx: Tx, wanted: EvidenceQuery, now: datetime) -> Paged[EvidenceHit]:
+    """The latest day first. A query that cannot be parsed is refused with the position of the error."""
+    offset, limit = number_after(wanted.after, FURTHEST) or 0, wanted.limit
+    found = search(tx, wanted.query, now, limit=limit + 1, offset=offset)
     has_more = len(found) > limit and offset + limit < FURTHEST
     return Paged(found[:limit], str(offset + limit) if has_more else None)
 
@@ -152,7 +161,7 @@ def evidence_detail(tx: Tx, evidence_id: str) -> EvidenceDetail:
 
 
 def page_of(tx: Tx, evidence_id: str) -> ShownPage:
-    """What the bytes say: as markup, or as text, or nothing that can be shown."""
+    """The page as markup or as text; empty if it is neither."""
     kept, _ = evidence.read(tx, parse_id(evidence_id, "evidence"))
     return shown_page(evidence.raw_content(tx, kept.id), kept.content_type)
 
@@ -163,15 +172,15 @@ def raw_of(tx: Tx, evidence_id: str) -> bytes:
 
 
 def two_versions(tx: Tx, one_id: str, other_id: str, of: ComparedText) -> VersionPair:
-    """Of one address, the older at the left, whichever was named first."""
+    """Two versions of one address, the older first, whichever was named first."""
     found = [evidence.read(tx, parse_id(each, "evidence"))[0] for each in (one_id, other_id)]
     old, new = sorted(found, key=lambda each: (each.fetched_at, each.id))
     if old.url != new.url:
-        raise BadInput("other", "is of another address: only versions of one page are compared")
-    return VersionPair(new.url, of, _version(tx, old), _version(tx, new), _said(tx, old, of), _said(tx, new, of))
+        raise BadInput("other", "belongs to another address: only versions of the same page can be compared")
+    return VersionPair(new.url, of, _version(tx, old), _version(tx, new), _text_of(tx, old, of), _text_of(tx, new, of))
 
 
-def _said(tx: Tx, kept: Evidence, of: ComparedText) -> str:
+def _text_of(tx: Tx, kept: Evidence, of: ComparedText) -> str:
     if of is ComparedText.SOURCE:
         return clean(shown_page(evidence.raw_content(tx, kept.id), kept.content_type).text)
     _, text = evidence.read(tx, kept.id)
@@ -207,11 +216,3 @@ def _version(tx: Tx, kept: Evidence) -> EvidenceVersion:
 def _size(tx: Tx, evidence_id: str) -> int:
     query = select(func.length(table.c.raw_content)).where(table.c.id == evidence_id)
     return int(tx.execute(query).scalar_one())
-
-
-def _offset(after: str | None) -> int:
-    if not after:
-        return 0
-    if not (after.isascii() and after.isdecimal() and len(after) <= 6 and int(after) <= FURTHEST):
-        raise BadInput("after", "is not the `next` of a page of this list")
-    return int(after)

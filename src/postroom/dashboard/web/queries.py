@@ -1,6 +1,4 @@
-"""Web sources and their backfill runs: lists, one run with its walks, errors and found pages; and a new run, read from
-a form.
-"""
+"""Web sources and their backfill runs: lists, and one run with its walks, errors and discovered pages."""
 
 from __future__ import annotations
 
@@ -8,17 +6,18 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field, StrictBool
 from sqlalchemy import Row, Select, func, select
 
 from postroom import kill_switch
 from postroom.dashboard.forms import Form
-from postroom.dashboard.paging import PAGE, Paged, SortOrder, paged
+from postroom.dashboard.paging import ListQuery, Paged, SortOrder, paged, row_before
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs, schedules
 from postroom.db.tables.web import backfill_runs, discovered_items, web_endpoints
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput
 from postroom.kill_switch import SwitchState
 from postroom.queue.job import FINISHED
 from postroom.settings import BackfillSettings, Settings
@@ -49,9 +48,9 @@ class RunRow:
     discovered_count: int
     """Distinct addresses found."""
     queued_count: int
-    """New ones, that are fetched."""
+    """New ones, which are fetched."""
     skipped_count: int
-    """Known already."""
+    """Already known."""
     error_count: int
     run_by: str | None
 
@@ -62,13 +61,13 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class WalkRow:
-    """How far one endpoint of a run is."""
+    """The progress of one endpoint of a run."""
 
     source: str
     endpoint: str
     is_done: bool
     pages: int
-    """Pages of the site's lists that were read."""
+    """Pages of the site's listings that were read."""
     discovered: int
     queued: int
     skipped: int
@@ -94,35 +93,28 @@ class RunDetail:
     delay_ms: int
     heartbeat_at: datetime | None
     is_silent: bool
-    """It says that it runs, and has not been heard of: its process is gone."""
+    """It is marked as running, but its process no longer reports."""
     last_url: str | None
     last_page: int | None
     walks: Sequence[WalkRow]
     items: dict[ItemStatus, int]
-    """What became of the pages that it found."""
+    """The pages that it found, by status."""
     errors: Sequence[RunError]
-    """The first of them."""
+    """The first ones."""
     job: str | None
-    """The job that waits for a worker, or drives it."""
+    """The job that waits for a worker or runs it."""
     can_resume: bool
     can_cancel: bool
     switch: SwitchState
 
 
-@dataclass(frozen=True, slots=True)
-class RunsWanted:
+class RunsQuery(ListQuery):
     status: RunStatus | None = None
-    after: str | None = None
-    limit: int = PAGE
 
 
-def list_runs(tx: Tx, wanted: RunsWanted) -> Paged[RunRow]:
+def list_runs(tx: Tx, wanted: RunsQuery) -> Paged[RunRow]:
     """Newest first."""
-    start = None
-    if wanted.after is not None:
-        start = tx.execute(select(backfill_runs.c.id).where(backfill_runs.c.id == wanted.after)).one_or_none()
-        if start is None:
-            raise NotFound("after", "that run is gone; begin the list again")
+    start = row_before(tx, backfill_runs, wanted.after)
     query = _rows().limit(wanted.limit + 1)
     if wanted.status is not None:
         query = query.where(backfill_runs.c.status == wanted.status)
@@ -130,7 +122,7 @@ def list_runs(tx: Tx, wanted: RunsWanted) -> Paged[RunRow]:
 
 
 def recent_runs(tx: Tx) -> list[RunRow]:
-    """The latest, newest first: enough to find the last one of each source."""
+    """The latest, newest first: enough to find the last run of each source."""
     return [_row(row) for row in tx.execute(_ORDER.apply(_rows()).limit(_RECENT))]
 
 
@@ -170,7 +162,7 @@ def _row(stored: Any) -> RunRow:
 
 
 def _walks(run: Run) -> Iterator[WalkRow]:
-    """In the order in which they are gone through."""
+    """In the order of the run."""
     for slug in run.sources:
         for walk in run.walks.values():
             if walk.source == slug:
@@ -213,9 +205,9 @@ class SourceRow:
     domains: Sequence[str]
     endpoints: Sequence[EndpointView]
     problems: Sequence[str]
-    """What the last look at it met."""
+    """Problems of the last check."""
     last_run: RunRow | None
-    """The newest of the latest runs that went through it."""
+    """The newest of the latest runs that included it."""
 
     @property
     def found(self) -> int:
@@ -224,7 +216,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class LookRow:
-    """The newest look at all sources by a worker."""
+    """A worker's last check of all sources."""
 
     job: str
     state: str
@@ -244,20 +236,20 @@ class FailedPage:
 class WebOverview:
     sources: Sequence[SourceRow]
     problem: str | None
-    """A mistake in the file of sources: nothing is looked at until it is mended."""
+    """An error in the sources file: nothing is checked until it is fixed."""
     file: str
-    """Where the sources stand."""
+    """The path of the sources file."""
     last_look: LookRow | None
     next_look: datetime | None
-    """Null where no worker has run yet, or looking is switched off."""
+    """Null if no worker has run yet, or checking is switched off."""
     failed: Sequence[FailedPage]
-    """Pages that could not be had, the newest first; not more than a page shows."""
+    """Pages that could not be fetched, the newest 50."""
     switch: SwitchState
 
 
 @dataclass(frozen=True, slots=True)
 class SourcesFile:
-    """The file as it stands: its sources, or its mistake."""
+    """The current content of the file: its sources, or its error."""
 
     sources: ConfiguredSources
     problem: str | None
@@ -301,12 +293,12 @@ def _name(source: WebSource) -> str:
 
 
 def _problems(look: Row[Any] | None) -> dict[str, Sequence[str]]:
-    """By source, from what the job of the look wrote down."""
-    told = json.loads(look.result_json) if look is not None and look.result_json else []
+    """By source, from the result of the last check."""
+    result = json.loads(look.result_json) if look is not None and look.result_json else []
     found: dict[str, Sequence[str]] = {}
-    for each in told if isinstance(told, list) else ():
-        said = [f"{each['endpoint']}: {problem}" for problem in each["problems"]]
-        found[each["source"]] = [*found.get(each["source"], ()), *said]
+    for each in result if isinstance(result, list) else ():
+        problems = [f"{each['endpoint']}: {problem}" for problem in each["problems"]]
+        found[each["source"]] = [*found.get(each["source"], ()), *problems]
     return found
 
 
@@ -325,30 +317,52 @@ def _failed(tx: Tx) -> list[FailedPage]:
 
 MODES = [mode.lower() for mode in EndpointMode]
 
+Slug = Annotated[str, Field(max_length=100)]
+Day = Annotated[date | None, Field(description="unset: no limit at this end")]
+Cap = Annotated[int | None, Field(ge=1, le=1_000_000, description="up to the limit of the settings, the default")]
+
+
+class RunWanted(BaseModel, extra="forbid"):
+    sources: list[Slug] = Field(min_length=1, max_length=1_000, description="slugs of `sources.toml`")
+    mode: EndpointMode
+    max_urls: Cap = None
+    max_urls_per_source: Cap = None
+    date_from: Day = None
+    date_to: Day = None
+    dry_run: StrictBool = Field(False, description="check and count only, queue nothing")
+
+    def new_run(self) -> NewRun:
+        return NewRun(
+            **self.model_dump(exclude={"date_from", "date_to"}),
+            date_from=_start_of(self.date_from),
+            date_to=_end_of(self.date_to, "date_to"),
+        )
+
 
 def new_run_of(form: Form) -> NewRun:
+    """The run that a form asks for; the service checks the values that it was sent."""
     return NewRun(
         sources=list(form.all("sources")),
         mode=EndpointMode(form.one_of("mode", MODES).upper()),
         max_urls=_count(form, "max_urls"),
         max_urls_per_source=_count(form, "max_urls_per_source"),
-        date_from=start_of(_day(form, "date_from")),
-        date_to=end_of(_day(form, "date_to"), "date_to"),
+        date_from=_start_of(_day(form, "date_from")),
+        date_to=_end_of(_day(form, "date_to"), "date_to"),
         dry_run=form.checked("dry_run"),
     )
 
 
-def start_of(day: date | None) -> datetime | None:
+def _start_of(day: date | None) -> datetime | None:
     return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def end_of(day: date | None, field: str) -> datetime | None:
+def _end_of(day: date | None, field: str) -> datetime | None:
     """The last day is included."""
-    start = start_of(day)
+    start = _start_of(day)
     try:
         return None if start is None else start + timedelta(days=1)
     except OverflowError:
-        raise BadInput(field, f"{day} lies outside of all calendars") from None
+        raise BadInput(field, f"{day} is too late; the calendar ends there") from None
 
 
 def _count(form: Form, name: str) -> int | None:
@@ -359,4 +373,4 @@ def _day(form: Form, name: str) -> date | None:
     try:
         return date.fromisoformat(form[name]) if form[name] else None
     except ValueError:
-        raise BadInput(name, f"{form[name]!r} is not a day; write for example 2024-01-31") from None
+        raise BadInput(name, f"{form[name]!r} is not a date; write for example 2024-01-31") from None

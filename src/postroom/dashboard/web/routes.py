@@ -6,11 +6,9 @@ A kept page was written by a stranger: its markup is shown like mail, in a frame
 from __future__ import annotations
 
 import asyncio
-from datetime import date
 from typing import Annotated
-from uuid import UUID
 
-from fastapi import Path, Query
+from fastapi import Query
 from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import HTMLResponse, Response
 
@@ -26,14 +24,14 @@ from postroom.dashboard.display.foreign_content import (
     safe_html,
 )
 from postroom.dashboard.display.formatting import clean, plural
-from postroom.dashboard.forms import FilterChoice, Form, chosen, mistake_in, query_of
-from postroom.dashboard.paging import PAGE, After, AfterId, Limit, Paged
-from postroom.dashboard.routing import api_router, file_reply, pages_router, permits
+from postroom.dashboard.forms import FilterChoice, Form, mistake_in
+from postroom.dashboard.paging import Paged
+from postroom.dashboard.routing import Id, api_router, file_reply, pages_router, permits
 from postroom.dashboard.web.evidence import (
-    LONGEST_QUERY,
     LONGEST_TEXT,
     ComparedText,
     EvidenceDetail,
+    EvidenceQuery,
     PageKind,
     VersionComparison,
     evidence_detail,
@@ -46,67 +44,95 @@ from postroom.dashboard.web.queries import (
     MODES,
     RunDetail,
     RunRow,
-    RunsWanted,
+    RunsQuery,
+    RunWanted,
+    Slug,
     SourcesFile,
     WebOverview,
-    end_of,
     list_runs,
     new_run_of,
     read_sources_file,
     run_detail,
-    start_of,
     web_overview,
 )
 from postroom.domain.errors import BadInput, NotFound
-from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission
 from postroom.web.discovery import RetriedItems
 from postroom.web.evidence_search import EvidenceHit
-from postroom.web.run_record import NewRun, RunStatus
-from postroom.web.sources import EndpointMode
+from postroom.web.run_record import RunStatus
 from postroom.web.web_service import missing_extra
 
 pages = pages_router()
+api = api_router("web")
 
 SECTION = "web"
-RUN = "/web/runs/{run_id}"
-ITEM = "/web/evidence/{evidence_id}"
-EvidenceQuery = Annotated[str, Query(max_length=LONGEST_QUERY)]
-Id = Annotated[str, Path(max_length=100)]
+RUN_PAGE = "/web/runs/{run_id}"
+ITEM_PAGE = "/web/evidence/{evidence_id}"
+RunsWanted = Annotated[RunsQuery, Query()]
+EvidenceWanted = Annotated[EvidenceQuery, Query()]
+
+
+class RetryWanted(BaseModel, extra="forbid"):
+    sources: list[Slug] | None = Field(None, max_length=1_000, description="unset: all")
+    dry_run: StrictBool = Field(False, description="only list the failed pages and why")
+
+
+class LookQueued(BaseModel):
+    job: str = Field(description="at /api/queue/jobs")
 
 
 @pages.get("/web")
 async def sources_page(here: Here) -> Response:
+    return await here.page("web/sources.html", SECTION, overview=await show_overview(here), missing=missing_extra())
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show_overview(here: Here) -> WebOverview:
+    """Sources with the pages of each endpoint, the last and the next check, and pages that could not be fetched."""
     found = await _file(here)
-    overview = await here.read(lambda tx: web_overview(tx, here.app.settings, found))
-    return await here.page("web/sources.html", SECTION, overview=overview, missing=missing_extra())
+    return await here.read(lambda tx: web_overview(tx, here.app.settings, found))
 
 
 @pages.post("/web/look")
 async def submit_look(here: Here) -> Response:
-    await here.app.web.look_later(here.actor)
-    return await here.go("/web", "A worker looks at all sources now.")
+    await look(here)
+    return await here.go("/web", "A worker checks all sources now.")
+
+
+@api.post("/look")
+@permits(Permission.WEB)
+async def look(here: Here) -> LookQueued:
+    """Let a worker check all sources for new pages. While one check waits or runs, no second is queued."""
+    return LookQueued(job=await here.app.web.look_later(here.actor))
 
 
 @pages.post("/web/retry")
 async def submit_retry(here: Here) -> Response:
     source = (await here.form()).optional("source")
-    retried = await here.app.web.retry(here.actor, None if source is None else [source])
-    return await here.go("/web", f"{plural(len(retried), 'page')} asked for once more.")
+    retried = await retry(here, RetryWanted(sources=None if source is None else [source]))
+    return await here.go("/web", f"{plural(len(retried), 'page')} queued again.")
+
+
+@api.post("/retry")
+@permits(Permission.WEB)
+async def retry(here: Here, wanted: RetryWanted) -> list[RetriedItems]:
+    """Fetch pages again that could not be fetched."""
+    return await here.app.web.retry(here.actor, wanted.sources, dry_run=wanted.dry_run)
 
 
 @pages.get("/web/runs")
-async def runs_page(here: Here, status: FilterChoice = "", after: After = None) -> Response:
-    wanted = RunsWanted(chosen(RunStatus, status, "status"), parse_id(after, "after") if after else None)
-    found = await here.read(lambda tx: list_runs(tx, wanted))
+async def runs_page(here: Here, wanted: RunsWanted) -> Response:
     return await here.page(
-        "web/runs.html",
-        SECTION,
-        runs=found,
-        wanted=wanted,
-        filter=query_of(status=wanted.status),
-        statuses=list(RunStatus),
+        "web/runs.html", SECTION, runs=await show_runs(here, wanted), wanted=wanted, statuses=list(RunStatus)
     )
+
+
+@api.get("/runs")
+@permits(Permission.READ)
+async def show_runs(here: Here, wanted: RunsWanted) -> Paged[RunRow]:
+    """Backfill runs, newest first."""
+    return await here.read(lambda tx: list_runs(tx, wanted))
 
 
 @pages.get("/web/runs/new")
@@ -122,54 +148,83 @@ async def submit_run(here: Here) -> Response:
     except BadInput as error:
         field = {"source": "sources", "from": "date_from", "to": "date_to"}.get(error.field, error.field)
         return await _new_run_page(here, form.refused(BadInput(field.replace("-", "_"), error.problem)), 422)
-    return await here.go(f"/web/runs/{run.id}", "The run is made. It waits for a worker.")
+    return await here.go(f"/web/runs/{run.id}", "The run is created. It starts as soon as a worker is free.")
 
 
-@pages.get(RUN)
+@api.post("/runs", status_code=201)
+@permits(Permission.WEB)
+async def create_run(here: Here, wanted: RunWanted) -> RunDetail:
+    """Create a run for a worker."""
+    run = await here.app.web.hand_over(here.actor, wanted.new_run())
+    return await show_run(here, run.id)
+
+
+@pages.get(RUN_PAGE)
 async def run_page(here: Here, run_id: Id) -> Response:
-    detail = await here.read(lambda tx: run_detail(tx, here.app.settings.backfill, run_id, here.now))
-    return await here.page("web/run.html", SECTION, detail=detail)
+    return await here.page("web/run.html", SECTION, detail=await show_run(here, run_id))
 
 
-@pages.post(f"{RUN}/resume")
+@api.get("/runs/{run_id}")
+@permits(Permission.READ)
+async def show_run(here: Here, run_id: Id) -> RunDetail:
+    """One run: the progress of each endpoint, the pages that it found by status, and its errors."""
+    return await here.read(lambda tx: run_detail(tx, here.app.settings.backfill, run_id, here.now))
+
+
+@pages.post(f"{RUN_PAGE}/resume")
 async def submit_resume(here: Here, run_id: Id) -> Response:
-    run = await here.app.web.resume_later(here.actor, run_id)
-    return await here.go(f"/web/runs/{run.id}", "A worker goes on with it from the place where it was.")
+    await resume(here, run_id)
+    return await here.go(f"/web/runs/{run_id}", "A worker continues the run where it stopped.")
 
 
-@pages.post(f"{RUN}/cancel")
+@api.post("/runs/{run_id}/resume")
+@permits(Permission.WEB)
+async def resume(here: Here, run_id: Id) -> RunDetail:
+    """Let a worker continue a failed run where it stopped."""
+    await here.app.web.resume_later(here.actor, run_id)
+    return await show_run(here, run_id)
+
+
+@pages.post(f"{RUN_PAGE}/cancel")
 async def submit_cancel(here: Here, run_id: Id) -> Response:
-    run = await here.app.web.cancel(here.actor, run_id)
-    return await here.go(f"/web/runs/{run.id}", "The run is cancelled. What it found stays.")
+    await cancel(here, run_id)
+    return await here.go(f"/web/runs/{run_id}", "The run is cancelled. What it found stays.")
+
+
+@api.post("/runs/{run_id}/cancel")
+@permits(Permission.WEB)
+async def cancel(here: Here, run_id: Id) -> RunDetail:
+    """Cancel a run for good. What it found stays."""
+    await here.app.web.cancel(here.actor, run_id)
+    return await show_run(here, run_id)
 
 
 @pages.get("/web/evidence")
-async def evidence_page(here: Here, query: EvidenceQuery = "", after: After = None) -> Response:
-    query = clean(query).replace("\N{REPLACEMENT CHARACTER}", "")
-    asked, mistake, status = Form.filled(query=query), None, 200
+async def evidence_page(here: Here, wanted: EvidenceWanted) -> Response:
+    wanted = wanted.model_copy(update={"query": clean(wanted.query).replace("\N{REPLACEMENT CHARACTER}", "")})
+    asked, mistake, status = Form.filled(query=wanted.query), None, 200
     found: Paged[EvidenceHit] = Paged([], None)
     try:
-        found = await here.read(lambda tx: find_evidence(tx, query, here.now, after or None))
+        found = await show_evidence(here, wanted)
     except BadInput as error:
         if error.field != "query":
             raise
-        asked, mistake, status = asked.refused(error), mistake_in(query, error), 422
+        asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
     return await here.page(
-        "web/evidence.html",
-        SECTION,
-        status,
-        asked=asked,
-        query=query,
-        found=found,
-        mistake=mistake,
-        after=after or None,
-        filter=query_of(query=query),
+        "web/evidence.html", SECTION, status, asked=asked, wanted=wanted, found=found, mistake=mistake
     )
 
 
-@pages.get(ITEM)
+@api.get("/evidence")
+@permits(Permission.READ)
+async def show_evidence(here: Here, wanted: EvidenceWanted) -> Paged[EvidenceHit]:
+    """Kept pages, the latest day first."""
+    return await here.read(lambda tx: find_evidence(tx, wanted, here.now))
+
+
+@pages.get(ITEM_PAGE)
 async def evidence_item_page(here: Here, evidence_id: Id, view: FilterChoice = "") -> Response:
-    detail = await here.read(lambda tx: evidence_detail(tx, evidence_id))
+    detail = await show_item(here, evidence_id)
     shown = await here.read(lambda tx: page_of(tx, evidence_id))
     text = detail.text.text if detail.text else ""
     if view == "source":
@@ -187,7 +242,14 @@ async def evidence_item_page(here: Here, evidence_id: Id, view: FilterChoice = "
     )
 
 
-@pages.get(f"{ITEM}/body")
+@api.get("/evidence/{evidence_id}")
+@permits(Permission.READ)
+async def show_item(here: Here, evidence_id: Id) -> EvidenceDetail:
+    """One kept page: its text, its hash, its times, and all versions of its address."""
+    return await here.read(lambda tx: evidence_detail(tx, evidence_id))
+
+
+@pages.get(f"{ITEM_PAGE}/body")
 async def evidence_body_page(here: Here, evidence_id: Id) -> Response:
     """The document in the frame."""
     shown = await here.read(lambda tx: page_of(tx, evidence_id))
@@ -197,167 +259,37 @@ async def evidence_body_page(here: Here, evidence_id: Id) -> Response:
     return HTMLResponse(frame_document(safe), headers={"content-security-policy": FRAME_POLICY})
 
 
-@pages.get(f"{ITEM}/raw")
-async def raw_evidence_page(here: Here, evidence_id: Id) -> Response:
+@pages.get(f"{ITEM_PAGE}/raw")
+@api.get(
+    "/evidence/{evidence_id}/raw", response_class=Response, responses=file_reply(OCTET_STREAM, "the bytes as fetched")
+)
+@permits(Permission.READ)
+async def raw(here: Here, evidence_id: Id) -> Response:
+    """The bytes as they were fetched, checked against their hash, as a download."""
     content = await here.read(lambda tx: raw_of(tx, evidence_id))
     return download(content, f"evidence-{evidence_id}")
 
 
-@pages.get(f"{ITEM}/compare/{{other_id}}")
-async def compare_page(here: Here, evidence_id: Id, other_id: Id, of: FilterChoice = "") -> Response:
-    wanted = chosen(ComparedText, of, "of") or ComparedText.TEXT
-    both = await here.read(lambda tx: two_versions(tx, evidence_id, other_id, wanted))
-    compared = await asyncio.to_thread(both.compared)
-    return await here.page("web/compare.html", SECTION, compared=compared)
+@pages.get(f"{ITEM_PAGE}/compare/{{other_id}}")
+async def compare_page(here: Here, evidence_id: Id, other_id: Id, of: ComparedText = ComparedText.TEXT) -> Response:
+    return await here.page("web/compare.html", SECTION, compared=await compare(here, evidence_id, other_id, of))
 
 
-async def _file(here: Here) -> SourcesFile:
+@api.get("/evidence/{evidence_id}/compare/{other_id}")
+@permits(Permission.READ)
+async def compare(here: Here, evidence_id: Id, other_id: Id, of: ComparedText = ComparedText.TEXT) -> VersionComparison:
+    """Two versions of one address side by side, line by line, the older first."""
+    both = await here.read(lambda tx: two_versions(tx, evidence_id, other_id, of))
+    return await asyncio.to_thread(both.compared)
+
+
+async def _file(here: RequestContext) -> SourcesFile:
     return await asyncio.to_thread(read_sources_file, here.app.web)
 
 
-async def _new_run_page(here: Here, form: Form, status: int = 200) -> Response:
+async def _new_run_page(here: RequestContext, form: Form, status: int = 200) -> Response:
     found = await _file(here)
     switch = await here.read(lambda tx: kill_switch.state(tx, here.app.settings.backfill))
     caps = here.app.settings.web
     shown = {"form": form, "found": found, "switch": switch, "modes": MODES, "caps": caps, "missing": missing_extra()}
     return await here.page("web/new.html", SECTION, status, **shown)
-
-
-api = api_router("web")
-
-Slug = Annotated[str, Field(max_length=100)]
-Day = Annotated[date | None, Field(description="without it the run has no bound at this end")]
-Cap = Annotated[int | None, Field(ge=1, le=1_000_000, description="at most what the settings allow; left out: that")]
-
-
-class RunWanted(BaseModel, extra="forbid"):
-    sources: list[Slug] = Field(min_length=1, max_length=1_000, description="slugs of `sources.toml`")
-    mode: EndpointMode
-    max_urls: Cap = None
-    max_urls_per_source: Cap = None
-    date_from: Day = None
-    date_to: Day = None
-    dry_run: StrictBool = Field(False, description="look and count, and queue nothing")
-
-
-class RetryWanted(BaseModel, extra="forbid"):
-    sources: list[Slug] | None = Field(None, max_length=1_000, description="left out: all")
-    dry_run: StrictBool = Field(False, description="only tell which pages failed, and why")
-
-
-class LookQueued(BaseModel):
-    job: str = Field(description="at /api/queue/jobs")
-
-
-@api.get("")
-@permits(Permission.READ)
-async def overview(here: Here) -> WebOverview:
-    """Sources with what each endpoint brought, the last and the next look, and pages that could not be had."""
-    found = await asyncio.to_thread(read_sources_file, here.app.web)
-    return await here.read(lambda tx: web_overview(tx, here.app.settings, found))
-
-
-@api.post("/look")
-@permits(Permission.WEB)
-async def look(here: Here) -> LookQueued:
-    """Let a worker look at all sources for what is new. While one look waits or runs, there is no second."""
-    return LookQueued(job=await here.app.web.look_later(here.actor))
-
-
-@api.post("/retry")
-@permits(Permission.WEB)
-async def retry(here: Here, wanted: RetryWanted) -> list[RetriedItems]:
-    """Ask once more for pages that could not be had."""
-    return await here.app.web.retry(here.actor, wanted.sources, dry_run=wanted.dry_run)
-
-
-@api.get("/runs")
-@permits(Permission.READ)
-async def runs(
-    here: Here, status: RunStatus | None = None, after: AfterId = None, limit: Limit = PAGE
-) -> Paged[RunRow]:
-    """Backfill runs, newest first."""
-    wanted = RunsWanted(status, None if after is None else str(after), limit)
-    return await here.read(lambda tx: list_runs(tx, wanted))
-
-
-@api.post("/runs", status_code=201)
-@permits(Permission.WEB)
-async def begin(here: Here, wanted: RunWanted) -> RunDetail:
-    """Make a run, for a worker to drive."""
-    values = wanted.model_dump(exclude={"date_from", "date_to"})
-    new = NewRun(**values, date_from=start_of(wanted.date_from), date_to=end_of(wanted.date_to, "date_to"))
-    run = await here.app.web.hand_over(here.actor, new)
-    return await _run(here, run.id)
-
-
-@api.get("/runs/{run_id}")
-@permits(Permission.READ)
-async def run(here: Here, run_id: UUID) -> RunDetail:
-    """One run: how far each endpoint is, what became of what it found, its errors."""
-    return await _run(here, str(run_id))
-
-
-@api.post("/runs/{run_id}/resume")
-@permits(Permission.WEB)
-async def resume(here: Here, run_id: UUID) -> RunDetail:
-    """Let a worker go on with a failed run from the place where it was."""
-    await here.app.web.resume_later(here.actor, str(run_id))
-    return await _run(here, str(run_id))
-
-
-@api.post("/runs/{run_id}/cancel")
-@permits(Permission.WEB)
-async def cancel(here: Here, run_id: UUID) -> RunDetail:
-    """Give a run up for good. What it found stays."""
-    await here.app.web.cancel(here.actor, str(run_id))
-    return await _run(here, str(run_id))
-
-
-@api.get("/evidence")
-@permits(Permission.READ)
-async def evidence(
-    here: Here,
-    query: Annotated[
-        str,
-        Query(
-            max_length=LONGEST_QUERY,
-            description="words, subject: (title), from: (address), label: (source), after:, before:, OR, -; empty: all",
-        ),
-    ] = "",
-    after: After = None,
-    limit: Limit = PAGE,
-) -> Paged[EvidenceHit]:
-    """Pages that were kept, the latest day first."""
-    return await here.read(lambda tx: find_evidence(tx, query, here.now, after, limit))
-
-
-@api.get("/evidence/{evidence_id}")
-@permits(Permission.READ)
-async def item(here: Here, evidence_id: UUID) -> EvidenceDetail:
-    """One kept page: its text, its hash, its times, and all versions of its address."""
-    return await here.read(lambda tx: evidence_detail(tx, str(evidence_id)))
-
-
-@api.get(
-    "/evidence/{evidence_id}/raw", response_class=Response, responses=file_reply(OCTET_STREAM, "the bytes as fetched")
-)
-@permits(Permission.READ)
-async def raw(here: Here, evidence_id: UUID) -> Response:
-    """The bytes as they were fetched, checked against their hash, to be saved."""
-    content = await here.read(lambda tx: raw_of(tx, str(evidence_id)))
-    return download(content, f"evidence-{evidence_id}")
-
-
-@api.get("/evidence/{evidence_id}/compare/{other_id}")
-@permits(Permission.READ)
-async def compare(
-    here: Here, evidence_id: UUID, other_id: UUID, of: ComparedText = ComparedText.TEXT
-) -> VersionComparison:
-    """Two versions of one address side by side, line by line, the older at the left."""
-    both = await here.read(lambda tx: two_versions(tx, str(evidence_id), str(other_id), of))
-    return await asyncio.to_thread(both.compared)
-
-
-async def _run(here: RequestContext, run_id: str) -> RunDetail:
-    return await here.read(lambda tx: run_detail(tx, here.app.settings.backfill, run_id, here.now))

@@ -1,5 +1,5 @@
-"""What the archive holds of each account: proven coverage over time, gaps, bad messages, files and certificates; and
-what this process has counted of its calls to Gmail, from its own metrics.
+"""The archive of each account: proven coverage over time, gaps, bad messages, files and removal certificates; and what
+this process has counted of its calls to Gmail, from its own metrics.
 
 No time series is kept in the database: scrape `/metrics` for those.
 """
@@ -13,33 +13,42 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Annotated
 
+from fastapi import Query
+from pydantic import Field
 from sqlalchemy import select
+from starlette.responses import Response
 
 from postroom.accounts.account import Account, find_account, list_accounts
 from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.status import ShardInfo
-from postroom.dashboard.context import RequestContext
-from postroom.dashboard.paging import PAGE, Paged, paged
+from postroom.dashboard.context import Here
+from postroom.dashboard.display import charts
+from postroom.dashboard.display.formatting import duration, percent
+from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
+from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_windows
-from postroom.domain.errors import BadInput, NotFound, PostroomError
+from postroom.domain.errors import NotFound, PostroomError
+from postroom.domain.roles import Permission
 from postroom.sync.state import SliceRow, slices_of
 from postroom.sync.status import SyncStatus, status_of
+from postroom.telemetry import metrics
 from postroom.telemetry.metrics import MetricSample
 
 
 class Coverage(StrEnum):
     PROVEN = "proven"
-    """Before the watermark: every message is stored, listed as bad, or gone at the source."""
+    """Before the watermark: every message is stored, listed as bad, or deleted at the source."""
     AHEAD = "ahead"
-    """Done, but after something that is not, so the watermark has not come here."""
+    """Done, but something before it is not, so the watermark has not reached it."""
     OPEN = "open"
-    """Planned, and not done yet."""
+    """Planned, but not done yet."""
     UNLISTED = "unlisted"
-    """Since the last look at the source."""
+    """Newer than the last listing of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class CoverageSpan:
 
 
 def gap_map(watermark: int, slices: Sequence[SliceRow], first: datetime, now: datetime) -> list[CoverageSpan]:
-    """From `first` to now, without a hole and without an overlap; neighbours of a kind are one."""
+    """From `first` to now, without holes or overlaps; adjacent spans of a kind are joined."""
     left, right = int(first.timestamp()), int(now.timestamp())
     return list(_spans(_joined(_pieces(watermark, slices, left, right))))
 
@@ -99,12 +108,12 @@ def _spans(pieces: Iterable[Piece]) -> Iterator[CoverageSpan]:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFiles:
-    """What of an account lies on disk."""
+    """An account's files on disk."""
 
     shards: list[ShardInfo]
     certificates: dict[RemovalResult, int]
     problem: str | None
-    """Why this cannot be told in full."""
+    """Why this is not complete."""
 
     @property
     def messages(self) -> int:
@@ -117,7 +126,7 @@ class ArchiveFiles:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCounts:
-    """Some of the last messages that a sync worked on, and how many of them could not be had."""
+    """Some of the last messages that a sync worked on, and how many of them failed."""
 
     messages: int
     bad: int
@@ -129,23 +138,24 @@ class ArchiveHoldings:
     status: SyncStatus
     watermark: datetime | None
     spans: list[CoverageSpan]
-    """From the first mail to now, oldest first: what is proven to be here, and what is not."""
+    """From the first mail to now, oldest first: what is proven to be archived, and what is not."""
     recent: list[OutcomeCounts]
-    """Of the last messages, oldest first: the only thing of which a course over time is kept."""
+    """The last messages, oldest first: the only figures that are kept over time."""
     files: ArchiveFiles
 
 
-@dataclass(frozen=True, slots=True)
-class CertificatesWanted:
-    account: str
+class BadMessagesQuery(ListQuery):
+    account: str = Field(max_length=320, description="the account, by its address")
+
+
+class CertificatesQuery(ListQuery):
+    account: str = Field(max_length=320, description="the account, by its address")
     result: RemovalResult | None = None
-    message: str | None = None
-    after: str | None = None
-    limit: int = PAGE
+    message: str | None = Field(None, max_length=100, description="the message's Gmail id")
 
 
 def accounts(tx: Tx) -> list[Account]:
-    """Removed ones too: their mail is still here."""
+    """Also removed ones: their mail is still archived."""
     return list_accounts(tx, with_removed=True)
 
 
@@ -157,7 +167,7 @@ def known_account(tx: Tx, email: str) -> Account:
 
 
 def files_of(place: ArchiveBackend, email: str) -> ArchiveFiles:
-    """From the archive's books, its folders, and a count in each shard. For a thread: disks are slow."""
+    """From the catalogue, the folders, and a count in each shard. Reads files, so call it in a thread."""
     try:
         return ArchiveFiles(place.shards(email), place.ledger(email).counts(), None)
     except PostroomError as error:
@@ -174,20 +184,19 @@ def holdings(tx: Tx, account: Account, files: ArchiveFiles, now: datetime) -> Ar
     return ArchiveHoldings(account.email, status, watermark, spans, _recent(tx, account.id), files)
 
 
-def bad_page(tx: Tx, email: str, after: str | None, limit: int = PAGE) -> Paged[TroubledMessage]:
-    """By their keys, which the table holds in order."""
-    account = known_account(tx, email)
-    return paged(troubled_of(tx, account.id, after, limit + 1), limit, lambda message: message.key)
+def bad_page(tx: Tx, wanted: BadMessagesQuery) -> Paged[TroubledMessage]:
+    """By their keys."""
+    account = known_account(tx, wanted.account)
+    found = troubled_of(tx, account.id, wanted.after, wanted.limit + 1)
+    return paged(found, wanted.limit, lambda message: message.key)
 
 
-def certificates_page(place: ArchiveBackend, wanted: CertificatesWanted) -> Paged[Certificate]:
-    """Newest first. For a thread."""
-    if wanted.after is not None and not (wanted.after.isascii() and wanted.after.isdigit() and len(wanted.after) < 18):
-        raise BadInput("after", "is not the number of a certificate; begin again at the first page")
+def certificates_page(place: ArchiveBackend, wanted: CertificatesQuery) -> Paged[Certificate]:
+    """Newest first. Reads files, so call it in a thread."""
     found = place.ledger(wanted.account).certificates(
         result=wanted.result,
         gmail_id=wanted.message,
-        before=None if wanted.after is None else int(wanted.after),
+        before=number_after(wanted.after, 10**18),
         limit=wanted.limit + 1,
     )
     return paged(found, wanted.limit, lambda certificate: str(certificate.number))
@@ -203,15 +212,6 @@ def _moment(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-async def all_holdings(here: RequestContext) -> list[ArchiveHoldings]:
-    place = here.app.archive.place
-    known = await here.read(accounts)
-    files = await asyncio.to_thread(lambda: [files_of(place, account.email) for account in known])
-    return await here.read(
-        lambda tx: [holdings(tx, account, each, here.now) for account, each in zip(known, files, strict=True)]
-    )
-
-
 _CALLS, _LATENCY = "postroom_gmail_calls_total", "postroom_gmail_latency_seconds"
 _RETRIES, _SPLITS, _BAD = "postroom_sync_retries_total", "postroom_sync_splits_total", "postroom_sync_bad_total"
 _STARTED = "process_start_time_seconds"
@@ -225,7 +225,7 @@ class ProcessFigures:
     median_s: float | None
     """Half of the calls took at most this; to the bounds of the histogram."""
     slow_s: float | None
-    """Nineteen of twenty took at most this."""
+    """95 % of the calls took at most this."""
     retries: int
     splits: int
     bad: int
@@ -257,10 +257,107 @@ def figures_of(samples: Iterable[MetricSample]) -> ProcessFigures:
 
 
 def quantile(buckets: dict[float, int], share: float) -> float | None:
-    """The smallest bound below which such a share of all lies; None where there are none, or none so small."""
+    """The smallest bucket bound that holds this share of all values; None if there is no such bound."""
     bounds = sorted(buckets)
     if not bounds or not buckets[bounds[-1]]:
         return None
     wanted = share * buckets[bounds[-1]]
     found = next(bound for bound in bounds if buckets[bound] >= wanted)
     return None if found == float("inf") else found
+
+
+pages = pages_router()
+api = api_router("archive")
+
+SECTION = "archive"
+BadMessagesWanted = Annotated[BadMessagesQuery, Query()]
+CertificatesWanted = Annotated[CertificatesQuery, Query()]
+_GAPS_SHOWN = 20
+_KINDS = list(Coverage)
+
+
+@pages.get("/archive")
+async def archive_page(here: Here) -> Response:
+    held = await show_holdings(here)
+    return await here.page(
+        "archive/overview.html",
+        SECTION,
+        held=held,
+        maps={each.account: _map(each) for each in held},
+        gaps={each.account: _gaps(each.spans) for each in held},
+        recent={each.account: _recent_chart(each) for each in held if each.recent},
+        figures=figures_of(metrics.samples()),
+        percent=percent,
+    )
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show_holdings(here: Here) -> list[ArchiveHoldings]:
+    """For each account what is proven to be in the archive, what is missing, and its files."""
+    place = here.app.archive.place
+    known = await here.read(accounts)
+    files = await asyncio.to_thread(lambda: [files_of(place, account.email) for account in known])
+    return await here.read(
+        lambda tx: [holdings(tx, account, each, here.now) for account, each in zip(known, files, strict=True)]
+    )
+
+
+@api.get("/process")
+@permits(Permission.READ)
+async def process(here: Here) -> ProcessFigures:
+    """Calls to Gmail, their latencies, retries and splits since this process started. No series is kept."""
+    return figures_of(metrics.samples())
+
+
+@pages.get("/archive/bad")
+async def bad_messages_page(here: Here, wanted: BadMessagesWanted) -> Response:
+    return await here.page("archive/bad.html", SECTION, wanted=wanted, found=await show_bad(here, wanted))
+
+
+@api.get("/bad")
+@permits(Permission.READ, named_by("account"))
+async def show_bad(here: Here, wanted: BadMessagesWanted) -> Paged[TroubledMessage]:
+    """Messages that could not be fetched, parsed or stored, with the reason."""
+    return await here.read(lambda tx: bad_page(tx, wanted))
+
+
+@pages.get("/archive/certificates")
+async def certificate_list_page(here: Here, wanted: CertificatesWanted) -> Response:
+    found = await show_certificates(here, wanted)
+    return await here.page(
+        "archive/certificates.html", SECTION, wanted=wanted, found=found, results=list(RemovalResult)
+    )
+
+
+@api.get("/certificates")
+@permits(Permission.READ, named_by("account"))
+async def show_certificates(here: Here, wanted: CertificatesWanted) -> Paged[Certificate]:
+    """Removal certificates, newest first: which bytes were on disk, and where, before a message was removed."""
+    account = await here.read(lambda tx: known_account(tx, wanted.account))
+    known = wanted.model_copy(update={"account": account.email})
+    return await asyncio.to_thread(certificates_page, here.app.archive.place, known)
+
+
+def _map(held: ArchiveHoldings) -> charts.Chart:
+    lengths = Counter[Coverage]()
+    for span in held.spans:
+        lengths[span.holding] += int(span.seconds)
+    totals = [charts.ChartPart(kind, lengths[kind], duration(lengths[kind])) for kind in _KINDS if lengths[kind]]
+    stretches = [charts.BandSegment(_KINDS.index(span.holding), span.seconds) for span in held.spans]
+    return charts.band(f"Archive coverage of {held.account}", stretches, totals)
+
+
+def _gaps(spans: list[CoverageSpan]) -> list[CoverageSpan]:
+    """The spans that hold up the watermark, oldest first. Mail newer than the last listing is no gap."""
+    return [span for span in spans if span.holding is Coverage.OPEN][:_GAPS_SHOWN]
+
+
+def _recent_chart(held: ArchiveHoldings) -> charts.Chart:
+    points = [
+        charts.ChartPart(
+            f"{part.messages} messages", part.bad / max(part.messages, 1), percent(part.bad, part.messages)
+        )
+        for part in held.recent
+    ]
+    return charts.sparkline("Share of bad messages, newest on the right", points)

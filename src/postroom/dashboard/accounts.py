@@ -1,0 +1,303 @@
+"""Adding a mailbox: by logging in at Google, or with a token for another server that speaks Gmail's API.
+
+A login at Google waits in a task of this process until the browser comes back, then adds the account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import Query
+from pydantic import BaseModel, Field, Secret
+from starlette.datastructures import FormData, UploadFile
+from starlette.responses import Response
+
+from postroom import audit
+from postroom.accounts.account import Account
+from postroom.accounts.enrolment import Enrolment
+from postroom.app.installation import App
+from postroom.audit import Actor
+from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.forms import Form
+from postroom.dashboard.routing import Id, api_router, pages_router, permits
+from postroom.dashboard.security.proof import ProofNeeded, SensitiveChange, require_proof
+from postroom.dashboard.settings import AccountRow, account_row
+from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
+from postroom.domain.ids import new_id
+from postroom.domain.roles import Permission
+from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
+from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant, log_in, normal_email
+from postroom.mailboxes.gmail.transport import GOOGLE
+from postroom.mailboxes.reachability import require_safe_url
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+_MOST_UNDER_WAY = 5
+_MOST_REMEMBERED = 50
+
+
+class GoogleLoginStage(StrEnum):
+    WAITING = "waiting"
+    ADDED = "added"
+    REFUSED = "refused"
+
+
+@dataclass
+class GoogleLogin:
+    email: str
+    id: str = field(default_factory=new_id)
+    url: str = ""
+    """The address of Google's page, including where it sends the browser back to."""
+    stage: GoogleLoginStage = GoogleLoginStage.WAITING
+    message: str = ""
+    """Remarks about the account, or why it was refused."""
+
+    @property
+    def port(self) -> int | None:
+        """The port on this machine to which the browser returns."""
+        [back] = parse_qs(urlsplit(self.url).query).get("redirect_uri", [""])
+        return urlsplit(back).port
+
+
+@dataclass(frozen=True)
+class WantedLogin:
+    client: ClientSecrets
+    email: str
+    api_base: str = GOOGLE
+    full_access: bool = False
+
+
+class GoogleLogins:
+    def __init__(self) -> None:
+        self._logins: dict[str, GoogleLogin] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __getitem__(self, login_id: str) -> GoogleLogin:
+        try:
+            return self._logins[login_id]
+        except KeyError:
+            raise NotFound("login", "this login is over; start it again") from None
+
+    async def begin(self, app: App, wanted: WantedLogin, who: Actor) -> GoogleLogin:
+        """The login, as soon as its page can be opened. It replaces an earlier one for the same mailbox."""
+        email, api_base = normal_email(wanted.email), require_safe_url(wanted.api_base, "api_base")
+        await Enrolment(app.database, app.grants, app.clock).refuse_known_elsewhere(email, api_base)
+        await self._make_room(email)
+        login = GoogleLogin(email)
+        shown = asyncio.Event()
+
+        def show(url: str) -> None:
+            login.url = url
+            shown.set()
+
+        async def obtain() -> OAuthGrant:
+            return await log_in(
+                wanted.client, email, app.clock, show=show, api_base=api_base, full_access=wanted.full_access
+            )
+
+        self._logins[login.id] = login
+        task = self._tasks[login.id] = asyncio.create_task(self._finish(app, login, obtain(), who))
+
+        def over(_: object) -> None:
+            self._tasks.pop(login.id, None)
+            shown.set()
+
+        task.add_done_callback(over)
+        await shown.wait()
+        return login
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await _cancelled(list(self._tasks.values()))
+
+    async def _finish(self, app: App, login: GoogleLogin, obtained: Awaitable[OAuthGrant], who: Actor) -> None:
+        try:
+            account, oddities = await app.take_in(await obtained, who)
+        except PostroomError as error:
+            login.message, login.stage = logs.clean(error.message), GoogleLoginStage.REFUSED
+        except Exception:
+            log.exception("dashboard.login_failed", account=login.email)
+            login.message, login.stage = "Internal error; the log has the details.", GoogleLoginStage.REFUSED
+        else:
+            login.message, login.stage = " ".join(map(logs.clean, oddities)), GoogleLoginStage.ADDED
+            log.info("account.added", account=account.email)
+        # Last, because the waiting page updates itself when the audit log grows.
+        after = {"email": login.email, "stage": str(login.stage), "message": login.message}
+        subject, now = ("login", login.id), app.clock.now()
+        await app.database.write(lambda tx: audit.record(tx, who, "account.login", subject, now, after=after))
+
+    async def _make_room(self, email: str) -> None:
+        earlier = [id for id in self._tasks if self._logins[id].email == email]
+        await _cancelled([self._tasks[id] for id in earlier])
+        for login in (self._logins[id] for id in earlier):
+            if login.stage is GoogleLoginStage.WAITING:
+                login.message, login.stage = (
+                    "A later login to the same mailbox replaced this one.",
+                    GoogleLoginStage.REFUSED,
+                )
+        if len(self._tasks) >= _MOST_UNDER_WAY:
+            raise Retryable("Several logins are already in progress. Finish one of them, or wait a few minutes.")
+        over = [id for id in self._logins if id not in self._tasks]
+        for id in over[: max(0, len(self._logins) - _MOST_REMEMBERED)]:
+            del self._logins[id]
+
+
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+pages = pages_router()
+
+SECTION = "settings"
+_SECRETS = "client_secrets"
+_LONGEST_EMAIL = 320
+
+
+@pages.get("/settings/accounts/new")
+async def new_account_page(here: Here, email: Annotated[str, Query(max_length=_LONGEST_EMAIL)] = "") -> Response:
+    """`email` is set to log in again to a known mailbox."""
+    form = Form.filled(email=email)
+    return await _page(here, form=form, token_form=form)
+
+
+@pages.post("/settings/accounts/logins")
+async def submit_login(here: Here) -> Response:
+    async with here.request.form() as sent:
+        form = Form.sent(FormData([item for item in sent.multi_items() if not isinstance(item[1], UploadFile)]))
+        file = sent.get("file")
+        chosen = await file.read() if isinstance(file, UploadFile) and file.filename else b""
+    try:
+        client = _client(chosen or form[_SECRETS].encode())
+        wanted = WantedLogin(client, form["email"], form["api_base"] or GOOGLE, form.checked("full_access"))
+        login = await begin_login(here, wanted, _with_secrets(form, chosen))
+    except ProofNeeded:
+        raise
+    except PostroomError as error:
+        return await _page(here, 422, form=form.refused(_beside(error, "email")))
+    return await here.go(f"/settings/accounts/logins/{login.id}")
+
+
+@pages.get("/settings/accounts/logins/{login_id}")
+async def login_page(here: Here, login_id: str) -> Response:
+    return await here.page("accounts/login.html", SECTION, login=here.services.google_logins[login_id])
+
+
+@pages.post("/settings/accounts")
+async def submit_account(here: Here) -> Response:
+    """With an access token, which is never shown again."""
+    form = await here.form()
+    try:
+        account, oddities = await add_account(here, form["email"], form["api_base"], form["access_token"])
+    except PostroomError as error:
+        return await _page(here, 422, token_form=form.refused(_beside(error, "access_token")))
+    message = " ".join([f"{account.email} is added, and its mail is being fetched.", *map(logs.clean, oddities)])
+    return await here.go("/settings#accounts", message)
+
+
+def _with_secrets(form: Form, file: bytes) -> Form:
+    """The form with the file's content as text: a browser does not send a file a second time by itself."""
+    return Form({**form.values, _SECRETS: (file.decode(errors="replace"),)}) if file else form
+
+
+def _client(content: bytes) -> ClientSecrets:
+    if not content.strip():
+        raise BadInput(_SECRETS, "is needed: choose the file from Google's console, or paste its content")
+    return parse_client_secrets(content, _SECRETS)
+
+
+async def begin_login(here: RequestContext, wanted: WantedLogin, form: Form | None = None) -> GoogleLogin:
+    if wanted.full_access:
+        await require_proof(here, SensitiveChange.FULL_ACCESS, form)
+    return await here.services.google_logins.begin(here.app, wanted, here.actor)
+
+
+async def add_account(here: RequestContext, email: str, api_base: str, token: str) -> tuple[Account, list[str]]:
+    """The account, and remarks about it. The token is tried before anything is stored."""
+    email, api_base = normal_email(email, "email"), require_safe_url(api_base, "api_base")
+    if not token or not token.isascii() or not token.isprintable():
+        raise BadInput("access_token", "is empty, or has characters that no token has")
+    logs.learn_secrets([token])
+    return await here.app.take_in(StaticGrant(email=email, api_base=api_base, access_token=token), here.actor)
+
+
+def _beside(error: PostroomError, otherwise: str) -> BadInput:
+    """The refusal beside the field that it names, or else beside the most likely one."""
+    if isinstance(error, BadInput):
+        return BadInput(error.field.replace("-", "_"), error.problem)
+    return BadInput(otherwise, logs.clean(error.message))
+
+
+async def _page(here: RequestContext, status: int = 200, **forms: Form) -> Response:
+    return await here.page("accounts/new.html", SECTION, status, **{"form": Form(), "token_form": Form(), **forms})
+
+
+api = api_router("accounts")
+
+_Email = Field(min_length=3, max_length=320, description="the mailbox's address; the login must be for it")
+
+
+Token = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[!-~]+$")]
+
+
+class AccountWanted(BaseModel, extra="forbid"):
+    email: str = _Email
+    api_base: str = Field(
+        max_length=2_000, description="a server that speaks Gmail's API, such as `postroom sim gmail`"
+    )
+    access_token: Secret[Token]
+
+
+class LoginWanted(BaseModel, extra="forbid"):
+    email: str = _Email
+    client_secrets: dict[str, Any] = Field(description="the JSON of a Desktop app from Google's console")
+    api_base: str = Field(GOOGLE, max_length=2_000)
+    full_access: bool = Field(False, description="also ask for permission to delete mail permanently")
+
+
+class LoginShown(BaseModel):
+    id: str
+    email: str
+    stage: GoogleLoginStage
+    url: str = Field(description="to be opened in a browser on the machine that Postroom runs on")
+    message: str = Field(description="remarks about the account, or why it was refused")
+
+
+@api.post("", status_code=201)
+@permits(Permission.ACCOUNTS)
+async def add(here: Here, wanted: AccountWanted) -> AccountRow:
+    """Add a mailbox with an access token. The token is tried first and refused if it is for another mailbox."""
+    account, _ = await add_account(here, wanted.email, wanted.api_base, wanted.access_token.get_secret_value())
+    return account_row(account)
+
+
+@api.post("/logins", status_code=201)
+@permits(Permission.ACCOUNTS)
+async def log_in_at_google(here: Here, wanted: LoginWanted) -> LoginShown:
+    """Start a login at Google; it is over when its stage is no longer `waiting`."""
+    client = parse_client_secrets(json.dumps(wanted.client_secrets).encode(), "client_secrets")
+    login = WantedLogin(client, wanted.email, wanted.api_base, wanted.full_access)
+    return _shown(await begin_login(here, login))
+
+
+@api.get("/logins/{login_id}")
+@permits(Permission.ACCOUNTS)
+async def show_login(here: Here, login_id: Id) -> LoginShown:
+    """The state of a login."""
+    return _shown(here.services.google_logins[login_id])
+
+
+def _shown(login: GoogleLogin) -> LoginShown:
+    return LoginShown(id=login.id, email=login.email, stage=login.stage, url=login.url, message=login.message)

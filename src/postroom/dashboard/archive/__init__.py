@@ -1,1 +1,0 @@
-"""Coverage, gaps, bad messages and certificates of the archive."""

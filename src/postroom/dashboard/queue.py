@@ -1,0 +1,355 @@
+"""The job queue: what waits, runs and failed; one job with its steps; retry and cancel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from sqlalchemy import Select, func, literal, select, text
+from starlette.responses import Response
+
+from postroom import audit
+from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.display.formatting import plural
+from postroom.dashboard.forms import query_of
+from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, SortOrder, bounded_count, paged, row_before
+from postroom.dashboard.routing import Id, api_router, pages_router, permits
+from postroom.db import Tx
+from postroom.db.tables.queue import jobs
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.roles import Permission
+from postroom.domain.tiers import TIERS, Tier
+from postroom.queue import CancelOutcome, FailedJobs, JobState, QueueName
+from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
+
+_COUNTED = 5_000
+"""So many waiting and failed jobs are counted by type."""
+
+
+class JobPhase(StrEnum):
+    """The state of a job as a person sees it: the queue's `queued` is waiting, or scheduled for later."""
+
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    FAILED = "failed"
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: str
+    type: str
+    state: JobState
+    queue: QueueName
+    tier: Tier
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    not_before: datetime | None
+    finished_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTierRow:
+    """One tier of one queue."""
+
+    queue: QueueName
+    tier: Tier
+    waiting: int
+    running: int
+    first_since: datetime | None
+    """Since when the next job of this tier has waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """Jobs of a type. At most 5,000 waiting and 5,000 failed ones are counted."""
+
+    type: str
+    waiting: int
+    running: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOverview:
+    counts: dict[JobPhase, BoundedCount]
+    tiers: list[QueueTierRow]
+    types: list[TypeCount]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    job: JobRecord
+    steps: list[StepRecord]
+    can_retry: bool
+    can_cancel: bool
+
+
+class JobsQuery(ListQuery):
+    state: JobPhase | None = None
+    type: str | None = Field(None, max_length=100)
+    queue: QueueName | None = None
+    tier: Tier | None = None
+
+
+PHASE_CONDITIONS = {
+    JobPhase.WAITING: text("jobs.state = 'queued' AND jobs.ready"),
+    JobPhase.SCHEDULED: text("jobs.state = 'queued' AND NOT jobs.ready"),
+    JobPhase.RUNNING: text("jobs.state = 'running'"),
+    JobPhase.FAILED: text("jobs.state = 'failed' AND jobs.finished_at IS NOT NULL"),
+    JobPhase.COMPLETED: text("jobs.state = 'completed' AND jobs.finished_at IS NOT NULL"),
+    JobPhase.CANCELED: text("jobs.state = 'canceled' AND jobs.finished_at IS NOT NULL"),
+}
+"""In the exact words of the partial indexes: SQLite does not use them for a condition with parameters."""
+
+_NEWEST_FIRST = SortOrder((jobs.c.id,), falling=("id",))
+_LAST_ENDED_FIRST = SortOrder((jobs.c.finished_at, jobs.c.id), falling=("finished_at", "id"))
+_ORDERS = {
+    JobPhase.WAITING: SortOrder(
+        (jobs.c.queue_name, jobs.c.policy_tier, jobs.c.priority, jobs.c.seq), falling=("priority",)
+    ),
+    JobPhase.SCHEDULED: SortOrder((jobs.c.not_before, jobs.c.id)),
+    JobPhase.RUNNING: SortOrder((jobs.c.worker_id, jobs.c.id)),
+    JobPhase.FAILED: _LAST_ENDED_FIRST,
+    JobPhase.COMPLETED: _LAST_ENDED_FIRST,
+    JobPhase.CANCELED: _LAST_ENDED_FIRST,
+}
+
+
+def queue_overview(tx: Tx) -> QueueOverview:
+    counts = {
+        phase: bounded_count(tx, select(literal(1)).select_from(jobs).where(condition))
+        for phase, condition in PHASE_CONDITIONS.items()
+    }
+    return QueueOverview(counts, queue_tiers(tx), _types(tx))
+
+
+def list_jobs(tx: Tx, wanted: JobsQuery) -> Paged[JobRow]:
+    """Waiting jobs as they are served, scheduled ones as they fall due, running ones by worker, others newest first."""
+    conditions = [
+        column == value
+        for column, value in (
+            (jobs.c.type, wanted.type),
+            (jobs.c.queue_name, wanted.queue),
+            (jobs.c.policy_tier, wanted.tier),
+        )
+        if value is not None
+    ]
+    query = select(jobs).where(*conditions).limit(wanted.limit + 1)
+    rows = tx.execute(_ordered(tx, query, wanted)).all()
+    page = paged(rows, wanted.limit, lambda row: str(row.id))
+    return Paged([_row(row) for row in page.items], page.next)
+
+
+def job_detail(tx: Tx, job_id: str) -> JobDetail:
+    job, steps = show_job(tx, job_id)
+    can_retry = job.state in (JobState.FAILED, JobState.CANCELED)
+    return JobDetail(job, steps, can_retry, job.state in (JobState.QUEUED, JobState.RUNNING))
+
+
+def _ordered(tx: Tx, query: Select[Any], wanted: JobsQuery) -> Select[Any]:
+    """In the order of the wanted state, from after the job that the previous page ended with."""
+    start = row_before(tx, jobs, wanted.after)
+    if wanted.state is None:
+        return _NEWEST_FIRST.apply(query, start)
+    return _ORDERS[wanted.state].apply(query.where(PHASE_CONDITIONS[wanted.state]), start)
+
+
+def queue_tiers(tx: Tx) -> list[QueueTierRow]:
+    """Every tier of every queue, also the empty ones."""
+    waiting = depth(tx)
+    running = Counter(
+        (row.queue_name, row.policy_tier)
+        for row in tx.execute(select(jobs.c.queue_name, jobs.c.policy_tier).where(PHASE_CONDITIONS[JobPhase.RUNNING]))
+    )
+    return [
+        QueueTierRow(queue, tier, waiting.get((queue, tier), 0), running[queue, tier], _first_since(tx, queue, tier))
+        for queue in QueueName
+        for tier in TIERS
+    ]
+
+
+def _first_since(tx: Tx, queue: QueueName, tier: Tier) -> datetime | None:
+    line = (jobs.c.queue_name == queue, jobs.c.policy_tier == tier, PHASE_CONDITIONS[JobPhase.WAITING])
+    query = select(jobs.c.queued_at).where(*line).order_by(jobs.c.priority.desc(), jobs.c.seq).limit(1)
+    since: datetime | None = tx.execute(query).scalar()
+    return since
+
+
+def _types(tx: Tx) -> list[TypeCount]:
+    shown = (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.FAILED)
+    counts = {phase: _by_type(tx, phase) for phase in shown}
+    names = sorted(set().union(*counts.values()))
+    return [TypeCount(name, *(counts[phase].get(name, 0) for phase in shown)) for name in names]
+
+
+def _by_type(tx: Tx, phase: JobPhase) -> dict[str, int]:
+    some = select(jobs.c.type).where(PHASE_CONDITIONS[phase]).limit(_COUNTED).subquery()
+    return {
+        row.type: row.jobs for row in tx.execute(select(some.c.type, func.count().label("jobs")).group_by(some.c.type))
+    }
+
+
+def _row(row: Any) -> JobRow:
+    return JobRow(
+        id=row.id,
+        type=row.type,
+        state=JobState(row.state),
+        queue=QueueName(row.queue_name),
+        tier=Tier(row.policy_tier),
+        attempts=row.attempts,
+        max_attempts=row.max_attempts,
+        created_at=row.created_at,
+        not_before=row.not_before,
+        finished_at=row.finished_at,
+        last_error=row.last_error,
+    )
+
+
+SUBJECT = "job"
+
+
+async def retry_job(here: RequestContext, job_id: str) -> None:
+    queue = here.app.queue
+
+    def change(tx: Tx) -> None:
+        queue.retry_within(tx, job_id)
+        audit.record(tx, here.actor, "job.retry", (SUBJECT, job_id), here.now, after={"state": JobState.QUEUED})
+
+    await here.write(change)
+
+
+async def retry_failed_jobs(here: RequestContext, job_type: str) -> int:
+    """All failed jobs of a type; how many there were."""
+    queue = here.app.queue
+    name = queue.catalogue[job_type].name
+
+    def change(tx: Tx) -> int:
+        ids = queue.retry_failed_within(tx, FailedJobs(type=name))
+        if ids:
+            audit.record(tx, here.actor, "job.retry_failed", ("job_type", name), here.now, after={"jobs": len(ids)})
+        return len(ids)
+
+    return await here.write(change)
+
+
+async def cancel_job(here: RequestContext, job_id: str) -> None:
+    """A job that waits or runs; a finished one is refused."""
+
+    def change(tx: Tx) -> None:
+        match here.app.queue.cancel_within(tx, job_id):
+            case CancelOutcome.JOB_NOT_FOUND:
+                raise NotFound("job", f"there is no job {job_id}")
+            case CancelOutcome.NOT_RUNNING:
+                raise BadInput("job", "has already finished, so it cannot be cancelled")
+            case CancelOutcome.CANCELED:
+                audit.record(tx, here.actor, "job.cancel", (SUBJECT, job_id), here.now, after={"state": "canceled"})
+
+    await here.write(change)
+
+
+pages = pages_router()
+api = api_router("queue")
+
+SECTION = "queue"
+JobsWanted = Annotated[JobsQuery, Query()]
+
+
+@pages.get("/queue")
+async def queue_page(here: Here, wanted: JobsWanted) -> Response:
+    return await here.page(
+        "queue/list.html",
+        SECTION,
+        overview=await here.read(queue_overview),
+        jobs=await here.read(lambda tx: list_jobs(tx, wanted)),
+        wanted=wanted,
+        types=sorted(job_type.name for job_type in here.app.queue.catalogue),
+        states=list(JobPhase),
+        queues=list(QueueName),
+        tiers=list(Tier),
+    )
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show_queue(here: Here) -> QueueOverview:
+    """How many jobs are in each state, by queue and tier, and by type."""
+    return await here.read(queue_overview)
+
+
+@api.get("/jobs")
+@permits(Permission.READ)
+async def show_jobs(here: Here, wanted: JobsWanted) -> Paged[JobRow]:
+    """Jobs: waiting ones in the order of service, scheduled ones by due time, all others newest first."""
+    return await here.read(lambda tx: list_jobs(tx, wanted))
+
+
+@pages.get("/queue/{job_id}")
+async def job_page(here: Here, job_id: Id) -> Response:
+    return await here.page("queue/job.html", SECTION, detail=await show_job_detail(here, job_id))
+
+
+@api.get("/jobs/{job_id}")
+@permits(Permission.READ)
+async def show_job_detail(here: Here, job_id: Id) -> JobDetail:
+    """One job with its payload, result and steps."""
+    return await here.read(lambda tx: job_detail(tx, job_id))
+
+
+@pages.post("/queue/{job_id}/retry")
+async def submit_retry(here: Here, job_id: Id) -> Response:
+    await retry_job(here, job_id)
+    return await here.go(f"/queue/{job_id}", "The job is queued again, with all its attempts.")
+
+
+@api.post("/jobs/{job_id}/retry")
+@permits(Permission.ACT)
+async def retry(here: Here, job_id: Id) -> JobDetail:
+    """Queue a failed or cancelled job again."""
+    await retry_job(here, job_id)
+    return await show_job_detail(here, job_id)
+
+
+@pages.post("/queue/{job_id}/cancel")
+async def submit_cancel(here: Here, job_id: Id) -> Response:
+    await cancel_job(here, job_id)
+    return await here.go(f"/queue/{job_id}", "The job is cancelled.")
+
+
+@api.post("/jobs/{job_id}/cancel")
+@permits(Permission.ACT)
+async def cancel(here: Here, job_id: Id) -> JobDetail:
+    """Cancel a job that waits or runs."""
+    await cancel_job(here, job_id)
+    return await show_job_detail(here, job_id)
+
+
+class RetryFailedWanted(BaseModel, extra="forbid"):
+    type: str = Field(max_length=100, description="the job type, for example classify")
+
+
+class RetriedJobs(BaseModel):
+    jobs: int
+
+
+@pages.post("/queue/retry-failed")
+async def submit_retry_failed(here: Here) -> Response:
+    job_type = (await here.form())["type"]
+    count = await retry_failed_jobs(here, job_type)
+    return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(count, 'job')} queued again.")
+
+
+@api.post("/retry-failed")
+@permits(Permission.ACT)
+async def retry_failed(here: Here, which: RetryFailedWanted) -> RetriedJobs:
+    """Queue all failed jobs of a type again."""
+    return RetriedJobs(jobs=await retry_failed_jobs(here, which.type))

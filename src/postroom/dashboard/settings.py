@@ -1,0 +1,433 @@
+"""Settings: accounts, tokens, logins, the passphrase, the kill switches of backfill and the model, and every setting
+as this process reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, Field, SecretStr, StrictBool
+from starlette.responses import Response
+
+from postroom import audit, kill_switch
+from postroom.accounts.account import Account, list_accounts
+from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.display.formatting import plural
+from postroom.dashboard.forms import Form
+from postroom.dashboard.routing import Id, api_router, pages_router, permits
+from postroom.dashboard.security import sessions
+from postroom.dashboard.security.passphrase import LONGEST, SHORTEST, TooManyAttempts
+from postroom.dashboard.security.proof import (
+    PassphraseChanged,
+    SensitiveChange,
+    change_passphrase,
+    give_proof,
+    require_proof,
+)
+from postroom.dashboard.security.sessions import LoginSession
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.roles import PERMISSIONS, Permission, Role, all_permissions
+from postroom.kill_switch import KillSwitch, SwitchState
+from postroom.settings import Settings, reference
+from postroom.switchboard.tokens import (
+    AccessToken,
+    NewToken,
+    checked,
+    create_token,
+    list_tokens,
+    revoke_all,
+    revoke_with_made,
+)
+from postroom.triage.model import api_key, meter_for
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    id: str
+    provider: str
+    email: str
+    status: str
+    quota: str | None
+    created_at: datetime
+    last_checked_at: datetime | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    id: str
+    role: str
+    name: str
+    endpoint_identity: str | None
+    state: str
+    """good, expired or revoked"""
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    permissions: list[str]
+    made_by: str | None
+    """The id of the token that made it; null if the owner did."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: str
+    client: str
+    address: str
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    key: str
+    value: str
+    default: str
+    help: str
+
+    @property
+    def is_changed(self) -> bool:
+        return self.value != self.default
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    accounts: list[AccountRow]
+    tokens: list[TokenRow]
+    sessions: list[SessionRow]
+    switch: SwitchState
+    model_switch: KillSwitch
+
+
+def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
+    return Setup(
+        [account_row(each) for each in list_accounts(tx)],
+        sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
+        [_session(each) for each in sessions.list_sessions(tx, settings.dashboard, now)],
+        kill_switch.state(tx, settings.backfill),
+        kill_switch.model_switch(tx),
+    )
+
+
+def token_row(token: AccessToken, now: datetime) -> TokenRow:
+    return TokenRow(
+        token.id,
+        token.role,
+        token.name,
+        token.endpoint_identity,
+        token.state(now),
+        token.created_at,
+        token.expires_at,
+        token.last_used_at,
+        token.permission_names,
+        token.made_by,
+    )
+
+
+def all_settings(settings: Settings) -> Iterator[tuple[str, list[SettingRow]]]:
+    """By group, as on the reference page. A secret is shown only as set."""
+    for title, rows in reference():
+        named = [row for row in rows if row.key]
+        if named:
+            yield title, [SettingRow(row.key, _value(settings, row.key), row.default, row.help) for row in named]
+
+
+def _value(settings: Settings, key: str) -> str:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    if isinstance(value, SecretStr):
+        return "(set)"
+    return "" if value is None else str(value)
+
+
+def account_row(account: Account) -> AccountRow:
+    return AccountRow(
+        account.id,
+        account.provider,
+        account.email,
+        account.status,
+        account.quota,
+        account.created_at,
+        account.last_checked_at,
+        account.last_error,
+    )
+
+
+def _session(session: LoginSession) -> SessionRow:
+    return SessionRow(**{name: getattr(session, name) for name in SessionRow.__slots__})
+
+
+async def make_token(here: RequestContext, new: NewToken, form: Form | None = None) -> tuple[AccessToken, str]:
+    """The stored token and its text, which is shown once. A token makes none that may do more than it may itself."""
+    checked(new, here.now)
+    maker = here.visitor.caller.token_id
+    if maker is None:
+        await require_proof(here, SensitiveChange.MAKE_TOKEN, form)
+    return await here.write(lambda tx: create_token(tx, new, here.now, here.actor, maker))
+
+
+async def revoke_token(here: RequestContext, token_id: str) -> tuple[AccessToken, int]:
+    """The token and how many tokens that it made were revoked with it. A token may revoke itself and those it made."""
+    asker = here.visitor.caller.token_id
+    return await here.write(lambda tx: revoke_with_made(tx, token_id, here.now, here.actor, asker))
+
+
+async def revoke_every_token(here: RequestContext) -> int:
+    if here.visitor.session is None:
+        raise NotAllowed("A token can only revoke itself and the tokens that it made.")
+    return await here.write(lambda tx: revoke_all(tx, here.now, here.actor))
+
+
+async def end_session(here: RequestContext, session_id: str) -> None:
+    def change(tx: Tx) -> None:
+        sessions.end_session(tx, session_id, here.now)
+        audit.record(tx, here.actor, "dashboard.end_session", ("dashboard_session", session_id), here.now)
+
+    await here.write(change)
+
+
+async def end_other_sessions(here: RequestContext) -> int:
+    """All logins but this one; how many there were."""
+    own = here.visitor.session
+
+    def change(tx: Tx) -> int:
+        ended = sessions.end_all_sessions(tx, here.now, but=own.id if own else None)
+        if ended:
+            after, subject = {"ended": ended}, ("dashboard", "sessions")
+            audit.record(tx, here.actor, "dashboard.end_sessions", subject, here.now, after=after)
+        return ended
+
+    return await here.write(change)
+
+
+async def turn_backfill(here: RequestContext, on: bool) -> None:
+    await here.call("backfill.switch", {"enabled": on})
+
+
+async def turn_model(here: RequestContext, on: bool) -> None:
+    await here.write(lambda tx: kill_switch.turn_model(tx, on, here.actor, here.now))
+
+
+pages = pages_router()
+
+SECTION = "settings"
+
+
+@pages.get("/settings")
+async def settings_page(here: Here) -> Response:
+    return await _page(here)
+
+
+@pages.post("/settings/tokens")
+async def submit_token(here: Here) -> Response:
+    """Answered with the page itself instead of a redirect: the token is shown once and stored nowhere."""
+    form = await here.form()
+    try:
+        token, text = await make_token(here, _new_token(form), form)
+    except BadInput as error:
+        field = error.field.replace("-", "_")
+        return await _page(here, 422, form=form.refused(BadInput(field, error.problem)))
+    return await _page(here, made=token, secret=text)
+
+
+@pages.post("/settings/tokens/{token_id}/revoke")
+async def submit_revoke(here: Here, token_id: Id) -> Response:
+    token, made = await revoke_token(here, token_id)
+    also = f", with {plural(made, 'token')} that it made" if made else ""
+    return await here.go("/settings#tokens", f"The token {token.name} is revoked{also}.")
+
+
+@pages.post("/settings/revoke-tokens")
+async def submit_revoke_all(here: Here) -> Response:
+    revoked = await revoke_every_token(here)
+    return await here.go("/settings#tokens", f"{plural(revoked, 'token')} revoked.")
+
+
+@pages.post("/settings/sessions/{session_id}/end")
+async def submit_end_session(here: Here, session_id: Id) -> Response:
+    await end_session(here, session_id)
+    return await here.go("/settings#sessions", "The login is ended.")
+
+
+@pages.post("/settings/sessions/end-others")
+async def submit_end_other_sessions(here: Here) -> Response:
+    ended = await end_other_sessions(here)
+    return await here.go("/settings#sessions", f"{plural(ended, 'other login')} ended.")
+
+
+@pages.post("/settings/passphrase")
+async def submit_passphrase(here: Here) -> Response:
+    form = await here.form()
+    current, chosen, repeated = (form.secret(name) for name in ("current", "passphrase", "repeated"))
+    try:
+        changed = await change_passphrase(here, current, chosen, repeated, revoke_tokens=form.checked("revoke_tokens"))
+    except BadInput as error:
+        return await _page(here, 422, form=form.refused(error))
+    except TooManyAttempts as error:
+        return await _page(here, 429, form=form.refused(BadInput("current", error.message)))
+    message = f"The passphrase is changed, and {plural(changed.logins_ended, 'other login')} ended."
+    if form.checked("revoke_tokens"):
+        message += f" {plural(changed.tokens_revoked, 'token')} revoked."
+    return await here.go("/settings#sessions", message)
+
+
+@pages.post("/settings/backfill-switch")
+async def submit_backfill_switch(here: Here) -> Response:
+    on = (await here.form()).one_of("enabled", ("on", "off")) == "on"
+    await turn_backfill(here, on)
+    return await here.go("/settings#backfill", f"The switch is {'on' if on else 'off'}.")
+
+
+@pages.post("/settings/model-switch")
+async def submit_model_switch(here: Here) -> Response:
+    form = await here.form()
+    on = form.one_of("enabled", ("on", "off")) == "on"
+    await turn_model(here, on)
+    back = "/" if form["back"] == "/" else "/settings#model"
+    off = "The model is off: it gets no more mail, and its pending actions need approval."
+    return await here.go(back, "The model is on." if on else off)
+
+
+def _new_token(form: Form) -> NewToken:
+    role = Role(form.one_of("role", list(Role)))
+    days = form.number("expires_days") if form["expires_days"] else None
+    chosen = form.all("permissions")
+    asked = [Permission(each) for each in chosen if each in all_permissions(role)] if chosen else None
+    return NewToken(role, form["name"], days, form.optional("identity"), asked)
+
+
+async def _page(here: RequestContext, status: int = 200, **values: Any) -> Response:
+    settings = here.app.settings
+    shown = await show(here)
+    tariff = meter_for(settings.model).tariff
+    return await here.page(
+        "settings.html",
+        SECTION,
+        status,
+        **{"made": None, "secret": "", "form": Form(), **values},
+        setup=shown,
+        settings=settings,
+        price=None if tariff is None else tariff.describe(),
+        has_key=settings.model.provider is not None and api_key(settings.model, here.app.vault) is not None,
+        roles=list(Role),
+        permissions=PERMISSIONS,
+        shortest=SHORTEST,
+        all_settings=list(all_settings(settings)),
+    )
+
+
+api = api_router("settings")
+
+
+class TokenWanted(BaseModel, extra="forbid"):
+    role: Role
+    name: str = Field(min_length=1, max_length=100, description="appears in the audit log")
+    expires_days: int | None = Field(None, ge=1, le=3_650, description="unset: never, or when its maker expires")
+    identity: str | None = Field(None, max_length=320, description="valid for this mailbox only")
+    permissions: list[Permission] | None = Field(
+        None, max_length=20, description="unset: all of the role except `approve` and `tokens`"
+    )
+
+
+class MadeToken(BaseModel):
+    token: str = Field(description="shown once")
+    stored: TokenRow
+
+
+class PassphraseWanted(BaseModel, extra="forbid"):
+    current: str = Field(max_length=LONGEST)
+    passphrase: str = Field(min_length=SHORTEST, max_length=LONGEST, description="the new one")
+    revoke_tokens: StrictBool = Field(False, description="also revoke every token, including this one")
+
+
+class PassphraseProof(BaseModel, extra="forbid"):
+    passphrase: str = Field(max_length=LONGEST)
+
+
+class ProofReply(BaseModel):
+    until: datetime = Field(description="this login may make sensitive changes until then")
+
+
+class RevokedTokens(BaseModel):
+    tokens: int
+
+
+class SwitchWanted(BaseModel, extra="forbid"):
+    enabled: StrictBool
+
+
+@api.get("")
+@permits(Permission.READ)
+async def show(here: Here) -> Setup:
+    """Accounts, tokens, logins, and whether backfill and the model are switched on."""
+    return await here.read(lambda tx: setup(tx, here.app.settings, here.now))
+
+
+@api.post("/tokens", status_code=201)
+@permits(Permission.TOKENS, keeps_to_mailbox=True)
+async def create(here: Here, wanted: TokenWanted) -> MadeToken:
+    """Make a token. It is shown once; only its hash is kept. A token makes none that may do more than it may."""
+    new = NewToken(wanted.role, wanted.name, wanted.expires_days, wanted.identity, wanted.permissions)
+    token, text = await make_token(here, new)
+    return MadeToken(token=text, stored=token_row(token, here.now))
+
+
+@api.post("/tokens/{token_id}/revoke")
+@permits(Permission.TOKENS, keeps_to_mailbox=True)
+async def revoke(here: Here, token_id: Id) -> TokenRow:
+    """Revoke a token and those that it made. A token may revoke itself and those that it made."""
+    token, _ = await revoke_token(here, token_id)
+    return token_row(token, here.now)
+
+
+@api.post("/revoke-tokens")
+@permits(Permission.TOKENS)
+async def revoke_tokens(here: Here) -> RevokedTokens:
+    """Revoke every token. Needs a login: a token can only revoke itself and those that it made, one by one."""
+    return RevokedTokens(tokens=await revoke_every_token(here))
+
+
+@api.post("/sessions/{session_id}/end")
+@permits(Permission.SETTINGS)
+async def end(here: Here, session_id: Id) -> Setup:
+    """End a login."""
+    await end_session(here, session_id)
+    return await show(here)
+
+
+@api.post("/passphrase")
+@permits(Permission.SETTINGS)
+async def change(here: Here, wanted: PassphraseWanted) -> PassphraseChanged:
+    """Change the passphrase. Needs the current one; wrong attempts count as failed logins."""
+    new = wanted.passphrase
+    return await change_passphrase(here, wanted.current, new, new, revoke_tokens=wanted.revoke_tokens)
+
+
+@api.post("/proof")
+@permits(Permission.SETTINGS)
+async def prove(here: Here, wanted: PassphraseProof) -> ProofReply:
+    """Give the passphrase again before a sensitive change. Needs a login; wrong attempts count as failed logins."""
+    await give_proof(here, wanted.passphrase)
+    return ProofReply(until=here.now + timedelta(minutes=here.app.settings.dashboard.proof_minutes))
+
+
+@api.post("/backfill-switch")
+@permits(Permission.BACKFILL)
+async def switch_backfill(here: Here, wanted: SwitchWanted) -> Setup:
+    """Switch all backfill on or off."""
+    await turn_backfill(here, wanted.enabled)
+    return await show(here)
+
+
+@api.post("/model-switch")
+@permits(Permission.SETTINGS)
+async def switch_model(here: Here, wanted: SwitchWanted) -> Setup:
+    """Switch the model off in every process, or on again."""
+    await turn_model(here, wanted.enabled)
+    return await show(here)

@@ -1,1 +1,0 @@
-"""Settings, access, and adding accounts."""
