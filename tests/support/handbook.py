@@ -23,9 +23,9 @@ from postroom import settings
 from postroom.accounts.account import list_accounts
 from postroom.accounts.account_jobs import job_of
 from postroom.app import open_app
-from postroom.app.job_types import BACKFILL, HISTORY_SYNC
 from postroom.app.worker import open_worker
 from postroom.cli.main import tree
+from postroom.domain.jobs import BACKFILL, HISTORY_SYNC
 from postroom.sim.gmail.server import GmailSim, build, running_sim
 from postroom.sim.model.server import ModelSim, running_model
 from postroom.sim.web.server import SiteSim, running_site

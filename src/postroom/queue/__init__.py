@@ -3,21 +3,11 @@
 Nothing is lost (a claim is a lease), nothing is completed twice (a lease has a fence), nobody starves (the guard).
 """
 
+from postroom.domain.jobs import JobCatalogue, JobType, KeyUse, RetryPolicy, Schedule
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import (
-    ClaimedJob,
-    Enqueued,
-    JobCatalogue,
-    JobState,
-    JobType,
-    KeyUse,
-    NewJob,
-    QueueName,
-    RetryPolicy,
-)
+from postroom.queue.job import ClaimedJob, Enqueued, JobState, NewJob, QueueName
 from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
 from postroom.queue.outcome import Postponed
-from postroom.queue.schedules import Schedule
 from postroom.queue.worker import Worker
 
 __all__ = [

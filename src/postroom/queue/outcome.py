@@ -9,7 +9,8 @@ from random import Random
 from typing import assert_never
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.queue.job import ClaimedJob, JobState, Json, RetryPolicy
+from postroom.domain.jobs import RetryPolicy
+from postroom.queue.job import ClaimedJob, JobState, Json
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000

@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 import typer.main
 
-from postroom.app.job_types import CATALOGUE
 from postroom.cli.main import tree
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
+from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue, JobState, NewJob
 from tests.support.commands import in_this_process as postroom
 from tests.support.queues import claim, fail
