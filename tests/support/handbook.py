@@ -24,7 +24,7 @@ from postroom.accounts.account import list_accounts
 from postroom.accounts.account_jobs import job_of
 from postroom.app import open_app
 from postroom.app.worker import open_worker
-from postroom.cli.main import tree
+from postroom.cli.main import COMMANDS, command
 from postroom.domain.jobs import BACKFILL, HISTORY_SYNC
 from postroom.sim.gmail.server import GmailSim, build, running_sim
 from postroom.sim.model.server import ModelSim, running_model
@@ -166,7 +166,7 @@ def _refuse_unknown_option(command: TyperCommand | TyperGroup, word: str, path: 
         raise NotACommand(f"{' '.join(path)} has no option {word}")
 
 
-_TREE = typer.main.get_command(tree())
+_TREE = TyperGroup(name="postroom", commands={name: command(name) for name in COMMANDS})
 _NAME = re.compile(r"[a-z][a-z-]*")
 
 

@@ -22,7 +22,7 @@ MISSING = "01990000-0000-7000-8000-000000000000"
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(tree(["token"]), ["token", *arguments])
+    result = CliRunner().invoke(tree(), ["token", *arguments])
     if isinstance(result.exception, Exception):
         raise result.exception
     return result

@@ -18,7 +18,7 @@ from postroom.domain.errors import Fatal
 from postroom.sync.archiver.plan import ArchivePlan, RemovalPolicy
 from postroom.sync.archiver.removal import ArchiveReport
 
-app = typer.Typer(no_args_is_help=True, help="Mail that the archive holds: remove it at the source, with certificates.")
+app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the archive holds it, with certificates.")
 
 ActionOption = Annotated[
     RemovalAction | None,
