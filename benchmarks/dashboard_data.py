@@ -34,9 +34,9 @@ from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.triage import actions, decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.db.types import utc_text
-from postroom.domain.jobs import CATALOGUE
+from postroom.domain.jobs import CATALOGUE, JobState
 from postroom.domain.tiers import TIERS
-from postroom.queue.job import JobState, QueueName
+from postroom.queue.job import QueueName
 
 Row = dict[str, Any]
 Rows = tuple[Table, Iterable[Row]]
@@ -125,7 +125,7 @@ def _decision(number: int, mail: Mail) -> Row:
         "account_id": ACCOUNT,
         "source": ("deterministic", "llm", "none")[number % 3],
         "action": "archive",
-        "reason": "It is a newsletter that nobody answers.",
+        "reason": "It is a newsletter that is never answered.",
         "rule_id": identity("rule", number % 200),
         "rule_name": f"rule {number % 200}",
         "created_at": mail.date,

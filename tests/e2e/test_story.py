@@ -22,6 +22,7 @@ from postroom.demo.demo_session import DemoSession, open_demo_session
 from postroom.demo.letters import CONFIRMATION, MEETING, MORNING, PRIZE
 from postroom.demo.stand_ins import StandIns, open_stand_ins, write_home
 from postroom.domain.actions import ActionStatus
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
 from postroom.mailboxes.gmail.credentials import StaticGrant
@@ -29,7 +30,6 @@ from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
-from postroom.switchboard.backfill.job import BackfillStatus
 from postroom.web import run_record
 from tests.support.commands import PostroomProcess
 from tests.support.databases import PostgresFactory

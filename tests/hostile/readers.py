@@ -27,6 +27,7 @@ from postroom.archive.importing.sources import eml_files, open_takeout
 from postroom.archive.importing.state import FoundMessage
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import prepare
+from postroom.contract.agent import SearchArguments
 from postroom.dashboard.display.foreign_content import frame_document, linked, safe_html
 from postroom.dashboard.web.evidence import shown_page
 from postroom.domain.envelope import parse_envelope
@@ -52,7 +53,6 @@ from postroom.mailboxes.gmail.transport import read_as, read_json
 from postroom.reading.limited import ReadingLimits
 from postroom.settings.groups import DiscordSettings
 from postroom.switchboard.toolbox import Tool
-from postroom.switchboard.tools.agent import SearchArguments
 from postroom.triage.choices import ToolOffer, UnusableAnswer, read_answer
 from postroom.triage.questions import ModelAnswer, ToolCall
 from postroom.triage.rules.files import RulesFileFormat, parse_text

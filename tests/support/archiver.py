@@ -81,7 +81,7 @@ class ArchiverScene:
 
 
 def certified_on_disk(root: Path) -> set[tuple[str, str]]:
-    """Gmail id and action of every certificate, read as anybody would who has only the file."""
+    """Gmail id and action of every certificate, read with nothing but the file."""
     path = certificates_path(root, OWNER)
     if not path.exists():
         return set()

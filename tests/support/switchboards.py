@@ -43,7 +43,7 @@ REQUEST_BYTES = 2_000_000
 
 
 class FlatMeter:
-    """Every message may cost the same; None: nobody knows what."""
+    """Every message may cost the same; None: the cost is unknown."""
 
     def __init__(self, most: int | None = 1_000) -> None:
         self._most = most

@@ -32,6 +32,7 @@ from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.control import SimControl
@@ -40,7 +41,7 @@ from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
 from postroom.sync.engine import MakeChangeReader, SyncEngine, build_engine
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.history import HistoryFollower, OnPage
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.slices import Granularity
 from postroom.sync.state import SyncState, bad_of, begin_walk, get_state
 from postroom.telemetry import logs
@@ -62,7 +63,7 @@ class SyncedAccount:
     clock: Clock
 
     async def claim(self, holder: str = "a test") -> HistoryLease:
-        """The right to read the account's changes, from where the mailbox stands now if nobody has read before."""
+        """The right to read the account's changes, from where the mailbox stands now if they were never read before."""
         now = self.clock.now()
         reader = await self.database.write(lambda tx: claim_reader(tx, self.account.id, holder, now))
         if reader.history_id is None:

@@ -184,7 +184,7 @@ def judge_archive(settings: Settings) -> Finding:
     owner = owner_of(folder)
     if owner is None:
         return Finding(
-            Check.ARCHIVE, CheckVerdict.OK, about, f"Mail is kept in files in {folder}; nobody has them open."
+            Check.ARCHIVE, CheckVerdict.OK, about, f"Mail is kept in files in {folder}; no process has them open."
         )
     message = f"Mail is kept in files in {folder}; {owner} has them open."
     if owner.purpose != SWITCHBOARD:

@@ -13,10 +13,10 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import troubled_messages as table
+from postroom.domain.limits import LONGEST_REASON
 from postroom.reading.mail import READER_VERSION
 from postroom.telemetry.metrics import meter
 
-LONGEST_REASON = 300
 _AT_ONCE = 500
 
 

@@ -77,7 +77,7 @@ async def open_switchboard(
 ) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
 
-    `command` is what others are told when they want the archive too.
+    `command` names this process in the refusal that others get when they want to own the archive.
     """
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:

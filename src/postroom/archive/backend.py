@@ -30,6 +30,7 @@ from postroom.archive.shards.catalogue import ShardInfo
 from postroom.archive.shards.ownership import SyncMark
 from postroom.archive.shards.verification import Progress, Repair, VerifyReport
 from postroom.domain.clock import Clock
+from postroom.mail.headers import Headers
 
 StillAlone = Callable[[], None]
 """Raises Retryable if the right to be the only archiver was lost meanwhile."""
@@ -67,6 +68,9 @@ class MailReader(Protocol):
 
     def raw_of(self, message: ArchivedMessage) -> bytes:
         """The exact bytes, checked against the hash that was taken when they were stored."""
+
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        """Read from the stored bytes."""
 
     def body_of(self, message: ArchivedMessage) -> str:
         """The text that the search index was made from."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from postroom.mail.headers import Headers
 
 
 class Provenance(StrEnum):
@@ -56,6 +58,8 @@ class StoredMessage:
     outcome: StoreOutcome
     trouble: str | None = None
     """Why it could not be read, where it could not. Its bytes are stored whatever stands here."""
+    headers: Headers | None = field(default=None, repr=False, compare=False)
+    """As they were read on the way in; None from a writer, which is given mail that was read before."""
 
 
 @dataclass(frozen=True, slots=True)

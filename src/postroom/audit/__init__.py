@@ -17,9 +17,8 @@ from postroom.db import Tx
 from postroom.db.tables.access import audit_log, audit_pending
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id, parse_id
+from postroom.domain.limits import MOST_AUDIT_ENTRIES
 from postroom.domain.roles import Caller
-
-MOST_LISTED = 500
 
 State = Mapping[str, Any]
 
@@ -62,8 +61,8 @@ class AuditFilter:
     limit: int = 50
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= MOST_LISTED:
-            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_LISTED}")
+        if not 1 <= self.limit <= MOST_AUDIT_ENTRIES:
+            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_AUDIT_ENTRIES}")
 
 
 @dataclass(frozen=True, slots=True)

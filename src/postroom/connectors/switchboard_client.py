@@ -30,11 +30,22 @@ class _ReplyItem(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class HeaderLine(_ReplyItem):
+    name: str
+    value: str
+
+
 class ArchivedRef(_ReplyItem):
     """Where raw bytes lie in the archive."""
 
     archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
     sha256: str
+
+
+class StoredRef(ArchivedRef):
+    """Where a message lies that was just stored, and what the archive read as its headers."""
+
+    headers: list[HeaderLine]
 
 
 class IngestResult(_ReplyItem):
@@ -59,16 +70,11 @@ class IngestReply(ToolReply):
 
 
 class StoreReply(ToolReply):
-    stored: list[ArchivedRef]
+    stored: list[StoredRef]
 
 
 class LookupReply(ToolReply):
     known: dict[str, ArchivedRef]
-
-
-class HeaderLine(_ReplyItem):
-    name: str
-    value: str
 
 
 class ArchivedMail(_ReplyItem):
@@ -230,11 +236,11 @@ class SwitchboardClient:
             results += _as_many(reply.results, batch, "ingest")
         return results
 
-    async def archive_store(self, mails: Sequence[RawMail], lane: str = LIVE) -> list[ArchivedRef]:
-        """Where each lies; they are on disk when this returns."""
-        refs: list[ArchivedRef] = []
+    async def archive_store(self, mails: Sequence[RawMail], lane: str = LIVE) -> list[StoredRef]:
+        """Where each lies, and its headers; they are on disk when this returns."""
+        refs: list[StoredRef] = []
         for batch in _by_bytes(mails):
-            given: dict[str, Any] = {"messages": [_stored(mail) for mail in batch], "lane": lane}
+            given = {"messages": [_stored(mail) for mail in batch], "lane": lane, "with_headers": True}
             refs += _as_many((await self._mine("archive.store", given, StoreReply)).stored, batch, "archive.store")
         return refs
 

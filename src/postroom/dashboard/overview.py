@@ -34,13 +34,13 @@ from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, model_calls
 from postroom.domain.actions import ActionStatus
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import from_cents
 from postroom.domain.roles import Permission
 from postroom.domain.tiers import TIERS, Tier
 from postroom.kill_switch import KillSwitch
 from postroom.queue import QueueName
 from postroom.settings import Settings
-from postroom.switchboard.backfill.job import BackfillStatus
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.sync.alerts import alerts_of
 from postroom.sync.status import status_of

@@ -14,13 +14,14 @@ from postroom.db.tables.web import evidence_texts
 from postroom.demo.demo_session import DEMO_CALLER, DemoSession
 from postroom.demo.letters import DOCTOR
 from postroom.demo.stand_ins import SOURCE
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import Micros, format_dollars
 from postroom.mail.address_books import BookEntry
 from postroom.mail.addresses import parse_addresses
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.sim.gmail.generated.schedule import END
 from postroom.switchboard import contacts
-from postroom.switchboard.backfill.job import BackfillJob, BackfillStatus
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import BackfillView, NewBackfill
 from postroom.switchboard.contacts import ContactSource
 from postroom.sync.status import UP_TO_DATE, SyncStatus, status_of

@@ -12,17 +12,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from random import Random
 from typing import Any
 
+from postroom.domain.backoff import Backoff
 from postroom.domain.errors import BadInput
 
+LONGEST_POSTPONEMENT = timedelta(days=7)
 _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
 
 
 class KeyUse(StrEnum):
     """What an idempotency key stands for once its job has finished."""
 
-    ONCE = "once"  # the key is spent for ever, also after the job was pruned
+    ONCE = "once"  # the key stays spent, even after the job was pruned
     REPEATABLE = "repeatable"  # the finished job is armed again
 
 
@@ -35,6 +46,18 @@ class RetryPolicy:
     factor: float = 4.0
     longest_delay: timedelta = timedelta(hours=1)
     jitter: float = 0.25
+
+    def delay(self, attempt: int, random: Random, asked: timedelta | None = None) -> timedelta:
+        """How long to wait after this attempt, counted from 1. Attempts are limited, so `asked` may shorten it."""
+        backoff = Backoff(
+            self.first_delay.total_seconds(),
+            self.longest_delay.total_seconds(),
+            self.factor,
+            jitter=(1 - self.jitter, 1 + self.jitter),
+            longest_asked_s=LONGEST_POSTPONEMENT.total_seconds(),
+            asked_may_shorten=True,
+        )
+        return timedelta(seconds=backoff.delay_s(attempt, asked, random=random))
 
 
 @dataclass(frozen=True, slots=True)

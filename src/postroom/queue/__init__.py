@@ -1,11 +1,12 @@
 """One durable, fair queue for the whole product: mail in tiers, work by priority, on SQLite and PostgreSQL.
 
-Nothing is lost (a claim is a lease), nothing is completed twice (a lease has a fence), nobody starves (the guard).
+A claim is a lease, so no job is lost; a lease has a fence, so none completes twice; the guard keeps tiers from
+starving.
 """
 
-from postroom.domain.jobs import JobCatalogue, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.domain.jobs import JobCatalogue, JobState, JobType, KeyUse, RetryPolicy, Schedule
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import ClaimedJob, Enqueued, JobState, NewJob, QueueName
+from postroom.queue.job import ClaimedJob, Enqueued, NewJob, QueueName
 from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
 from postroom.queue.outcome import Postponed
 from postroom.queue.worker import Worker

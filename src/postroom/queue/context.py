@@ -19,8 +19,9 @@ from postroom.db import Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import PostroomError
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import JobState
 from postroom.queue.claims import settle_within
-from postroom.queue.job import ClaimedJob, JobState, Json
+from postroom.queue.job import ClaimedJob, Json
 from postroom.queue.jobqueue import JobQueue
 from postroom.queue.outcome import Settlement, describe, encode_result
 

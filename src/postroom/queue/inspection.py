@@ -13,8 +13,9 @@ from postroom.db import Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
-from postroom.queue.job import FINISHED, JobState, Json, QueueName
+from postroom.queue.job import FINISHED, Json, QueueName
 
 MOST_JOBS_LISTED = 1_000
 

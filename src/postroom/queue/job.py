@@ -9,18 +9,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
 
 Json = Any
 Payload = Mapping[str, Json]
-
-
-class JobState(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
 
 
 FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELED})

@@ -1,4 +1,4 @@
-"""Forgets finished jobs in time. A `once` key outlives its job as a tombstone, so deduplication holds for ever."""
+"""Prunes finished jobs. A `once` key outlives its job as a tombstone, so deduplication never ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock
-from postroom.domain.jobs import JobCatalogue, JobType
+from postroom.domain.jobs import JobCatalogue, JobState, JobType
 from postroom.queue.context import Handler, JobContext
-from postroom.queue.job import FINISHED, JobState
+from postroom.queue.job import FINISHED
 from postroom.queue.sql import statements
 from postroom.settings import QueueSettings
 

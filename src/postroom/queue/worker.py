@@ -22,11 +22,11 @@ from typing import Any
 from postroom.db.database import Topic, Wakeups
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import RetryPolicy
+from postroom.domain.jobs import JobState, RetryPolicy
 from postroom.queue import inspection, queue_metrics, schedules
 from postroom.queue.claims import Claimant, ClaimTurn
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import ClaimedJob, JobState, QueueName
+from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.jobqueue import JobQueue
 from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, settle
 from postroom.queue.plan import Slots, first_after
@@ -261,7 +261,7 @@ class Worker:
             return self._interrupted(run, limit) if run.stop else Raised(error)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # panics of native libraries and sys.exit() too: one handler ends nobody else
+        except BaseException as error:  # panics of native libraries and sys.exit() too: one handler ends no other
             if not isinstance(error, PostroomError):
                 log.error("job.crashed", exc_info=error)
             return Raised(error)
@@ -304,7 +304,7 @@ class Worker:
             run.end(_Stop.DRAIN)
 
     async def _supervise(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """A side task that breaks is a bug: the jobs in hand are finished, then `run` raises it for all to see."""
+        """A side task that fails is a bug: running jobs are finished, then `run` raises the error."""
         try:
             await coroutine
         except Exception as error:

@@ -24,6 +24,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
+from postroom.domain.backfill import BackfillMode, Include
 from postroom.domain.clock import Clock
 from postroom.domain.model_costs import (
     MOST_TEXT_BYTES,
@@ -38,15 +39,16 @@ from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import Categories, facts_of
 from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
 from postroom.mailboxes.ports import PriorityLane
-from postroom.reading.mail import read_headers
+from postroom.mailboxes.protocol import Span
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
-from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, Include
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import NewBackfill, checked
 
 FULL, METADATA, SKIP = 1, 2, 3
@@ -126,7 +128,7 @@ def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = read_headers(archive.raw_of(message))
+            headers = archive.headers_of(message)
             if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
                 sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None
@@ -172,13 +174,11 @@ def _margin(taken: int, looked_at: int, total: int) -> int:
 
 
 def source_query(wanted: NewBackfill, categories: Categories) -> str:
-    """What to ask the source for: the days by epoch seconds, the last one included, and the categories."""
-    start, end = (_epoch(day) for day in (wanted.date_from, wanted.date_to + timedelta(days=1)))
-    parts = [f"after:{start}", f"before:{end}"]
-    parts += [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
-    if wanted.target_categories:
-        parts.append(f"({categories.query(wanted.target_categories)})")
-    return " ".join(parts)
+    """What to ask the source for: the days, the last one included, and the categories."""
+    days = Span(_epoch(wanted.date_from), _epoch(wanted.date_to + timedelta(days=1)))
+    left_out = [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
+    named = f"({categories.query(wanted.target_categories)})" if wanted.target_categories else ""
+    return search_query(days, *left_out, named)
 
 
 def _epoch(day: date) -> int:

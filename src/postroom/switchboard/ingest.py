@@ -188,7 +188,8 @@ def _accounts(tx: Tx, identities: set[str]) -> dict[str, str | None]:
 
 def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[str, Any]:
     envelope, evidence = delivery.envelope, delivery.evidence
-    source, event, control, payload = envelope.source, envelope.event, envelope.control, envelope.payload
+    source, event, control = envelope.source, envelope.event, envelope.control
+    attachments = evidence.attachments if evidence and delivery.is_full else envelope.payload.attachments
     return {
         "id": delivery.message_id,
         "account_id": account_id,
@@ -200,7 +201,7 @@ def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[
         "idempotency_key": delivery.key,
         "sender_identity": envelope.sender.identity,
         "sender_name": envelope.sender.display_name,
-        "attachments": [attachment.model_dump(exclude_none=True) for attachment in payload.attachments],
+        "attachments": [each.model_dump(exclude_none=True) for each in attachments],
         "ingestion_tier": control.ingestion_tier,
         "policy_tier": control.policy_tier,
         "backfill_job_id": control.backfill_job_id,

@@ -38,7 +38,7 @@ from postroom.db.database import insert
 from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
-from postroom.reading.mail import read_headers
+from postroom.mail.headers import Headers
 
 _LONGEST_HEADER = 4_000
 _OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
@@ -68,12 +68,18 @@ class MailService:
         self._watch = watch
 
     async def store(
-        self, identity: str, mails: Sequence[IncomingMail], lane: ArrivalLane = ArrivalLane.LIVE
+        self,
+        identity: str,
+        mails: Sequence[IncomingMail],
+        lane: ArrivalLane = ArrivalLane.LIVE,
+        *,
+        with_headers: bool = False,
     ) -> list[dict[str, Any]]:
         """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
+        self._archive.recent.add(stored)
         await self._note(identity, lane, stored)
-        return [_described(proof) for proof in stored]
+        return [_described(proof, with_headers=with_headers) for proof in stored]
 
     async def report_trouble(
         self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
@@ -117,7 +123,7 @@ class MailService:
 
         def read(archive: MailReader) -> dict[str, Any]:
             found, following = archive.walk(account, *days, cursor, limit)
-            walked = [_walked(message, archive.raw_of(message), headers) for message in found]
+            walked = [_walked(message, archive.headers_of(message), headers) for message in found]
             return {"messages": walked, "cursor": following, "complete": complete}
 
         return await self._archive.read_apart(read)
@@ -194,9 +200,13 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
-def _described(proof: StoredMessage) -> dict[str, Any]:
-    described = {"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value}
-    return described | ({"trouble": proof.trouble} if proof.trouble else {})
+def _described(proof: StoredMessage, *, with_headers: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value}
+    if proof.trouble:
+        described["trouble"] = proof.trouble
+    if with_headers:
+        described["headers"] = [{"name": name, "value": value} for name, value in proof.headers or ()]
+    return described
 
 
 def _account_id(tx: Tx, identity: str) -> str:
@@ -225,9 +235,8 @@ def _mailbox(identity: str) -> str:
         raise BadInput("endpoint_identity", error.problem) from None
 
 
-def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dict[str, Any]:
-    parsed = read_headers(raw)
-    wanted = {name.lower() for name in headers}
+def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> dict[str, Any]:
+    wanted = {name.lower() for name in names}
     return {
         "gmail_id": message.gmail_id,
         "thread_id": message.thread_id,
@@ -238,6 +247,6 @@ def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> dic
         "labels": list(message.labels),
         "deleted_at_source": message.deleted_at_source is not None,
         "headers": [
-            {"name": name, "value": value[:_LONGEST_HEADER]} for name, value in parsed.pairs if name.lower() in wanted
+            {"name": name, "value": value[:_LONGEST_HEADER]} for name, value in headers if name.lower() in wanted
         ],
     }

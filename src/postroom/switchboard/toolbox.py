@@ -14,26 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from postroom.contract.fields import Arguments
 from postroom.domain.envelope import field_problem
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.roles import Caller, Permission, Role
-
-
-class Arguments(BaseModel):
-    """What a tool takes: exactly these fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @classmethod
-    def described(cls) -> dict[str, Any]:
-        """The JSON schema that clients are shown."""
-        schema = cls.model_json_schema()
-        schema.pop("title", None)
-        schema.pop("description", None)
-        return schema
-
 
 A = TypeVar("A", bound=Arguments)
 Answer = Mapping[str, Any]

@@ -30,12 +30,13 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.labels import LabelNames
 from postroom.settings import SyncSettings
 from postroom.sync.bad_messages import BadMessageRetry
 from postroom.sync.compare import Reconciliation
 from postroom.sync.fetch import MailFetcher, OutageBackoff, require_mailbox
 from postroom.sync.history import ChangeCounts, HistoryFollower
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.monitor import SyncMonitor
 from postroom.sync.slices import newest_end, plan_walk
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from postroom.accounts.account import Account
 from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.service import AccountStore
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.addresses import canonical_address
@@ -20,7 +21,7 @@ from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, Profile
-from postroom.sync.labels import LabelNames
+from postroom.mailboxes.labels import LabelNames
 from postroom.telemetry import logs
 
 
@@ -32,8 +33,7 @@ def require_mailbox(profile: Profile, account: Account) -> None:
         )
 
 
-_FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 log = logs.get(__name__)
 
 
@@ -67,8 +67,8 @@ class OutageBackoff:
         elif now - self._bad_since >= self._patience_s:
             raise error
         self._bad_since += asked_for
-        wait = max(asked_for, min(_FIRST_WAIT_S * 2**self._storms, _LONGEST_WAIT_S))
         self._storms += 1
+        wait = _BACKOFF.delay_s(self._storms, error.retry_after)
         self._hold_until = now + wait
         log.warning("sync.waiting", seconds=round(wait, 1), problem=error.message)
 

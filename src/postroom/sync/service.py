@@ -19,6 +19,7 @@ from postroom.archive.shards.ownership import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.jobs import ARCHIVE, SYNC, SYNC_BAD
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
@@ -28,7 +29,7 @@ from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.estimate import SyncEstimate, estimate
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.status import SyncProgress
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias, TypeVar
 from postroom.accounts.history_cursor import HistoryLease, renew_reader
 from postroom.archive.service import AccountStore
 from postroom.db import Database, Tx
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.reading.mail import READER_VERSION
@@ -27,8 +28,7 @@ from postroom.sync.state import SyncState, add_counters, finish_slice, record_ba
 from postroom.sync.status import ProgressCounters
 from postroom.telemetry import logs
 
-_FIRST_PAUSE_S = 2.0
-_LONGEST_PAUSE_S = 120.0
+_BACKOFF = Backoff(2.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def judge_attempt(job: FetchJob, failed: Mapping[str, PostroomError], budget: in
     tries = job.tries + 1
     is_worth_a_retry = any(isinstance(failed[each], Retryable) for each in left)
     if tries < budget and is_worth_a_retry:
-        return Again(left, tries, min(_FIRST_PAUSE_S * 2**job.tries, _LONGEST_PAUSE_S))
+        return Again(left, tries, _BACKOFF.delay_s(tries))
     if len(left) == 1:
         return Bad(left[0], failed[left[0]])
     middle = len(left) // 2

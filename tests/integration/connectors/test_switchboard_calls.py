@@ -11,7 +11,7 @@ import pytest
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_client, over_http
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
-from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
+from postroom.connectors.switchboard_client import ArchivedRef, RawMail, SwitchboardClient
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import Envelope
@@ -53,7 +53,9 @@ async def test_mail_is_stored_and_found_again(database: Database, tmp_path: Path
         mails = [RawMail(f"{n:x}", "", frozenset({"INBOX"}), n, b"Subject: x\r\n\r\n" + b"y" * n) for n in range(150)]
         refs = await switchboard.archive_store(mails)
         known = await switchboard.archive_lookup([mail.gmail_id for mail in mails] + ["abc"])
-        assert [known[mail.gmail_id] for mail in mails] == refs
+        found = [known[mail.gmail_id] for mail in mails]
+        assert found == [ArchivedRef(archive_key=ref.archive_key, sha256=ref.sha256) for ref in refs]
+        assert {(line.name, line.value) for ref in refs for line in ref.headers} == {("Subject", "x")}
         assert "abc" not in known
 
 

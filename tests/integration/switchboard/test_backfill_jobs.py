@@ -12,17 +12,11 @@ import pytest
 from sqlalchemy import text
 
 from postroom.db import Database
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.kill_switch import SwitchedOff
-from postroom.switchboard.backfill.job import (
-    TRANSITIONS,
-    BackfillEvent,
-    BackfillJob,
-    BackfillMode,
-    BackfillStatus,
-    IllegalTransition,
-)
+from postroom.switchboard.backfill.job import TRANSITIONS, BackfillEvent, BackfillJob, IllegalTransition
 from postroom.switchboard.backfill.operations import BackfillFilter
 from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, BackfillRig, new_backfill, put_job
 

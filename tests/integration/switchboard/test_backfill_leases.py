@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from postroom.db import Database
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobCatalogue, JobQueue, JobType, NewJob, QueueName
 from postroom.switchboard.backfill.admission import AdmissionVerdict
-from postroom.switchboard.backfill.job import BackfillMode, BackfillStatus
 from postroom.switchboard.backfill.leases import StaleFence
 from tests.support.backfills import CONNECTOR, EMAIL, OPERATOR, RIVAL, BackfillRig
 

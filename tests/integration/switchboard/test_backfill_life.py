@@ -27,20 +27,14 @@ from hypothesis.stateful import (
 )
 
 from postroom.db import Database, connect
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros, to_cents
 from postroom.domain.roles import Caller
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.backfill import ledger
-from postroom.switchboard.backfill.job import (
-    TRANSITIONS,
-    BackfillEvent,
-    BackfillJob,
-    BackfillStatus,
-    IllegalTransition,
-    is_legal,
-)
+from postroom.switchboard.backfill.job import TRANSITIONS, BackfillEvent, BackfillJob, IllegalTransition, is_legal
 from postroom.switchboard.backfill.leases import ProgressReport, StaleFence
 from tests.support.backfills import CENT, CONNECTOR, OPERATOR, RIVAL, BackfillRig
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory

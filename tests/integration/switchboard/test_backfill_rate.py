@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 
 from postroom.db import connect
 from postroom.db.tables.mail import backfill_rate
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.money import Micros
 from postroom.switchboard.backfill.admission import AdmissionVerdict
-from postroom.switchboard.backfill.job import BackfillStatus
 from tests.support.backfills import OPERATOR, BackfillRig
 from tests.support.databases import SqliteFactory
 

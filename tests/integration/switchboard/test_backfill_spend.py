@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from postroom.db import Database
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros
 from postroom.switchboard.backfill.admission import AdmissionVerdict, JobSpending
-from postroom.switchboard.backfill.job import BackfillStatus, IllegalTransition
+from postroom.switchboard.backfill.job import IllegalTransition
 from postroom.switchboard.backfill.ledger import Spend
 from tests.support.backfills import CENT, OPERATOR, BackfillRig
 

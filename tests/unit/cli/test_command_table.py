@@ -44,11 +44,3 @@ def test_help_loads_the_table_and_no_room(tmp_path: Path) -> None:
     modules = loaded_by(tmp_path, "--help")
     assert rooms(modules) == {"cli", "domain", "telemetry"}
     assert modules.isdisjoint({"asyncio", "pydantic", "sqlalchemy", "structlog"})
-
-
-def test_a_listing_loads_the_database_and_what_it_lists(tmp_path: Path) -> None:
-    loaded_by(tmp_path, "jobs", "list")  # makes the database, for which it needs the migrations
-    modules = loaded_by(tmp_path, "jobs", "list")
-    assert rooms(modules) <= {"app", "cli", "db", "domain", "eventloop", "queue", "settings", "telemetry"}
-    heavy = {"alembic", "cryptography", "fastapi", "httpx2", "markdown_it", "mcp", "opentelemetry", "re2", "structlog"}
-    assert modules.isdisjoint(heavy)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from postroom.dashboard.backfill.queries import possible, reached_day, resumes_at, seconds_left, state_in_words
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.money import Micros
 from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, BackfillMode, BackfillStatus
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ON, OFF = SwitchState(True, True), SwitchState(True, False, NOW, "owner")

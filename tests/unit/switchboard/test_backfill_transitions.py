@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from postroom.db.tables.mail import STATUSES
+from postroom.domain.backfill import BackfillStatus
 from postroom.switchboard.backfill.job import (
     FINISHED,
     TRANSITIONS,
     BackfillEvent,
-    BackfillStatus,
     IllegalTransition,
     is_legal,
     markdown_table,

@@ -25,6 +25,8 @@ from postroom.archive.postgres.schema import find_account, partition_of, partiti
 from postroom.archive.preparing import Cut, Packed, join, unpack
 from postroom.archive.shards.lookup import MOST_FOUND, MessageReference, only_match, wanted_by
 from postroom.domain.errors import BadInput, Fatal
+from postroom.mail.headers import Headers
+from postroom.reading.mail import read_headers
 
 PORTION = 500
 _DAY_MS = 86_400_000
@@ -155,6 +157,9 @@ class PostgresArchiveReader:
     def raw_of(self, message: ArchivedMessage) -> bytes:
         with self._connections.session() as session:
             return raw_of(session, self._number(session, message), message.row_id)
+
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        return read_headers(self.raw_of(message))
 
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self._row(message, "body")

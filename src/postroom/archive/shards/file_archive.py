@@ -41,6 +41,8 @@ from postroom.archive.shards.verification import Progress, Repair, VerifyReport,
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db.snapshot import Copied, copy_sqlite
 from postroom.domain.clock import Clock
+from postroom.mail.headers import Headers
+from postroom.reading.mail import read_headers
 from postroom.settings import ArchiveSettings
 
 
@@ -71,6 +73,9 @@ class FileArchiveReader(ArchiveReader):
 
     def raw_of(self, message: ArchivedMessage) -> bytes:
         return self.shard_of(message).raw(message.row_id)
+
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        return read_headers(self.raw_of(message))
 
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self.shard_of(message).query("SELECT body FROM texts WHERE id = ?", (message.row_id,))

@@ -19,13 +19,14 @@ from postroom.app import App
 from postroom.cli.mail.backfill_display import follow, print_estimate, print_view
 from postroom.cli.session import me, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table
+from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.money import format_dollars
 from postroom.kill_switch import SwitchState
 from postroom.mail.categories import shipped
 from postroom.switchboard import retention
 from postroom.switchboard.backfill.admission import JobSpending
-from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, BackfillStatus, Include
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import BackfillFilter, BackfillView, NewBackfill
 from postroom.switchboard.retention import Pruned
 

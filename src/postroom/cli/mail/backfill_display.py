@@ -9,8 +9,9 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from postroom.cli.terminal import console, print_table, shown
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import Micros, format_dollars
-from postroom.switchboard.backfill.job import FINISHED, BackfillStatus
+from postroom.switchboard.backfill.job import FINISHED
 from postroom.switchboard.backfill.operations import Backfill, BackfillView
 from postroom.switchboard.estimate import side_by_side
 

@@ -12,10 +12,10 @@ from typing import Any
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.proof import SensitiveChange, require_proof
+from postroom.domain.backfill import BackfillMode
 from postroom.domain.errors import BadInput
 from postroom.domain.money import MICROS_PER_CENT, format_dollars, from_cents, parse_dollars
 from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.job import BackfillMode
 from postroom.switchboard.backfill.operations import MOST_CENTS, usual_cap
 
 OFFER_LIFE = timedelta(minutes=15)

@@ -19,6 +19,7 @@ from postroom.dashboard.paging import PAGE, Paged, SortOrder, paged
 from postroom.db import Tx
 from postroom.db.tables.mail import backfill_rate as rates
 from postroom.db.tables.mail import backfill_spend as spends
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros
@@ -27,7 +28,7 @@ from postroom.mail.categories import shipped
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job as model
 from postroom.switchboard.backfill import operations as backfill_jobs
-from postroom.switchboard.backfill.job import SUBJECT, BackfillEvent, BackfillJob, BackfillStatus, is_legal
+from postroom.switchboard.backfill.job import SUBJECT, BackfillEvent, BackfillJob, is_legal
 from postroom.switchboard.backfill.ledger import Spend, day_of
 from postroom.switchboard.backfill.rate import HOUR
 from postroom.switchboard.estimate import side_by_side

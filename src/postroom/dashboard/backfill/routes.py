@@ -52,11 +52,11 @@ from postroom.dashboard.paging import PAGE, After, Limit, Paged
 from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.dashboard.security.proof import ProofNeeded
 from postroom.db import Tx
+from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission
 from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.job import BackfillMode, BackfillStatus, Include
 
 pages = pages_router()
 

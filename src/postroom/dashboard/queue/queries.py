@@ -15,9 +15,10 @@ from postroom.db import Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import NotFound
 from postroom.domain.ids import parse_id
+from postroom.domain.jobs import JobState
 from postroom.domain.tiers import TIERS, Tier
 from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
-from postroom.queue.job import JobState, QueueName
+from postroom.queue.job import QueueName
 
 _COUNTED = 5_000
 """So many waiting and failed jobs are counted by type."""

@@ -18,21 +18,14 @@ from postroom import kill_switch
 from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.db.tables.mail import backfill_reservations as reservations
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job as switch
 from postroom.switchboard.backfill import ledger
-from postroom.switchboard.backfill.job import (
-    BackfillEvent,
-    BackfillJob,
-    BackfillMode,
-    BackfillStatus,
-    change_job,
-    find_job,
-    move_job,
-)
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, change_job, find_job, move_job
 from postroom.switchboard.backfill.leases import LIVE_MAIL_PAUSE, live_mail_waits
 from postroom.switchboard.backfill.rate import RateWindow
 

@@ -17,21 +17,12 @@ from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros, from_cents
 from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
-
-
-class BackfillStatus(StrEnum):
-    PENDING = "pending"
-    ACTIVE = "active"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    COST_CAPPED = "cost_capped"
-    ERROR = "error"
 
 
 class BackfillParty(StrEnum):
@@ -205,21 +196,6 @@ def markdown_table() -> Iterator[str]:
 SUBJECT = "backfill_job"
 
 Json = Mapping[str, Any]
-
-
-class BackfillMode(StrEnum):
-    SELECTIVE = "selective"
-    BACKGROUND = "background"
-    """Only while no live mail waits."""
-
-
-class Include(StrEnum):
-    """Mail that is left out unless asked for."""
-
-    DRAFTS = "drafts"
-    SENT = "sent"
-    SPAM = "spam"
-    TRASH = "trash"
 
 
 @dataclass(frozen=True, slots=True)

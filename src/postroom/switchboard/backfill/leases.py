@@ -18,6 +18,7 @@ from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as queued
+from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller
 from postroom.kill_switch import SwitchState
@@ -28,8 +29,6 @@ from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.job import (
     BackfillEvent,
     BackfillJob,
-    BackfillMode,
-    BackfillStatus,
     change_job,
     find_job,
     job_from_row,

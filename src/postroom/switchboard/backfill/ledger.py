@@ -18,10 +18,11 @@ from postroom.db import Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import backfill_reservations as reservations
 from postroom.db.tables.mail import backfill_spend as spends
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars, to_cents
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, BackfillStatus, change_job, find_job, move_job
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, change_job, find_job, move_job
 
 RESERVED, SETTLED, RELEASED = "reserved", "settled", "released"
 

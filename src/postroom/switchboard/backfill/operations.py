@@ -17,9 +17,11 @@ from postroom.accounts.account import AccountStatus, Provider, find_account
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.access import connectors
+from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
+from postroom.domain.limits import MOST_BACKFILLS
 from postroom.domain.roles import Caller
 from postroom.kill_switch import SwitchState
 from postroom.queue import Handler, JobContext
@@ -29,10 +31,7 @@ from postroom.switchboard.backfill.job import (
     SUBJECT,
     BackfillEvent,
     BackfillJob,
-    BackfillMode,
-    BackfillStatus,
     IllegalTransition,
-    Include,
     find_job,
     job_from_row,
     jobs_table,
@@ -43,7 +42,6 @@ from postroom.switchboard.backfill.ledger import Spend
 
 MOST_AN_HOUR = 1_000_000
 MOST_CENTS = 1_000_000
-MOST_LISTED = 1_000
 EARLIEST, LATEST = date(1970, 1, 1), date(9000, 12, 31)
 
 
@@ -75,8 +73,8 @@ class BackfillFilter:
     def __post_init__(self) -> None:
         if self.status is not None and self.status not in set(BackfillStatus):
             raise BadInput("status", f"{self.status!r} is not one of {', '.join(BackfillStatus)}")
-        if not 1 <= self.limit <= MOST_LISTED:
-            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_LISTED}")
+        if not 1 <= self.limit <= MOST_BACKFILLS:
+            raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_BACKFILLS}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,49 +9,30 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from pydantic import Field
 from sqlalchemy import select
 
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
+from postroom.contract.agent import (
+    DecisionsArguments,
+    JobsArguments,
+    ReadArguments,
+    SearchAndIngestArguments,
+    SearchArguments,
+)
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput, Retryable
+from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.queue import JobState
 from postroom.reading.mail import read_mail
-from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.arguments import Cursor, Short
+from postroom.switchboard.toolbox import Answer, Tool
 
 _LONGEST_BODY = 20_000
-
-
-class SearchArguments(Arguments):
-    query: str = Field(
-        max_length=1_000,
-        strict=True,
-        description="as in Gmail: words, from:, to:, subject:, after:2026/01/31, has:attachment, OR, -; empty: all",
-    )
-    limit: int = Field(20, ge=1, le=100, strict=True)
-    after: Cursor | None = Field(None, description="the `next` of the page before")
-
-
-class ReadArguments(Arguments):
-    id: Short = Field(description="a message's `key` from search_archive, or its Message-ID in angle brackets")
-
-
-class JobsArguments(Arguments):
-    state: JobState | None = None
-    limit: int = Field(50, ge=1, le=200, strict=True)
-
-
-class DecisionsArguments(Arguments):
-    needs_review: bool | None = Field(None, strict=True)
-    limit: int = Field(50, ge=1, le=200, strict=True)
 
 
 class ReadingTools:
@@ -180,18 +161,8 @@ def _read(archive: MailReader, wanted: str, only: str | None) -> dict[str, Any]:
     }
 
 
-MOST_RESULTS = 50
-
-
 class OnDemand(Protocol):
     async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> Mapping[str, Any]: ...
-
-
-class SearchAndIngestArguments(Arguments):
-    query: str = Field(
-        min_length=1, max_length=1_000, strict=True, description="what to look for, as in Gmail's search"
-    )
-    max_results: int = Field(MOST_RESULTS, ge=1, le=MOST_RESULTS, strict=True)
 
 
 class OnDemandTools:

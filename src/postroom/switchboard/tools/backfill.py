@@ -7,18 +7,25 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any, Protocol
 
-from pydantic import Field
-
-from postroom.audit import MOST_LISTED, AuditFilter, list_entries
+from postroom.audit import AuditFilter, list_entries
+from postroom.contract.backfill import (
+    AuditArguments,
+    CreateArguments,
+    EstimateArguments,
+    JobArguments,
+    ListArguments,
+    NoArguments,
+    PollArguments,
+    ProgressArguments,
+    SwitchArguments,
+)
 from postroom.db import Database
-from postroom.domain.envelope import Text
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.switchboard.backfill.job import BackfillJob, BackfillMode, BackfillStatus, Include
+from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.leases import ProgressReport
 from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill, usual_cap
-from postroom.switchboard.toolbox import Answer, Arguments, Tool, require_own_mailbox
-from postroom.switchboard.tools.arguments import ConnectorType, Day, EndpointIdentity, JsonObject, Short
+from postroom.switchboard.toolbox import Answer, Tool, require_own_mailbox
 
 _POLL_EVERY_S = 60.0
 _HIDDEN = frozenset({"lease_holder", "last_report_seq", "refused_microdollars", "capped_day"})
@@ -28,79 +35,6 @@ class BackfillEstimator(Protocol):
     """Says beforehand what a job will bring, cost and take."""
 
     async def estimate(self, wanted: NewBackfill) -> Mapping[str, Any]: ...
-
-
-class EstimateArguments(Arguments):
-    connector_type: ConnectorType = Field(description="for example `gmail`")
-    endpoint_identity: EndpointIdentity
-    target_categories: list[Short] = Field(
-        default_factory=list, max_length=20, description="finance, health, relationship, travel ...; none: all mail"
-    )
-    date_from: Day = Field(description="the first day, in UTC")
-    date_to: Day = Field(description="the last day, included")
-    rate_limit_per_hour: int | None = Field(None, strict=True, description="messages in any hour; default 100")
-    daily_cost_cap_cents: int | None = Field(None, strict=True, description="spend a day; default 500")
-    mode: BackfillMode = Field(BackfillMode.SELECTIVE, description="`background` waits while live mail does")
-    includes: list[Include] = Field(default_factory=list, max_length=4, description="else left out")
-
-    def wanted(self) -> NewBackfill:
-        return NewBackfill(**self.model_dump(include=set(EstimateArguments.model_fields)))
-
-
-class CreateArguments(EstimateArguments):
-    auto_resume: bool | None = Field(
-        None, strict=True, description="go on by itself when a new day brings a new budget"
-    )
-    estimate: JsonObject | None = Field(
-        None, max_length=50, description="what backfill.estimate answered and the person agreed to"
-    )
-
-    def wanted(self) -> NewBackfill:
-        return NewBackfill(**self.model_dump())
-
-
-class JobArguments(Arguments):
-    job_id: Short
-
-
-class ListArguments(Arguments):
-    connector_type: ConnectorType | None = None
-    endpoint_identity: EndpointIdentity | None = None
-    status: BackfillStatus | None = None
-    limit: int = Field(100, ge=1, le=1_000, strict=True)
-
-
-class SwitchArguments(Arguments):
-    enabled: bool = Field(strict=True)
-
-
-class NoArguments(Arguments):
-    pass
-
-
-class AuditArguments(Arguments):
-    action: Short | None = Field(None, description="for example `backfill.pause`")
-    subject_type: Short | None = None
-    subject_id: Short | None = None
-    before_id: Short | None = Field(None, description="only entries older than this one: `next` of the page before")
-    limit: int = Field(50, ge=1, le=MOST_LISTED, strict=True)
-
-
-class PollArguments(Arguments):
-    connector_type: ConnectorType
-    endpoint_identity: EndpointIdentity
-
-
-class ProgressArguments(Arguments):
-    job_id: Short
-    fence: int = Field(strict=True, description="the number that backfill.poll gave")
-    rows_processed: int = Field(strict=True, description="since the last report")
-    rows_skipped: int = Field(strict=True, description="since the last report")
-    cost_spent_cents: int = Field(0, strict=True, description="since the last report; your own guess, for information")
-    cursor: JsonObject | None = Field(None, description="where to go on after a restart")
-    status: BackfillStatus | None = Field(None, description="`completed` or `error` to end the job")
-    error: Text | None = Field(None, max_length=10_000)
-    report_seq: int | None = Field(None, strict=True, description="grows with each report; repeating one is harmless")
 
 
 class BackfillTools:
@@ -215,7 +149,7 @@ class BackfillTools:
                 f"A token can create no job that may spend more than {most} cents a day, as the settings say; use the "
                 "dashboard, or `postroom backfill` on the command line."
             )
-        job = await self._backfill.create(caller, given.wanted())
+        job = await self._backfill.create(caller, NewBackfill(**given.model_dump()))
         return {"job_id": job.id, "status": job.status.value}
 
     async def pause(self, given: JobArguments, caller: Caller) -> Answer:
@@ -249,7 +183,7 @@ class BackfillTools:
     async def estimate(self, given: EstimateArguments, caller: Caller) -> Answer:
         if self._estimator is None:
             raise BadInput("connector_type", "this installation cannot estimate: no model is configured")
-        return await self._estimator.estimate(given.wanted())
+        return await self._estimator.estimate(NewBackfill(**given.model_dump()))
 
     async def switch(self, given: SwitchArguments, caller: Caller) -> Answer:
         return _switch(await self._backfill.turn_switch(caller, given.enabled))

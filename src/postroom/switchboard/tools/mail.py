@@ -5,160 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
-
-from postroom.accounts.troubled import LONGEST_REASON, ArrivalLane, MessageTrouble, TroubleKind
+from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind
 from postroom.archive.messages import IncomingMail, Provenance
-from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, SCHEMA_VERSION, Envelope, Instant
+from postroom.contract.fields import MOST_IDS
+from postroom.contract.mail import (
+    LARGEST_STORE,
+    MOST_STORED,
+    ChangesArguments,
+    ClaimArguments,
+    CommitArguments,
+    IngestArguments,
+    LookupArguments,
+    RangeArguments,
+    RawMailArgument,
+    SentAddArguments,
+    SentLookupArguments,
+    StoreArguments,
+    TroubleArguments,
+)
+from postroom.domain.envelope import MOST_ENVELOPES, SCHEMA_VERSION
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.ingest import Ingest, IngestRejected
 from postroom.switchboard.mail_service import MailService, decoded_raw
-from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.arguments import (
-    MOST_IDS,
-    Cursor,
-    Day,
-    EndpointIdentity,
-    GmailId,
-    GmailIds,
-    HeaderName,
-    HistoryId,
-    Labels,
-    MessageId,
-    Short,
-)
+from postroom.switchboard.toolbox import Answer, Tool
 from postroom.telemetry import logs
-
-MOST_STORED = 100
-MOST_HEADERS = 500
-LARGEST_STORE = LARGEST_RAW
-WALKED_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "List-Id", "List-Unsubscribe")
-_LATEST_MS = 253_402_300_799_999
-MailLane = Literal["live", "backfill", "on demand"]
-Reason = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REASON)]
-
-
-class IngestArguments(Arguments):
-    """One envelope, field by field, or several under `envelopes`."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    envelopes: list[Any] | None = Field(None, min_length=1, max_length=MOST_ENVELOPES)
-
-    @model_validator(mode="after")
-    def _one_form(self) -> IngestArguments:
-        if self.envelopes is not None and self.model_extra:
-            field = sorted(self.model_extra)[0]
-            raise PydanticCustomError("form", "does not belong beside envelopes", {"field": field})
-        return self
-
-    @classmethod
-    def described(cls) -> dict[str, Any]:
-        """Both forms in one flat object: some clients cannot read a choice at the top of a schema."""
-        envelope = Envelope.model_json_schema()
-        definitions = envelope.pop("$defs")
-        several = {
-            "type": "array",
-            "items": {"$ref": "#/$defs/Envelope"},
-            "minItems": 1,
-            "maxItems": MOST_ENVELOPES,
-            "description": "several envelopes, and nothing beside them; each gets a result of its own",
-        }
-        return {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {**envelope["properties"], "envelopes": several},
-            "$defs": {**definitions, "Envelope": envelope},
-        }
-
-
-class ChangedLabelsArgument(Arguments):
-    gmail_id: GmailId
-    labels: Labels = Field(description="all labels that the message has now, by name")
-
-
-class RawMailArgument(Arguments):
-    gmail_id: GmailId
-    thread_id: GmailId | None = None
-    labels: Labels | None = Field(None, description="all labels that it has, by name; absent: not known")
-    internal_date: int = Field(
-        ge=0, le=_LATEST_MS, strict=True, description="when the mailbox received it, in milliseconds since 1970"
-    )
-    raw: Annotated[str, StringConstraints(strict=True, min_length=1)] = Field(
-        description="the exact bytes of the message, in standard base64"
-    )
-
-
-class StoreArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    messages: list[RawMailArgument] = Field(min_length=1, max_length=MOST_STORED)
-    lane: MailLane = Field("live", description="how this mail came")
-
-
-class TroubledMailArgument(Arguments):
-    gmail_id: GmailId
-    archived: bool = Field(strict=True, description="its exact bytes are in the archive")
-    reason: Reason = Field(description="what went wrong, in words for a person, without anything of its content")
-
-
-class TroubleArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    lane: MailLane = "live"
-    troubled: list[TroubledMailArgument] = Field(default_factory=list, max_length=MOST_IDS)
-    settled: GmailIds = Field(default_factory=list, description="reported before, and in order now or gone")
-
-
-class LookupArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    gmail_ids: GmailIds
-
-
-class RangeArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    date_from: Day = Field(description="the first day, in UTC")
-    date_to: Day = Field(description="the last day, included")
-    cursor: Cursor | None = Field(None, description="where the page before ended")
-    limit: int = Field(100, ge=1, le=500, strict=True)
-    headers: list[HeaderName] = Field(
-        list(WALKED_HEADERS), max_length=MOST_HEADERS, description="which headers to send along"
-    )
-
-
-class ChangesArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    labels: list[ChangedLabelsArgument] = Field(default_factory=list, max_length=MOST_IDS)
-    deleted: GmailIds = Field(default_factory=list, description="messages that no longer exist at the source")
-
-
-class ClaimArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    instance: Short = Field(description="which process asks, in words for a person")
-
-
-class CommitArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    fence: int = Field(ge=1, strict=True, description="the number that history.claim gave")
-    history_id: HistoryId | None = Field(None, description="all changes up to it are taken in; absent: only renew")
-    release: bool = Field(False, strict=True, description="let the next reader in at once")
-
-
-class SentMailArgument(Arguments):
-    message_id: MessageId = Field(description="the Message-ID header")
-    sent_at: Instant | None = None
-
-
-class SentAddArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    messages: list[SentMailArgument] = Field(max_length=MOST_IDS)
-
-
-class SentLookupArguments(Arguments):
-    endpoint_identity: EndpointIdentity
-    message_ids: list[MessageId] = Field(max_length=MOST_IDS)
 
 
 class MailTools:
@@ -279,7 +152,9 @@ class MailTools:
         mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
-        return {"stored": await self._mailroom.store(given.endpoint_identity, mails, ArrivalLane(given.lane))}
+        lane = ArrivalLane(given.lane)
+        stored = await self._mailroom.store(given.endpoint_identity, mails, lane, with_headers=given.with_headers)
+        return {"stored": stored}
 
     async def trouble(self, given: TroubleArguments, caller: Caller) -> Answer:
         troubles = [

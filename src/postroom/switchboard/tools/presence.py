@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from sqlalchemy import select
 
+from postroom.contract.presence import ExportArguments, HeartbeatArguments
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contact_exports
 from postroom.domain.clock import Clock
-from postroom.domain.envelope import Instant
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard import tier_policy
 from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
 from postroom.switchboard.contacts import addresses_for
-from postroom.switchboard.toolbox import Answer, Arguments, Tool
-from postroom.switchboard.tools.arguments import ConnectorType, EndpointIdentity, JsonObject, Short
-
-Counter = Annotated[int, Field(ge=0, le=2**53)]
-
-
-class HeartbeatArguments(Arguments):
-    connector_type: ConnectorType = Field(description="for example `gmail`")
-    endpoint_identity: EndpointIdentity
-    instance: Short = Field(description="which process this is, in words for a person")
-    version: Short
-    status: Short = Field(description="how it is doing, for example `running`")
-    counters: dict[Short, Counter] = Field(default_factory=dict, max_length=100)
-    checkpoint: JsonObject | None = Field(None, max_length=20, description="how far its live pass has come")
-    capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
-    policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
-
-
-class ExportArguments(Arguments):
-    if_newer_than: Instant | None = Field(
-        None, description="the `generated_at` that you have; nothing is sent if there is no newer one"
-    )
+from postroom.switchboard.toolbox import Answer, Tool
 
 
 class PresenceTools:

@@ -4,7 +4,6 @@ compare it byte by byte before it may be removed. Every change can be repeated s
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,21 +13,21 @@ from typing import TypeVar
 from postroom.archive.certificates import Removal, RemovalAction
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
 from postroom.archive.service import AccountStore, SharedArchive
+from postroom.domain.backoff import EQUAL_JITTER, Backoff, retry
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.domain.errors import BadInput, PostroomError
 from postroom.mailboxes.errors import Gone
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Span
 from postroom.sync.archiver.plan import ALWAYS_KEPT, RemovalPolicy, UnsafeToRemove
-from postroom.sync.labels import LabelNames
-from postroom.sync.slices import EARLIEST_CUT, Slice, query_of
 
 T = TypeVar("T")
 ATTEMPTS = 6
-_FIRST_BACK_OFF_S = 1.0
-_LONGEST_BACK_OFF_S = 60.0
-_DICE = random.Random()  # noqa: S311 - jitter, no secret
+_BACKOFF = Backoff(1.0, 60.0, jitter=EQUAL_JITTER, longest_asked_s=60.0)
 
 
 class RemovalSource:
@@ -47,8 +46,7 @@ class RemovalSource:
 
     async def with_a_label_that_keeps(self, oldest: datetime, newest: datetime) -> set[str]:
         """Messages of this time that have such a label now, whatever the archive last heard. Cheap: listed, not got."""
-        start, end = int(oldest.timestamp()), int(newest.timestamp()) + 2
-        query = query_of(Slice(start if start > EARLIEST_CUT else 0, max(end, EARLIEST_CUT)))
+        query = search_query(Span(int(oldest.timestamp()), int(newest.timestamp()) + 2))
         kept: set[str] = set()
         for label_id in self._kept_ids:
             kept |= await with_retries(self._clock, partial(self._listed, query, label_id))
@@ -106,14 +104,7 @@ class RemovalSource:
 
 async def with_retries(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
     """Again after what may pass; an answer that was lost is asked for again, because repeating is harmless."""
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return await call()
-        except Retryable as error:
-            told = 0.0 if error.retry_after is None else error.retry_after.total_seconds()
-            pause = min(_FIRST_BACK_OFF_S * 2 ** (attempt - 1), _LONGEST_BACK_OFF_S) * _DICE.uniform(0.5, 1.0)
-            await clock.sleep(max(pause, min(told, _LONGEST_BACK_OFF_S)))
-    return await call()
+    return await retry(call, _BACKOFF, clock, attempts=ATTEMPTS)
 
 
 async def open_source(client: GmailClient, clock: Clock, policy: RemovalPolicy) -> RemovalSource:

@@ -264,7 +264,7 @@ class RuleBook:
         changed = await self._database.read(lambda tx: store.load_changed(tx, known))
         if changed is not None:
             version, rules = changed
-            # All of it or nothing: whoever is cancelled here must not leave old rules under the new version.
+            # All of it or nothing: a cancellation here must not leave old rules under the new version.
             self._rules = await asyncio.to_thread(compiled, rules)
             self._seen = {rule.id: rule.stamp for rule in rules}
             self._version, self._read_at = version, self._clock.monotonic()

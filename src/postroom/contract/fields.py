@@ -1,4 +1,4 @@
-"""Argument types that several tools share, each with its bounds."""
+"""The base of what a tool takes, and the types of arguments that several tools share, each with its bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.envelope import Identity, Name
@@ -15,6 +15,20 @@ from postroom.domain.envelope import Identity, Name
 MOST_IDS = 500
 LARGEST_OBJECT = 65_536
 _DEEPEST = 20
+
+
+class Arguments(BaseModel):
+    """What a tool takes: exactly these fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def described(cls) -> dict[str, Any]:
+        """The JSON schema that clients are shown."""
+        schema = cls.model_json_schema()
+        schema.pop("title", None)
+        schema.pop("description", None)
+        return schema
 
 
 def _written_date(value: object) -> object:

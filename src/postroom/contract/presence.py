@@ -1,0 +1,30 @@
+"""What the tools take with which a connector shows that it is alive and learns what it needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from postroom.contract.fields import Arguments, ConnectorType, EndpointIdentity, JsonObject, Short
+from postroom.domain.envelope import Instant
+
+Counter = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class HeartbeatArguments(Arguments):
+    connector_type: ConnectorType = Field(description="for example `gmail`")
+    endpoint_identity: EndpointIdentity
+    instance: Short = Field(description="which process this is, in words for a person")
+    version: Short
+    status: Short = Field(description="how it is doing, for example `running`")
+    counters: dict[Short, Counter] = Field(default_factory=dict, max_length=100)
+    checkpoint: JsonObject | None = Field(None, max_length=20, description="how far its live pass has come")
+    capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
+    policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
+
+
+class ExportArguments(Arguments):
+    if_newer_than: Instant | None = Field(
+        None, description="the `generated_at` that you have; nothing is sent if there is no newer one"
+    )
