@@ -26,7 +26,6 @@ from sqlalchemy.engine import make_url
 
 from benchmarks.dashboard_archive import NOW, OWNER, Mail, archived_mail, write_archive, write_certificates
 from benchmarks.databases import start_server
-from postroom.app.job_types import CATALOGUE
 from postroom.db import Dialect, connect
 from postroom.db.tables.access import audit_log, connectors
 from postroom.db.tables.accounts import accounts, sync_slices, sync_states, sync_windows, troubled_messages
@@ -35,7 +34,7 @@ from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.triage import actions, decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.db.types import utc_text
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import CATALOGUE, JobState
 from postroom.domain.tiers import TIERS
 from postroom.queue.job import QueueName
 

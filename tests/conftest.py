@@ -31,6 +31,9 @@ _ENOUGH_MEMORY = 6 << 30
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests that press Ctrl-C need it back.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# pytest loads readline, which puts the width of its terminal, or 80, into the environment of the processes that
+# xdist starts. Commands would cut their tables to it.
+os.environ.pop("COLUMNS", None)
 
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)  # 30 ms for every client, and no test has TLS
 

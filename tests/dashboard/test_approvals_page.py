@@ -75,7 +75,7 @@ async def test_an_answer_counts_once_and_is_audited(site: Site, verdict: str, be
     second = await site.api("POST", f"/approvals/{action_id}", json={"verdict": other})
     assert second.json()["counted"] is False
     assert await status(site, action_id) == becomes
-    query = select(jobs.c.id).where(jobs.c.type == names.ACTION)
+    query = select(jobs.c.id).where(jobs.c.type == names.ACTION.name)
     assert len(await site.app.database.read(lambda tx: tx.execute(query).all())) == follow_ups
     which = AuditFilter(subject_type="action", subject_id=action_id)
     [entry] = (await site.app.database.read(lambda tx: list_entries(tx, which))).entries

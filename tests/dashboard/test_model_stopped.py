@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from postroom import kill_switch
-from postroom.actions.undo import UNDO_MANY
 from postroom.audit import AuditFilter, list_entries
+from postroom.domain.jobs import UNDO_MANY
 from postroom.settings import ModelSettings
 from tests.support.dashboard_data import HOSTILE_TEXT, add_decision, dashboard_actions, message_at
 from tests.support.dashboards import Site, open_site, text_of

@@ -18,17 +18,16 @@ from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.account_jobs import LoginWatch
 from postroom.accounts.enrolment import Enrolment
 from postroom.actions import approvals, lifecycle, requests, snoozes, undo
-from postroom.actions.approvals import EXPIRE, ApprovalOutcome, ApprovalVerdict
+from postroom.actions.approvals import ApprovalOutcome, ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel
-from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
-from postroom.actions.executor import UPKEEP, ActionHandler, upkeep
+from postroom.actions.discord.notify import ApprovalNotifier
+from postroom.actions.executor import ActionHandler, upkeep
 from postroom.actions.label_changes import LabelFinder
 from postroom.actions.lifecycle import Action
 from postroom.actions.mailbox_changes import DisableRules, LabelsSyncHandler
 from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import Snooze, SnoozeCheckHandler, UnsnoozeHandler
-from postroom.actions.undo import UNDO_MANY, UndoHandler, undo_many
-from postroom.app.job_types import ACTION, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
+from postroom.actions.undo import UndoHandler, undo_many
 from postroom.audit import Actor, AuditEntry, AuditFilter, list_entries
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
@@ -37,6 +36,17 @@ from postroom.db.tables.triage import approval_notices, decisions
 from postroom.domain.actions import ActionOrder, Origin, Proposal, parse_action
 from postroom.domain.clock import Clock, ManualClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import (
+    ACTION,
+    ACTIONS_UPKEEP,
+    APPROVAL_NOTIFY,
+    APPROVALS_EXPIRE,
+    LABELS_SYNC,
+    SNOOZE_CHECK,
+    UNDO,
+    UNDO_MANY,
+    UNSNOOZE,
+)
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.credentials import GrantStore
 from postroom.queue import Handler, JobCatalogue, JobQueue, JobType, KeyUse
@@ -138,7 +148,7 @@ class ActionScene:
         sending = JobType("outbound.send", KeyUse.REPEATABLE)
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
         catalogue = JobCatalogue(
-            [ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP, sending, asking]
+            [ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, ACTIONS_UPKEEP, sending, asking]
         )
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
@@ -155,7 +165,7 @@ class ActionScene:
             LABELS_SYNC.name: LabelsSyncHandler(
                 mailboxes, lambda *given: self.disable_rules(*given), guidance.model_rules_naming
             ),
-            UPKEEP.name: upkeep,
+            ACTIONS_UPKEEP.name: upkeep,
         }
         return watched(self.database, self.clock, handlers)
 
@@ -239,7 +249,7 @@ async def action_scene(database: Database, clock: ManualClock, **labels: str) ->
 
 ANA = Actor("dashboard", "cli ana")
 BEN = Actor("dashboard", "cli ben")
-APPROVAL_JOBS = JobCatalogue([ACTION, NOTIFY, EXPIRE])
+APPROVAL_JOBS = JobCatalogue([ACTION, APPROVAL_NOTIFY, APPROVALS_EXPIRE])
 APPROVAL_OWNER = "owner@example.com"
 
 
@@ -298,7 +308,9 @@ class PendingApprovals:
         )
 
     async def notify(self, channel: DiscordChannel | None) -> None:
-        await run_until_idle(self.queue, {NOTIFY.name: ApprovalNotifier(channel), EXPIRE.name: approvals.expire})
+        await run_until_idle(
+            self.queue, {APPROVAL_NOTIFY.name: ApprovalNotifier(channel), APPROVALS_EXPIRE.name: approvals.expire}
+        )
 
     async def action(self, action_id: str) -> Action:
         return await self.database.read(lambda tx: lifecycle.get_action(tx, action_id))

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import typer
 from typer.core import TyperCommand, TyperGroup
 
 from postroom import settings
 from postroom.accounts.account import list_accounts
 from postroom.accounts.account_jobs import job_of
 from postroom.app import open_app
-from postroom.app.job_types import BACKFILL, HISTORY_SYNC
 from postroom.app.worker import open_worker
-from postroom.cli.main import tree
+from postroom.cli.main import COMMANDS
+from postroom.cli.main import command as command_named
+from postroom.domain.jobs import BACKFILL, HISTORY_SYNC
 from postroom.sim.gmail.server import GmailSim, build, running_sim
 from postroom.sim.model.server import ModelSim, running_model
 from postroom.sim.web.server import SiteSim, running_site
@@ -166,13 +166,14 @@ def _refuse_unknown_option(command: TyperCommand | TyperGroup, word: str, path: 
         raise NotACommand(f"{' '.join(path)} has no option {word}")
 
 
-_TREE = typer.main.get_command(tree())
+_TREE = TyperGroup(name="postroom", commands={name: command_named(name) for name in COMMANDS})
 _NAME = re.compile(r"[a-z][a-z-]*")
 
 
 def _leaf(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str], list[str]]:
     """The command, what is left for it, and its full name. Placeholders (`NOUN`, an ellipsis) end the search."""
-    command, rest, path = _TREE, list(words[1:]), ["postroom"]
+    command: object = _TREE
+    rest, path = list(words[1:]), ["postroom"]
     while isinstance(command, TyperGroup) and rest and _NAME.fullmatch(rest[0]):
         path.append(rest.pop(0))
         if path[-1] not in command.commands:

@@ -23,7 +23,6 @@ from sqlalchemy import Table, func, select
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.actions import requests, undo
 from postroom.app.installation import open_vault
-from postroom.app.job_types import CATALOGUE, HISTORY_SYNC
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.accounts import history_cursors
@@ -34,6 +33,7 @@ from postroom.domain import jobs as job_types
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import CATALOGUE, HISTORY_SYNC
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.queue import JobQueue, JobState, NewJob
 from postroom.settings import Settings
@@ -342,7 +342,7 @@ async def hidden_means_waiting(scene: KillScene) -> None:
         return
     [snooze] = await scene.rows(snoozes)
     assert snooze.state == "waiting"
-    assert job_types.UNSNOOZE in await scene.unfinished()
+    assert job_types.UNSNOOZE.name in await scene.unfinished()
 
 
 def undone(action: ActionType) -> Scenario:
@@ -376,8 +376,8 @@ async def never_sent_twice(scene: KillScene) -> None:
 
 async def judge(scene: KillScene) -> None:
     payload = {"account_id": scene.account.id, "message_id": scene.message_id}
-    key = f"{job_types.CLASSIFY}:{scene.account.id}:{scene.message_id}"
-    await scene.enqueue(NewJob(job_types.CLASSIFY, payload, key=key))
+    key = f"{job_types.CLASSIFY.name}:{scene.account.id}:{scene.message_id}"
+    await scene.enqueue(NewJob(job_types.CLASSIFY.name, payload, key=key))
 
 
 async def one_decision(scene: KillScene) -> None:
@@ -420,7 +420,9 @@ async def asked_once(scene: KillScene) -> None:
 
 async def look_at_labels(scene: KillScene) -> None:
     payload = {"account_id": scene.account.id}
-    await scene.enqueue(NewJob(job_types.LABELS_SYNC, payload, key=f"{job_types.LABELS_SYNC}:{scene.account.id}"))
+    await scene.enqueue(
+        NewJob(job_types.LABELS_SYNC.name, payload, key=f"{job_types.LABELS_SYNC.name}:{scene.account.id}")
+    )
 
 
 async def labels_known(scene: KillScene) -> None:

@@ -15,7 +15,7 @@ from postroom.actions.lifecycle import Action, NewAction
 from postroom.actions.outbound import record
 from postroom.actions.outbound.loop_guard import ACTION_HEADER
 from postroom.actions.outbound.record import Outbound
-from postroom.actions.outbound.request import SEND, outbound_job
+from postroom.actions.outbound.request import outbound_job
 from postroom.actions.outbound.sending import MailSender, Originals
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Database, Tx
@@ -25,6 +25,7 @@ from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import OUTBOUND_SEND
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.transport import TransportConfig
@@ -41,7 +42,7 @@ from tests.support.gmail_sim import UNHURRIED, EagerClock, FixedToken
 from tests.support.mail import OWNER, letter, mailbox
 from tests.support.queues import claim, record_of
 
-SENDING_JOBS = JobCatalogue([SEND])
+SENDING_JOBS = JobCatalogue([OUTBOUND_SEND])
 REPLY: dict[str, Any] = {"body": "I am away until Monday."}
 FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the books."}
 
@@ -171,7 +172,7 @@ class Outbox:
         """A worker serves until all is done, retries included, or for so many hours."""
         for _ in range(hours * 3):
             settings = WorkerSettings(concurrency=4, poll_s=30)
-            handlers = watched(self.database, self.clock, {SEND.name: self.sender()})
+            handlers = watched(self.database, self.clock, {OUTBOUND_SEND.name: self.sender()})
             await Worker(self.queue(), handlers, settings, random=Random(0), until_idle=True).run()
             if not await self._unfinished():
                 return
@@ -206,7 +207,7 @@ class Outbox:
         return await self.database.read(lambda tx: record.find_record(tx, action_id))
 
     async def job(self, action_id: str) -> JobRecord:
-        key = f"{SEND.name}:{self.account.id}:{action_id}"
+        key = f"{OUTBOUND_SEND.name}:{self.account.id}:{action_id}"
         query = select(jobs.c.id).where(jobs.c.idempotency_key == key)
         return await record_of(self.queue(), await self.database.read(lambda tx: tx.execute(query).scalar_one()))
 

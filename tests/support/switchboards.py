@@ -16,19 +16,19 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.app.job_types import CLASSIFY
 from postroom.archive.service import ArchiveService, owned_archive
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.searching import search_shards
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import error_from_wire
+from postroom.domain.jobs import BACKFILL_UPKEEP, CLASSIFY
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
-from postroom.switchboard.backfill.operations import UPKEEP, Backfill
+from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.http import SwitchboardHttp, listening, serving
 from postroom.switchboard.mcp_server import server_for
 from postroom.switchboard.tokens import NewToken, create_token
@@ -102,7 +102,7 @@ async def open_bench(
     database: Database, root: Path, clock: Clock | None = None, meter: FlatMeter | None = None
 ) -> AsyncIterator[Bench]:
     clock = clock or SystemClock()
-    queue = JobQueue(database, JobCatalogue([CLASSIFY, UPKEEP]), clock)
+    queue = JobQueue(database, JobCatalogue([CLASSIFY, BACKFILL_UPKEEP]), clock)
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with search_shards(root / "archive", clock) as search:

@@ -19,7 +19,6 @@ from sqlalchemy import select
 
 from postroom.accounts.account import NewAccount, add_account
 from postroom.actions.scheduling import ActionIntake
-from postroom.app.job_types import ACTION, CLASSIFY
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.db.tables.queue import jobs
@@ -27,7 +26,7 @@ from postroom.db.tables.triage import directions, labels
 from postroom.domain.actions import parse_action
 from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import APPROVAL_NOTIFY
+from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, CLASSIFY
 from postroom.domain.money import Micros
 from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName, Worker
 from postroom.settings import BackfillSettings, ModelSettings, SafetySettings, WorkerSettings
@@ -75,7 +74,7 @@ async def simulated_model(folder: Path, seed: int = 0, **changes: Any) -> AsyncI
         yield sim, model
 
 
-TRIAGE_JOBS = JobCatalogue([CLASSIFY, ACTION, JobType(APPROVAL_NOTIFY)])
+TRIAGE_JOBS = JobCatalogue([CLASSIFY, ACTION, JobType(APPROVAL_NOTIFY.name)])
 RESERVED = Micros(100_000)
 ME = "me@example.org"
 
@@ -212,7 +211,9 @@ class TriageRig:
         async def nothing(context: JobContext) -> None:
             return None
 
-        await run_until_idle(self.queue, {"classify": self.classify, ACTION.name: nothing, APPROVAL_NOTIFY: nothing})
+        await run_until_idle(
+            self.queue, {"classify": self.classify, ACTION.name: nothing, APPROVAL_NOTIFY.name: nothing}
+        )
 
     async def rows(self, table: Any) -> list[Any]:
         found = await self.database.read(lambda tx: list(tx.execute(select(table))))

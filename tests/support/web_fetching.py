@@ -23,6 +23,7 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
 from postroom.queue import JobCatalogue, JobQueue, Worker
 from postroom.settings import BackfillSettings, DatabaseSettings, WebSettings, WorkerSettings
 from postroom.telemetry import logs
@@ -33,7 +34,7 @@ from postroom.web.fetching.interface import DomainLimits, FetchLimits, LimitsOf
 from postroom.web.fetching.targets import AddressGuard, SystemResolver, Target
 from postroom.web.fetching.web_client import WebClient, open_web_client
 from postroom.web.page_pipeline import PagePipeline
-from postroom.web.web_jobs import FETCH, VERIFY, DiscoveryMethod, fetch_job
+from postroom.web.web_jobs import DiscoveryMethod, fetch_job
 
 LOOPBACK = ("127.0.0.1",)
 PAGE_LIMITS = FetchLimits(largest_body=12_000_000, total_s=5.0, connect_s=2.0, read_s=2.0)
@@ -166,7 +167,7 @@ async def pages_on(
     reader: DocumentReader | None = None,
 ) -> AsyncIterator[Pages]:
     settings = settings or WebSettings(timeout_s=5.0, fetches_per_minute=6_000)
-    queue = JobQueue(database, JobCatalogue([FETCH, VERIFY]), clock)
+    queue = JobQueue(database, JobCatalogue([WEB_FETCH, WEB_VERIFY]), clock)
     endpoint_id = await database.write(lambda tx: _endpoint(tx, clock))
     backfill = backfill or BackfillSettings(enabled=True)
     async with web_client_to(database, clock, limits_of, settings=settings) as client:
@@ -198,12 +199,12 @@ async def serve(url: str, delays: str, concurrent: int) -> None:
         return DomainLimits(host, low, high, concurrent)
 
     database = await connect(url, DatabaseSettings(synchronous="normal"))
-    queue = JobQueue(database, JobCatalogue([FETCH, VERIFY]), SystemClock())
+    queue = JobQueue(database, JobCatalogue([WEB_FETCH, WEB_VERIFY]), SystemClock())
     async with open_web_client(database, queue.clock, SETTINGS, limits_of) as client:
         handler = PagePipeline(
             client.fetcher, client.pace, limits_of, ReaderHere(), SETTINGS, BackfillSettings(enabled=True)
         )
-        worker = Worker(queue, {FETCH.name: handler}, WorkerSettings(concurrency=4, poll_s=0.2))
+        worker = Worker(queue, {WEB_FETCH.name: handler}, WorkerSettings(concurrency=4, poll_s=0.2))
         running = asyncio.create_task(worker.run())
         print("ready", flush=True)
         while await database.read(_unfinished):

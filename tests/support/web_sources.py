@@ -19,6 +19,7 @@ from postroom.db import Database, Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items
 from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.jobs import OF_WEB
 from postroom.queue import JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings, DatabaseSettings, Settings, WebSettings
 from postroom.telemetry import logs
@@ -27,7 +28,6 @@ from postroom.web.run_driver import RunLog, SeenAddresses
 from postroom.web.run_record import NewRun, Run
 from postroom.web.sources import EndpointMode
 from postroom.web.strategies import FoundPage, WalkPlace
-from postroom.web.web_jobs import JOB_TYPES
 from postroom.web.web_service import WebService
 from tests.support.web_servers import TinySite
 
@@ -54,7 +54,7 @@ allow_private = true
 def make_web(database: Database, home: Path, clock: Clock | None = None, *, on: bool = True, **web: Any) -> WebService:
     quick = {"min_delay_ms": 0, "max_delay_ms": 0, "max_concurrent": 8, **web}
     settings = Settings(home=home, backfill=BackfillSettings(enabled=on), web=WebSettings(**quick))
-    return WebService(settings, JobQueue(database, JobCatalogue(JOB_TYPES), clock or SystemClock()))
+    return WebService(settings, JobQueue(database, JobCatalogue(OF_WEB), clock or SystemClock()))
 
 
 def write_sources(home: Path, text: str) -> None:

@@ -22,7 +22,6 @@ from sqlalchemy import Select, and_, func, select, update
 
 from postroom.accounts.account import NewAccount, add_account
 from postroom.actions import requests
-from postroom.app.job_types import CATALOGUE
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.access import audit_log
@@ -35,6 +34,7 @@ from postroom.domain import jobs as names
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Retryable
+from postroom.domain.jobs import CATALOGUE
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.queue import JobQueue, JobState
 from postroom.triage.rules.rule import parse_draft
@@ -50,7 +50,7 @@ OWNER = Actor("cli", "owner")
 _MOST_CONNECTIONS = 20
 """That a pool may hold, each of which is found dead once."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-ONE_OFF = (names.CLASSIFY, names.ACTION, names.UNDO, "outbound.send", "web.fetch", "web.backfill")
+ONE_OFF = (names.CLASSIFY.name, names.ACTION.name, names.UNDO.name, "outbound.send", "web.fetch", "web.backfill")
 """What is enqueued for one thing and is over when that is done; the rest recurs for ever."""
 QUICK = {
     "BACKFILL_ENABLED": "true",

@@ -13,8 +13,9 @@ from postroom.accounts.account import Account, AccountStatus, account_with_id, e
 from postroom.accounts.enrolment import Enrolment, log_in_again
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
+from postroom.domain.jobs import EACH_ACCOUNT
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.queue import Handler, JobContext, JobType, KeyUse, NewJob, Postponed, Schedule
+from postroom.queue import Handler, JobContext, JobType, NewJob, Postponed, Schedule
 from postroom.queue.job import Json
 from postroom.telemetry import logs
 
@@ -24,7 +25,6 @@ _WAIT = timedelta(minutes=1)
 """How long after a new login a job may still wait."""
 _TRY_AGAIN = timedelta(minutes=10)
 """How often a login that has ended is tried all the same: the provider may have been wrong."""
-EACH_ACCOUNT = JobType("accounts.each", KeyUse.REPEATABLE)
 
 
 def for_each_account(job_type: JobType, cadence: str) -> Schedule:

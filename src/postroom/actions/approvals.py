@@ -25,7 +25,7 @@ from postroom.db.tables.triage import actions, approval_notices
 from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
-from postroom.queue import JobContext, JobQueue, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue import JobContext, JobQueue
 from postroom.queue.job import Json
 
 _AT_ONCE = 1_000
@@ -68,9 +68,6 @@ def renew_stale_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
 
 LONGEST_NOTE = 500
 MOST_LISTED = 1_000
-
-EXPIRE = JobType("approvals.expire", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=50)
-EXPIRE_HOURLY = Schedule(EXPIRE.name, EXPIRE.name, "every 1h", {})
 
 
 class ApprovalVerdict(StrEnum):

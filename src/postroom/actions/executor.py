@@ -30,7 +30,7 @@ from postroom.domain.errors import Fatal
 from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import JobContext, JobQueue, JobState, JobType, KeyUse, RetryPolicy, Schedule
+from postroom.queue import JobContext, JobQueue, JobState
 from postroom.queue.job import FINISHED, Json
 from postroom.settings import GmailSettings, SafetySettings
 
@@ -149,8 +149,6 @@ def _complete(tx: Tx, context: JobContext, action: Action, hint: Json, after: fr
     return {"outcome": "completed", "nothing_changed": bool(hint.get("nothing_changed"))}
 
 
-UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, RetryPolicy(max_attempts=2), keep_completed=20)
-UPKEEP_SCHEDULE = Schedule(UPKEEP.name, UPKEEP.name, "every 1m", {})
 _GRACE = timedelta(seconds=30)
 _WAKE_AGAIN = timedelta(hours=1)
 _AT_ONCE = 200

@@ -67,7 +67,7 @@ class ActionsMailboxObserver:
         it may have read the state of before."""
         for action_id, _ in self._asleep(tx, account_id, gmail_ids):
             payload = {"account_id": account_id, "action_id": action_id}
-            self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK, payload))
+            self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK.name, payload))
 
     def _asleep(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> list[tuple[str, str]]:
         """The snoozes of these messages that wait, with the jobs that would wake them."""

@@ -228,7 +228,9 @@ def _fail(tx: Tx, context: JobContext, action: Action, error: Exception) -> None
 
 def ask_for_labels(tx: Tx, queue: JobQueue, account_id: str) -> None:
     """The list of labels is out of date."""
-    queue.add(tx, NewJob(jobs.LABELS_SYNC, {"account_id": account_id}, key=f"{jobs.LABELS_SYNC}:{account_id}"))
+    queue.add(
+        tx, NewJob(jobs.LABELS_SYNC.name, {"account_id": account_id}, key=f"{jobs.LABELS_SYNC.name}:{account_id}")
+    )
 
 
 def named(context: JobContext, field: str) -> str:

@@ -27,7 +27,7 @@ UNDO_OF = "undo_of"
 
 def undo_job(account_id: str, original_action_id: str) -> NewJob:
     payload = {"account_id": account_id, "original_action_id": original_action_id}
-    return NewJob(jobs.UNDO, payload, key=f"{jobs.UNDO}:{account_id}:{original_action_id}")
+    return NewJob(jobs.UNDO.name, payload, key=f"{jobs.UNDO.name}:{account_id}:{original_action_id}")
 
 
 def undo_of(tx: Tx, action_id: str) -> Action | None:
@@ -70,11 +70,11 @@ def unlink(tx: Tx, undo_action_id: str) -> None:
 
 
 def action_job(account_id: str, action_id: str) -> NewJob:
-    return _job_about(jobs.ACTION, account_id, action_id)
+    return _job_about(jobs.ACTION.name, account_id, action_id)
 
 
 def question_job(account_id: str, action_id: str) -> NewJob:
-    return _job_about(jobs.APPROVAL_NOTIFY, account_id, action_id)
+    return _job_about(jobs.APPROVAL_NOTIFY.name, account_id, action_id)
 
 
 def _job_about(job_type: str, account_id: str, action_id: str) -> NewJob:

@@ -75,7 +75,9 @@ def wake_job(
         "action_id": action_id,
         "snooze_label_id": label_id,
     }
-    return NewJob(jobs.UNSNOOZE, payload, key=f"{jobs.UNSNOOZE}:{account_id}:{action_id}", not_before=not_before)
+    return NewJob(
+        jobs.UNSNOOZE.name, payload, key=f"{jobs.UNSNOOZE.name}:{account_id}:{action_id}", not_before=not_before
+    )
 
 
 def write_snooze(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_id: str, now: datetime) -> None:

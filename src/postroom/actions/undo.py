@@ -43,7 +43,7 @@ from postroom.domain.actions import ActionType, Origin, WantedAction, parse_acti
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.queue import JobContext, JobQueue, JobType, KeyUse, NewJob
+from postroom.queue import JobContext, JobQueue, NewJob
 from postroom.queue.job import Json
 
 _FOR_GOOD = {
@@ -199,7 +199,6 @@ def _complete(tx: Tx, context: JobContext, pair: _Pair, after: Labels, *, nothin
     return {"outcome": "undone", "undo_action_id": pair.undo.id}
 
 
-UNDO_MANY = JobType(jobs.UNDO_MANY, KeyUse.REPEATABLE, keep_completed=100)
 MOST_SURVEYED = 2_000
 _AT_ONCE = 50
 _CHANGED_SINCE = "the message was changed since, and is left as it is"
@@ -284,8 +283,8 @@ def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
     undo."""
     now, fields = queue.clock.now(), span.to_json()
     payload = {**fields, "who": [who.role, who.name]}
-    key = ":".join([jobs.UNDO_MANY, *fields.values()])
-    job_id = queue.add(tx, NewJob(jobs.UNDO_MANY, payload, key=key))[0].job_id
+    key = ":".join([jobs.UNDO_MANY.name, *fields.values()])
+    job_id = queue.add(tx, NewJob(jobs.UNDO_MANY.name, payload, key=key))[0].job_id
     audit.record(tx, who, "actions.undo_span", ("job", job_id), now, after=fields)
     return job_id
 

@@ -16,13 +16,14 @@ from postroom.accounts.access import GmailAccess
 from postroom.accounts.account import Account
 from postroom.accounts.enrolment import Enrolment
 from postroom.actions.mailbox_changes import ActionsMailboxObserver
-from postroom.app.job_types import CATALOGUE, first_jobs, schedules
+from postroom.app.job_types import first_jobs, schedules
 from postroom.archive.service import SharedArchive, open_archive
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Retryable
+from postroom.domain.jobs import CATALOGUE
 from postroom.mail.categories import shipped
 from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
 from postroom.mailboxes.gmail.quota import ProfileName

@@ -10,36 +10,21 @@ from pathlib import Path
 
 from postroom.accounts.access import AccountClients
 from postroom.accounts.account import Account
-from postroom.accounts.account_jobs import EACH_ACCOUNT, LoginWatch, account_of, each_account
+from postroom.accounts.account_jobs import LoginWatch, account_of, each_account
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.troubled import count_troubled, show_troubled
 from postroom.actions import approvals
-from postroom.actions.approvals import EXPIRE
 from postroom.actions.discord.client import DiscordChannel, open_channel
-from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
-from postroom.actions.executor import UPKEEP as ACTIONS_UPKEEP
+from postroom.actions.discord.notify import ApprovalNotifier
 from postroom.actions.executor import ActionHandler, upkeep
 from postroom.actions.label_changes import LabelFinder
 from postroom.actions.mailbox_changes import LabelsSyncHandler
-from postroom.actions.outbound.request import SEND
 from postroom.actions.outbound.sending import MailSender, Originals
 from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
-from postroom.actions.undo import UNDO_MANY, UndoHandler, undo_many
+from postroom.actions.undo import UndoHandler, undo_many
 from postroom.app.installation import App
-from postroom.app.job_types import (
-    ACTION,
-    CLASSIFY,
-    HISTORY_SYNC,
-    LABELS_SYNC,
-    OF_ACCOUNTS,
-    PASSES,
-    SNOOZE_CHECK,
-    UNDO,
-    UNSNOOZE,
-    gap_job,
-    gap_key,
-)
+from postroom.app.job_types import gap_job, gap_key
 from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
@@ -47,15 +32,36 @@ from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
+from postroom.domain.jobs import (
+    ACTION,
+    ACTIONS_UPKEEP,
+    APPROVAL_NOTIFY,
+    APPROVALS_EXPIRE,
+    BACKFILL_UPKEEP,
+    CLASSIFY,
+    CONTACTS_EXPORT,
+    EACH_ACCOUNT,
+    HISTORY_SYNC,
+    LABELS_SYNC,
+    OF_ACCOUNTS,
+    ON_DEMAND,
+    OUTBOUND_SEND,
+    PASSES,
+    QUEUE_PRUNE,
+    RETENTION_PRUNE,
+    SNOOZE_CHECK,
+    UNDO,
+    UNDO_MANY,
+    UNSNOOZE,
+)
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext, Worker
 from postroom.queue.job import Json
-from postroom.queue.retention import PRUNE, Retention, prune_handler
+from postroom.queue.retention import Retention, prune_handler
 from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.admission import JobSpending
-from postroom.switchboard.backfill.operations import UPKEEP, upkeep_handler
-from postroom.switchboard.on_demand import ON_DEMAND
+from postroom.switchboard.backfill.operations import upkeep_handler
 from postroom.sync import service as sync_jobs
 from postroom.triage.classify import Classifier, ClassifierOptions
 from postroom.triage.guidance import model_rules_naming
@@ -85,15 +91,15 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         spending = JobSpending(settings.backfill, app.clock)
         mailboxes = AccountClients(app.gmail, PriorityLane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
-            PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
-            retention.PRUNE.name: retention.prune_handler(
+            QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.place),
                 spending,
                 forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
-            UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
-            contacts.EXPORT.name: contacts.export_handler(app.archive.place),
+            BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
+            CONTACTS_EXPORT.name: contacts.export_handler(app.archive.place),
             CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
@@ -145,9 +151,9 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
-        SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
-        NOTIFY.name: ApprovalNotifier(channel),
-        EXPIRE.name: approvals.expire,
+        OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
+        APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
+        APPROVALS_EXPIRE.name: approvals.expire,
     }
 
 

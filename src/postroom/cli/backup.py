@@ -28,7 +28,9 @@ from postroom.settings import VAULT_KEY_VARIABLE
 from postroom.telemetry import logs
 from postroom.vault import KEY_FILE
 
-app = typer.Typer(no_args_is_help=True, help="Copy everything to a folder while it runs; make a new home of a copy.")
+app = typer.Typer(
+    no_args_is_help=True, help="Back up everything while it runs; restore a backup into a new home folder."
+)
 
 
 @app.command()

@@ -92,7 +92,7 @@ def demo(
         int, typer.Option(min=500, max=1_000_000, help="How many messages the mailbox has; its ten years stay ten.")
     ] = 3_000,
 ) -> None:
-    """See it all at work on a mailbox, a model and a web site that are simulated.
+    """See everything at work on a simulated mailbox, model and web site.
 
     Prints a link into the dashboard, and walks through a story by itself.
     Needs no account, touches no real mail, and leaves nothing behind.

@@ -19,7 +19,7 @@ _STYLE = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdict
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check home, disk, database, archive, vault, extras, model, audit log and every account, down to its quota.
+    """Check home folder, disk, database, archive, vault, extras, model, audit log and every account.
 
     Changes nothing. Ends with exit code 1 if anything failed.
     """

@@ -1,80 +1,123 @@
-"""The tree of commands, and the one place where an error becomes a message and an exit code."""
+"""The tree of commands, and the one place where an error becomes a message and an exit code.
+
+A module of commands is imported when one of its commands runs. Until then the table below stands for it, with the
+line that the list of commands shows.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from postroom import __version__
-from postroom.cli.terminal import errors, printable
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry import logs
-from postroom.telemetry.logs import clean
 
 FAILED, BAD_USAGE = 1, 2
 
-_COMMANDS = {
-    "demo": "demo",
-    "up": "services",
-    "switchboard": "services",
-    "connector": "connector",
-    "worker": "services",
-    "account": "mail.account",
-    "import": "mail.importing",
-    "export": "mail.exporting",
-    "search": "mail.search",
-    "show": "mail.search",
-    "verify": "mail.verify",
-    "sync": "mail.sync",
-    "archive": "mail.archive",
-    "backup": "backup",
-    "backfill": "mail.backfill",
-    "web": "web",
-    "contacts": "mail.contacts",
-    "policy": "mail.policy",
-    "rules": "decisions.rules",
-    "model": "decisions.model",
-    "actions": "decisions.actions",
-    "approvals": "decisions.approvals",
-    "jobs": "jobs",
-    "token": "token",
-    "audit": "audit",
-    "doctor": "doctor",
-    "sim": "sim",
+
+class _Entry(NamedTuple):
+    module: str  # within this package
+    attribute: str  # a function, or a `typer.Typer` with commands of its own
+    help: str  # the first paragraph of its own help; a test compares them
+    context: dict[str, Any] | None = None
+
+
+COMMANDS = {
+    "demo": _Entry("demo", "demo", "See everything at work on a simulated mailbox, model and web site."),
+    "up": _Entry("services", "up", "Run everything in one process: dashboard, MCP, archive and jobs. Ctrl-C stops it."),
+    "switchboard": _Entry(
+        "services", "switchboard", "Serve the dashboard, and MCP at /mcp. Prints one line of JSON when ready."
+    ),
+    "connector": _Entry("connector", "app", "Bring mail from a source to the Switchboard."),
+    "worker": _Entry(
+        "services", "worker", "Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."
+    ),
+    "account": _Entry("mail.account", "app", "Mail accounts: add, list, check and remove them; list their labels."),
+    "import": _Entry("mail.importing", "app", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
+    "export": _Entry("mail.exporting", "app", "Export archived mail to files, byte for byte: mbox or .eml."),
+    "search": _Entry(
+        "mail.search", "search", "Search the archive.", {"ignore_unknown_options": True}
+    ),  # so that `-invoice` is a query, not an option
+    "show": _Entry("mail.search", "show", "Show one archived message."),
+    "verify": _Entry(
+        "mail.verify",
+        "verify",
+        "Check every byte of the archive against its hash, and every shard against the catalogue.",
+    ),
+    "sync": _Entry("mail.sync", "app", "Copy whole mailboxes into the archive: plan, run, status, bad messages."),
+    "archive": _Entry("mail.archive", "app", "Remove mail at the source once the archive holds it, with certificates."),
+    "backup": _Entry("backup", "app", "Back up everything while it runs; restore a backup into a new home folder."),
+    "backfill": _Entry(
+        "mail.backfill", "app", "Recover old mail within a budget: estimate, create, watch and control."
+    ),
+    "web": _Entry("web", "app", "Web sources: follow them, recover what they had before, read the evidence."),
+    "contacts": _Entry("mail.contacts", "app", "The people you know; their mail is served first."),
+    "policy": _Entry(
+        "mail.policy", "app", "The tier policy: which mail is taken in whole, by its headers only, or not at all."
+    ),
+    "rules": _Entry("decisions.rules", "app", "Rules that act on mail without a model; the first match decides."),
+    "model": _Entry("decisions.model", "app", "The language model: check it, turn it off and on, see its state."),
+    "actions": _Entry("decisions.actions", "app", "What was done with mail: list, show, undo; or act yourself."),
+    "approvals": _Entry("decisions.approvals", "app", "Actions that need your approval."),
+    "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
+    "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
+    "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks that it was not changed."),
+    "doctor": _Entry(
+        "doctor",
+        "doctor",
+        "Check home folder, disk, database, archive, vault, extras, model, audit log and every account.",
+    ),
+    "sim": _Entry("sim", "app", "Simulators of outside services, for this machine only."),
 }
-"""Each with its module in this package, which has either a tree of commands, `app`, or a function of that name."""
 
 
-def tree(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The commands; only the one that the arguments name, if they do, because a module takes its time to import."""
+def command(name: str) -> TyperCommand | TyperGroup:
+    """The command of this name, imported."""
+    entry = COMMANDS[name]
+    found = getattr(import_module(f"postroom.cli.{entry.module}"), entry.attribute)
+    holder = typer.Typer(add_completion=False)
+    holder.callback()(lambda: None)  # so that a single command stays a command of a group
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name, context_settings=entry.context)(found)
+    group = typer.main.get_command(holder)
+    assert isinstance(group, TyperGroup)  # noqa: S101 - it has a callback
+    loaded = group.commands[name]
+    assert isinstance(loaded, TyperCommand | TyperGroup)  # noqa: S101 - what typer makes
+    return loaded
+
+
+class _LazyGroup(TyperGroup):
+    """Lists every command by its line in the table, and imports the one that is run."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def tree() -> typer.Typer:
     app = typer.Typer(
+        cls=_LazyGroup,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
     )
     app.callback()(main)
-    for name in _needed(arguments[0] if arguments else ""):
-        module = import_module(f"postroom.cli.{_COMMANDS[name]}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
-        else:
-            app.command(name, context_settings=getattr(module, "CONTEXT", None) if name == "search" else None)(
-                getattr(module, name)
-            )
     return app
-
-
-def _needed(named: str) -> Iterable[str]:
-    if named == "--version":
-        return ()
-    return [named] if named in _COMMANDS else _COMMANDS
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,7 +138,7 @@ def run() -> None:
     os.umask(0o077)  # whatever a command writes holds mail, or the way to it
     logs.configure(level="warning", format="console")
     try:
-        tree(sys.argv[1:])()
+        tree()()
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -103,17 +146,23 @@ def run() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Say what ended the command, and with which exit code it ends. Errors of tasks that ran together come as a group:
-    where all of them are ours, the first is the cause; else what is not ours is a fault."""
+    """Print what ended the command and return its exit code.
+
+    Errors of tasks that ran together come as a group: where all of them are ours, the first is the cause; any other
+    is a fault."""
+    import traceback
+
+    from postroom.cli.terminal import errors, printable
+
     causes = list(_causes(error))
     faults = [cause for cause in causes if not isinstance(cause, PostroomError)]
     if not faults:
         message = str(causes[0].args[0])
-        errors.print(f"error: {clean(printable(message))}", markup=False, emoji=False, soft_wrap=True)
+        errors.print(f"error: {logs.clean(printable(message))}", markup=False, emoji=False, soft_wrap=True)
         return BAD_USAGE if isinstance(causes[0], BadInput) else FAILED
     for fault in faults:
         lines = "".join(traceback.format_exception(fault))
-        errors.print(clean(lines), markup=False, emoji=False, soft_wrap=True)
+        errors.print(logs.clean(lines), markup=False, emoji=False, soft_wrap=True)
     errors.print("This is a fault in Postroom. Please report it with the lines above.")
     return FAILED
 

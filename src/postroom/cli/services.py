@@ -32,7 +32,7 @@ def up(
         bool, typer.Option("--json", help="Print one line of JSON when ready, and log as a service does.")
     ] = False,
 ) -> None:
-    """Run everything in this process: dashboard, MCP, archive, jobs. Ctrl-C ends it.
+    """Run everything in one process: dashboard, MCP, archive and jobs. Ctrl-C stops it.
 
     It asks for nothing. The first start prints a link for choosing a passphrase.
     Mailboxes are added while it runs: in the dashboard, under Settings, or with
@@ -91,7 +91,7 @@ async def _greet(app: App, url: str, link: str | None) -> None:
 
 
 def switchboard() -> None:
-    """Serve the dashboard, and MCP at /mcp; print a line of JSON when ready. SIGTERM or Ctrl-C finishes and ends.
+    """Serve the dashboard, and MCP at /mcp. Prints one line of JSON when ready.
 
     The first start prints a link for setting a passphrase. Programs need a token: `postroom token create`.
     Settings are under `switchboard` and `dashboard` in docs/settings.md.
@@ -128,7 +128,7 @@ def switchboard() -> None:
 def worker(
     once: Annotated[bool, typer.Option("--once", help="Stop when no job is left that could run now.")] = False,
 ) -> None:
-    """Run jobs. SIGTERM or Ctrl-C lets the running ones finish, hands the rest back, and ends."""
+    """Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."""
 
     async def run(app: App) -> None:
         from postroom.app.auditing import sealing

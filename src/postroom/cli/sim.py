@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Stand-ins for outside services, on this machine only.", no_args_is_help=True)
+app = typer.Typer(help="Simulators of outside services, for this machine only.", no_args_is_help=True)
 
 
 class SimQuota(StrEnum):

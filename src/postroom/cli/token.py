@@ -17,7 +17,7 @@ from postroom.switchboard.tokens import AccessToken, NewToken, create_token, lis
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Who may come in: tokens for dashboards, connectors and agents; a link for a person.",
+    help="Access tokens for dashboards, connectors and agents; a login link for a person.",
 )
 
 

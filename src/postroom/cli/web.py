@@ -126,7 +126,9 @@ def _line(text: str) -> None:
     console.print(f"[backfill] {text}", markup=False, soft_wrap=True)
 
 
-app = typer.Typer(no_args_is_help=True, help="Web sources: what they have, what is new, what they had before.")
+app = typer.Typer(
+    no_args_is_help=True, help="Web sources: follow them, recover what they had before, read the evidence."
+)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `web runs` shows it.")]
 SourceOption = Annotated[

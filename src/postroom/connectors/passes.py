@@ -299,6 +299,6 @@ DRIVERS: Mapping[str, Callable[[GmailPasses, JobPayload], Awaitable[JobResult]]]
     "history.sync.gmail": run_history_sync,
     "ingest.gmail": run_ingest,
     "backfill.gmail": run_backfill,
-    jobs.ON_DEMAND: run_on_demand,
+    jobs.ON_DEMAND.name: run_on_demand,
 }
 """By job type."""

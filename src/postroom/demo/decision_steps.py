@@ -87,7 +87,7 @@ def _served(tx: Tx, ids: Sequence[str]) -> list[Served]:
 
 
 def _key(message: Any) -> str:
-    return f"{CLASSIFY}:{message.account_id}:{message.id}"
+    return f"{CLASSIFY.name}:{message.account_id}:{message.id}"
 
 
 def _one(message: Any, job: Any) -> Served:

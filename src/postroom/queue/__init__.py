@@ -4,12 +4,11 @@ A claim is a lease, so no job is lost; a lease has a fence, so none completes tw
 starving.
 """
 
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import JobCatalogue, JobState, JobType, KeyUse, RetryPolicy, Schedule
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import ClaimedJob, Enqueued, JobCatalogue, JobType, KeyUse, NewJob, QueueName, RetryPolicy
+from postroom.queue.job import ClaimedJob, Enqueued, NewJob, QueueName
 from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
 from postroom.queue.outcome import Postponed
-from postroom.queue.schedules import Schedule
 from postroom.queue.worker import Worker
 
 __all__ = [

@@ -16,8 +16,9 @@ from postroom.db.types import utc_text
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import JobCatalogue, KeyUse
 from postroom.domain.tiers import Tier
-from postroom.queue.job import Enqueued, JobCatalogue, KeyUse, NewJob, QueueName
+from postroom.queue.job import Enqueued, NewJob, QueueName
 from postroom.queue.sql import statements
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1_000, 1_000

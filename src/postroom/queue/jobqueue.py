@@ -15,11 +15,10 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import JobCatalogue, JobState, Schedule
 from postroom.queue import enqueue, inspection, schedules
 from postroom.queue.enqueue import reserve
-from postroom.queue.job import FINISHED, Enqueued, JobCatalogue, NewJob, Payload
-from postroom.queue.schedules import Schedule
+from postroom.queue.job import FINISHED, Enqueued, NewJob, Payload
 
 
 class CancelOutcome(StrEnum):

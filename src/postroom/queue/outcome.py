@@ -9,8 +9,8 @@ from random import Random
 from typing import assert_never
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.domain.jobs import JobState
-from postroom.queue.job import LONGEST_POSTPONEMENT, ClaimedJob, Json, RetryPolicy
+from postroom.domain.jobs import LONGEST_POSTPONEMENT, JobState, RetryPolicy
+from postroom.queue.job import ClaimedJob, Json
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000

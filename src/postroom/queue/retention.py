@@ -13,17 +13,13 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import JobCatalogue, JobState, JobType
 from postroom.queue.context import Handler, JobContext
-from postroom.queue.job import FINISHED, JobCatalogue, JobType, KeyUse
-from postroom.queue.schedules import Schedule
+from postroom.queue.job import FINISHED
 from postroom.queue.sql import statements
 from postroom.settings import QueueSettings
 
 _PRUNED_AT_ONCE = 1_000
-
-PRUNE = JobType("queue.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
-PRUNE_DAILY = Schedule("queue.prune", PRUNE.name, "daily 03:30")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,8 +19,9 @@ from postroom.db import Tx
 from postroom.db.database import bind_time
 from postroom.db.tables.queue import schedules
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import JobCatalogue, KeyUse, Schedule
 from postroom.queue import enqueue
-from postroom.queue.job import JobCatalogue, KeyUse, NewJob, Payload
+from postroom.queue.job import NewJob
 from postroom.queue.sql import statements
 from postroom.telemetry import logs
 
@@ -82,21 +83,6 @@ def _zone(name: str) -> ZoneInfo:
 
 
 log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A job to enqueue on a cadence. While one run is waiting or at work, further ticks fall into it."""
-
-    name: str
-    job_type: str
-    cadence: str
-    payload: Payload = field(default_factory=dict)
-    key: str | None = None  # the job's idempotency key; by default the schedule's own name
-
-    @property
-    def job_key(self) -> str:
-        return self.key or f"schedule:{self.name}"
 
 
 def declare_schedules(tx: Tx, catalogue: JobCatalogue, wanted: Iterable[Schedule], now: datetime) -> None:

@@ -22,11 +22,11 @@ from typing import Any
 from postroom.db.database import Topic, Wakeups
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import JobState, RetryPolicy
 from postroom.queue import inspection, queue_metrics, schedules
 from postroom.queue.claims import Claimant, ClaimTurn
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import ClaimedJob, QueueName, RetryPolicy
+from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.jobqueue import JobQueue
 from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, settle
 from postroom.queue.plan import Slots, first_after

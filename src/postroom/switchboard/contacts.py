@@ -23,7 +23,7 @@ from postroom.db.database import insert
 from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts, sent_messages
 from postroom.mail.address_books import BookEntry, ContactKind, shown_name
 from postroom.mail.addresses import canonical_address
-from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
+from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 
 _LONGEST_ID = 998
@@ -69,8 +69,6 @@ def add_sent_ids(tx: Tx, account_id: str, sent: Sequence[SentMessageId], now: da
         tx.execute(insert(tx, sent_messages).on_conflict_do_nothing(), rows)
 
 
-EXPORT = JobType("contacts.export", key_use=KeyUse.REPEATABLE)
-EXPORT_SCHEDULE = Schedule("contacts.export", EXPORT.name, "every 15m")
 _KEPT_EXPORTS = 20
 _CLOCK_SLIP = timedelta(minutes=5)
 

@@ -418,7 +418,7 @@ def _classify(row: Mapping[str, Any]) -> NewJob:
     rules alone decide."""
     owner = row["account_id"] or row["endpoint_identity"]
     return NewJob(
-        CLASSIFY,
+        CLASSIFY.name,
         {"account_id": row["account_id"], "message_id": row["id"]},
         QueueName.LIVE if row["backfill_job_id"] is None else QueueName.HISTORY,
         row["policy_tier"],

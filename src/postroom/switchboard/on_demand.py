@@ -18,17 +18,16 @@ from postroom.archive.layout import account_name
 from postroom.archive.search import Search, SearchHit
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
-from postroom.domain import jobs
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import ON_DEMAND
 from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller
-from postroom.queue import JobQueue, JobState, JobType, NewJob, RetryPolicy
+from postroom.queue import JobQueue, JobState, NewJob
 from postroom.queue.enqueue import HIGHEST_PRIORITY
 from postroom.queue.inspection import JobRecord, show_job
 from postroom.queue.job import FINISHED
 
 LONGEST_WAIT = timedelta(seconds=30)
-ON_DEMAND = JobType(jobs.ON_DEMAND, retry=RetryPolicy(max_attempts=2), time_limit=timedelta(minutes=2))
 _LOOK_EVERY_S = 0.2
 
 

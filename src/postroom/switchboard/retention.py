@@ -28,13 +28,10 @@ from postroom.domain.clock import Clock
 from postroom.domain.envelope import IngestionTier
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros
-from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
+from postroom.queue import Handler, JobContext
 from postroom.settings import RetentionSettings
 from postroom.switchboard.backfill.admission import JobSpending, message_of
 from postroom.switchboard.backfill.ledger import RESERVED
-
-PRUNE = JobType("retention.prune", key_use=KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
-PRUNE_DAILY = Schedule("retention.prune", PRUNE.name, "daily 03:45")
 
 _AT_ONCE = 500
 

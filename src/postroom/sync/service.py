@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.account import Account
@@ -19,10 +18,11 @@ from postroom.archive.service import SharedArchive
 from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
+from postroom.domain.jobs import ARCHIVE, SYNC, SYNC_BAD
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext, JobType, KeyUse
-from postroom.queue.job import Json, RetryPolicy
+from postroom.queue import Handler, JobContext
+from postroom.queue.job import Json
 from postroom.settings import Settings
 from postroom.sync.archiver import ArchiverService
 from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
@@ -100,14 +100,6 @@ class SyncService:
             return await (retry.retry_due() if only_due else retry.retry(gmail_ids))
 
 
-_DAYS = timedelta(days=14)
-"""A first sync may take days; its lease tells whether it is alive."""
-_RETRY = RetryPolicy(max_attempts=3)
-
-SYNC_JOB = JobType("sync.gmail", KeyUse.REPEATABLE, _RETRY, _DAYS, keep_completed=100)
-BAD_RETRY_JOB = JobType("sync.bad.gmail", KeyUse.REPEATABLE, _RETRY, timedelta(hours=6), keep_completed=100)
-ARCHIVE_JOB = JobType("archive.gmail", KeyUse.REPEATABLE, _RETRY, _DAYS, keep_completed=100)
-
 ForAccount = Callable[[Account], Awaitable[Json]]
 
 
@@ -133,9 +125,9 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
         return {"removed": report.removed, "stays": {str(why): count for why, count in report.stays.items()}}
 
     return {
-        SYNC_JOB.name: _for_account(bring),
-        BAD_RETRY_JOB.name: _for_account(retry),
-        ARCHIVE_JOB.name: _for_account(archive),
+        SYNC.name: _for_account(bring),
+        SYNC_BAD.name: _for_account(retry),
+        ARCHIVE.name: _for_account(archive),
     }
 
 

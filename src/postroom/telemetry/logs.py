@@ -3,6 +3,9 @@
 An event is a short constant text in dotted words (`job.failed`) with fields beside it; `job`, `account` and `trace`
 are bound to the context where they are known. Mail content is never passed to a logger. Secrets are masked by telling
 field names, by texts that look like credentials, and by the exact values that this process was configured with.
+
+structlog takes as long to import as all else that a short command needs, so it is imported with the first event that
+is written.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 MASK = "[redacted]"
 
@@ -78,12 +81,53 @@ _redactor = Redactor()
 _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default={})  # noqa: B039 (never changed in place)
 
 
+_is_configured = False
+_is_ready = False
+
+
 def configure(
     *, level: str = "info", format: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
 ) -> None:
     """Route our own events and those of every library through one redacting formatter."""
+    global _is_configured, _is_ready
     _redactor.learn(secrets)
-    shared: list[Processor] = [
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_Lines(format))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)  # libraries speak up only when something is wrong
+    logging.getLogger("postroom").setLevel(level.upper())
+    _is_configured, _is_ready = True, False
+    if "structlog" in sys.modules:
+        _prepare()
+
+
+def _prepare() -> None:
+    """Tell structlog how to log. Where nothing was configured, as in a child process, it prints to standard error:
+    standard output belongs to the answer."""
+    global _is_ready
+    _is_ready = True
+    import structlog
+
+    if _is_configured:
+        structlog.configure(
+            processors=[
+                structlog.stdlib.filter_by_level,
+                *_shared(),
+                structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            ],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            wrapper_class=structlog.stdlib.BoundLogger,
+            cache_logger_on_first_use=False,
+        )
+    elif not structlog.is_configured():
+        structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
+
+
+def _shared() -> list[Processor]:
+    import structlog
+
+    return [
         _merge_context,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -91,35 +135,69 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=False) if format == "console" else structlog.processors.JSONRenderer()
-    )
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, renderer],
+
+
+class _Lines(logging.Formatter):
+    """Renders records, ours and those of libraries, as lines of JSON or for a terminal."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._form = form
+        self._renderer: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._renderer is None:
+            self._renderer = self._build()
+        return self._renderer.format(record)
+
+    def _build(self) -> logging.Formatter:
+        import structlog
+
+        rendered: Processor = (
+            structlog.dev.ConsoleRenderer(colors=False)
+            if self._form == "console"
+            else structlog.processors.JSONRenderer()
         )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)  # libraries speak up only when something is wrong
-    logging.getLogger("postroom").setLevel(level.upper())
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
+        return structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_shared(),
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, rendered],
+        )
 
 
-# Where nothing was configured, as in a short command or a child process, standard output belongs to the answer.
-if not structlog.is_configured():
-    structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
+class Logger:
+    """Writes events under one name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logger: Any = None
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write("error", event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._write("exception", event, fields)
+
+    def _write(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        if not _is_ready:
+            level = logging.ERROR if method == "exception" else logging.getLevelNamesMapping()[method.upper()]
+            if _is_configured and not logging.getLogger(self._name).isEnabledFor(level):
+                return
+            _prepare()
+        if self._logger is None:
+            import structlog
+
+            self._logger = structlog.stdlib.get_logger(self._name)
+        getattr(self._logger, method)(event, **fields)
 
 
 def bind(**fields: Any) -> None:
@@ -127,9 +205,8 @@ def bind(**fields: Any) -> None:
     _context.set({**_context.get(), **fields})
 
 
-def get(name: str) -> structlog.stdlib.BoundLogger:
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
+def get(name: str) -> Logger:
+    return Logger(name)
 
 
 def learn_secrets(secrets: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from postroom import kill_switch
 from postroom.db import Tx
 from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
+from postroom.domain.jobs import WEB_FETCH
 from postroom.queue import JobContext, Postponed
 from postroom.queue.job import Json
 from postroom.queue.outcome import storable
@@ -37,7 +38,7 @@ from postroom.web.fetching.interface import (
 )
 from postroom.web.fetching.politeness import DatabasePace, place_in_line
 from postroom.web.fetching.targets import read_target
-from postroom.web.web_jobs import FETCH, DiscoveryMethod, ItemStatus
+from postroom.web.web_jobs import DiscoveryMethod, ItemStatus
 
 _pages = meter.create_counter("postroom.web.pages", unit="{page}", description="pages asked for, by lane and outcome")
 
@@ -89,7 +90,7 @@ class PagePipeline:
 
     async def __call__(self, context: JobContext) -> Json:
         item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
-        if context.job.type == FETCH.name and item.status is ItemStatus.FETCHED:
+        if context.job.type == WEB_FETCH.name and item.status is ItemStatus.FETCHED:
             return {"skipped": "fetched already"}
         try:
             self._require_source(item)

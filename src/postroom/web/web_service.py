@@ -14,6 +14,7 @@ from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed, Retryable
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
+from postroom.domain.jobs import WEB_BACKFILL, WEB_FETCH, WEB_SENTINEL, WEB_UPKEEP, WEB_VERIFY
 from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import prune_surplus
@@ -29,7 +30,7 @@ from postroom.web.run_driver import Progress, RunDriver
 from postroom.web.run_record import NewRun, Run, RunStatus
 from postroom.web.sentinel import Sentinel, SentinelReport
 from postroom.web.sources import ConfiguredSources, load_sources
-from postroom.web.web_jobs import BACKFILL, FETCH, SENTINEL, UPKEEP, VERIFY, DiscoveryMethod, backfill_job, sentinel_job
+from postroom.web.web_jobs import DiscoveryMethod, backfill_job, sentinel_job
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ class WebService:
         abandoned = await self._write(run_upkeep.fail_abandoned)
         stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
         settled = await self._write(discovery.reconcile)
-        pruned = await prune_surplus(self.queue.database, (FETCH, VERIFY))
+        pruned = await prune_surplus(self.queue.database, (WEB_FETCH, WEB_VERIFY))
         failed = {"silent": len(silent), "abandoned": len(abandoned), "switched_off": len(stopped)}
         return {**failed, "items_settled": settled, "jobs_pruned": pruned}
 
@@ -235,8 +236,14 @@ def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
         return await web.upkeep()
 
     if not is_installed(Extra.WEB):
-        return {**_without_extra(), UPKEEP.name: upkeep}
-    return {FETCH.name: bring, VERIFY.name: bring, SENTINEL.name: look, BACKFILL.name: backfill, UPKEEP.name: upkeep}
+        return {**_without_extra(), WEB_UPKEEP.name: upkeep}
+    return {
+        WEB_FETCH.name: bring,
+        WEB_VERIFY.name: bring,
+        WEB_SENTINEL.name: look,
+        WEB_BACKFILL.name: backfill,
+        WEB_UPKEEP.name: upkeep,
+    }
 
 
 def _without_extra() -> dict[str, Handler]:
@@ -249,4 +256,4 @@ def _without_extra() -> dict[str, Handler]:
     async def wait(context: JobContext) -> Json:
         raise Postponed(_NOT_HERE, missing)
 
-    return {SENTINEL.name: skip, **dict.fromkeys((FETCH.name, VERIFY.name, BACKFILL.name), wait)}
+    return {WEB_SENTINEL.name: skip, **dict.fromkeys((WEB_FETCH.name, WEB_VERIFY.name, WEB_BACKFILL.name), wait)}

@@ -14,12 +14,12 @@ from postroom.accounts.account_jobs import job_of
 from postroom.accounts.doctor import examine_installation
 from postroom.accounts.enrolment import Enrolment
 from postroom.app import App, open_app
-from postroom.app.job_types import HISTORY_SYNC, LABELS_SYNC
 from postroom.app.worker import open_worker
 from postroom.audit import SYSTEM
 from postroom.dashboard.overview import needs
 from postroom.domain.checkups import Check, CheckVerdict
 from postroom.domain.clock import SystemClock
+from postroom.domain.jobs import HISTORY_SYNC, LABELS_SYNC
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.mailboxes.ports import PriorityLane

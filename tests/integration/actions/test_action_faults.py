@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from postroom.accounts.account import AccountStatus, get_account, remove_account
 from postroom.actions import snoozes as waking
-from postroom.actions.executor import UPKEEP, wake_overdue
+from postroom.actions.executor import wake_overdue
 from postroom.actions.running import GONE
 from postroom.actions.snoozes import SnoozeState
 from postroom.db.tables.queue import jobs
@@ -20,6 +20,7 @@ from postroom.db.tables.triage import snoozes
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import Fatal
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import ACTIONS_UPKEEP
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import JobContext, NewJob
@@ -283,7 +284,7 @@ async def test_no_action_is_at_work_for_ever(scene: ActionScene) -> None:
     assert action.job_id is not None
     await scene.queue.cancel(action.job_id)
     scene.clock.advance(60)
-    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name))
     await scene.work()
     ended = await scene.action(action.id)
     assert ended.status is S.FAILED
@@ -299,7 +300,7 @@ async def test_a_wake_up_is_tried_again_until_it_succeeds(scene: ActionScene) ->
     assert (await record_of(scene.queue, (await scene.snooze(action.id)).job_id)).state == "failed"
     scene.sim.control.clear_faults()
     scene.clock.advance(3_600)
-    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name))
     await scene.work()
     assert scene.labels(gmail_id) == {"INBOX"}
     assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN
@@ -329,7 +330,7 @@ async def test_nobody_is_woken_in_a_mailbox_that_was_removed(scene: ActionScene)
     await scene.database.write(lambda tx: remove_account(tx, scene.account.id, scene.clock.now()))
     for _ in range(3):
         scene.clock.advance(3_601)
-        await scene.queue.enqueue(NewJob(UPKEEP.name))
+        await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name))
         await scene.work()
     wake = await record_of(scene.queue, (await scene.snooze(action.id)).job_id)
     assert (wake.state, wake.attempts) == ("failed", 1)
@@ -342,7 +343,7 @@ async def test_an_action_whose_turn_was_missed_is_called(scene: ActionScene) -> 
     action_id = await scene.want(gmail_id, "archive")
     await scene.database.write(lambda tx: tx.execute(jobs.delete()))
     scene.clock.advance(60)
-    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name))
     await scene.work()
     assert (await scene.action(action_id)).status is S.COMPLETED
 

@@ -9,7 +9,6 @@ from sqlalchemy import select
 
 from postroom.actions import lifecycle
 from postroom.actions.scheduling import ActionIntake
-from postroom.app.job_types import ACTION
 from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions
@@ -17,6 +16,7 @@ from postroom.domain.actions import ActionOrder, ActionStatus, Origin, Proposal,
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import ACTION
 from postroom.queue import JobCatalogue, JobQueue, JobType, KeyUse
 from postroom.settings import SafetySettings
 from tests.support.actions import action_by_id, make_account, make_decision, make_message, rows_of

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from postroom.actions.executor import UPKEEP
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import ACTIONS_UPKEEP
 from postroom.queue import NewJob
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.telemetry import logs, metrics
@@ -73,7 +73,7 @@ async def test_what_was_done_is_counted_and_nothing_of_the_mail_is_told(scene: A
         await scene.log_in()  # which a refused one made needful
     _, action = await scene.do("archive", "INBOX")
     await scene.undo(action.id)
-    await scene.queue.enqueue(NewJob(UPKEEP.name))
+    await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name))
     await scene.work()
     counted = metrics.exposition().decode()
     assert is_counted(counted, "person", "failed", "apply_label")

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from postroom.actions import approvals
-from postroom.actions.approvals import EXPIRE, ApprovalVerdict
+from postroom.actions.approvals import ApprovalVerdict
 from postroom.actions.discord.notify import asking
-from postroom.app.job_types import ACTION
 from postroom.db import Database
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import ACTION, APPROVALS_EXPIRE
 from postroom.queue import NewJob
 from tests.support.actions import ANA, BEN, PendingApprovals
 
@@ -72,7 +72,7 @@ async def test_a_question_that_nobody_answers_expires(office: PendingApprovals, 
     clock.advance(timedelta(days=6).total_seconds())
     young = await office.ask()
     clock.advance(timedelta(days=1).total_seconds())
-    await office.queue.enqueue(NewJob(EXPIRE.name))
+    await office.queue.enqueue(NewJob(APPROVALS_EXPIRE.name))
     await office.notify(None)
     assert (await office.action(old)).status is ActionStatus.EXPIRED
     assert (await office.action(young)).status is ActionStatus.APPROVED_PENDING

@@ -11,16 +11,16 @@ from pydantic import SecretStr
 from sqlalchemy import update
 
 from postroom.actions import requests
-from postroom.actions.approvals import EXPIRE, ApprovalVerdict
+from postroom.actions.approvals import ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.interactions import LARGEST_BODY, PATH, DiscordInteractions
-from postroom.actions.discord.notify import NOTIFY, ApprovalNotifier
-from postroom.app.job_types import ACTION
+from postroom.actions.discord.notify import ApprovalNotifier
 from postroom.db import Database
 from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Fatal, Retryable
+from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, APPROVALS_EXPIRE
 from postroom.queue import NewJob
 from postroom.queue.context import JobContext
 from postroom.settings import DiscordSettings
@@ -112,7 +112,7 @@ async def test_a_question_that_ended_otherwise_loses_its_buttons_within_the_hour
     await scene.office.database.write(lambda tx: tx.execute(gone) and None)
     assert isinstance(scene.office.clock, ManualClock)
     scene.office.clock.advance(120)
-    await scene.office.queue.enqueue(NewJob(EXPIRE.name))
+    await scene.office.queue.enqueue(NewJob(APPROVALS_EXPIRE.name))
     await scene.notify()
     await scene.notify()
     assert scene.sim.board.messages[message_id]["components"] == []
@@ -140,10 +140,10 @@ async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scen
     scene.sim.board.add_fault(DiscordFault(status=401))
     action_id = await scene.office.ask()
     await scene.notify()
-    assert await scene.office.jobs_of(NOTIFY.name) == ["failed"]
+    assert await scene.office.jobs_of(APPROVAL_NOTIFY.name) == ["failed"]
     assert isinstance(scene.office.clock, ManualClock)
     scene.office.clock.advance(3_600)
-    await scene.office.queue.enqueue(NewJob(EXPIRE.name))
+    await scene.office.queue.enqueue(NewJob(APPROVALS_EXPIRE.name))
     await scene.notify()
     notice = await scene.office.notice(action_id)
     assert notice is not None
@@ -291,4 +291,4 @@ async def test_a_process_that_dies_anywhere_loses_no_question(scene: Scene) -> N
         assert notice[1] == "sent"
         assert len([each for each in scene.sim.board.messages.values() if action_id in str(each["components"])]) == 1
     assert point > 5
-    assert set(await office.jobs_of(NOTIFY.name)) == {"completed"}
+    assert set(await office.jobs_of(APPROVAL_NOTIFY.name)) == {"completed"}

@@ -10,10 +10,10 @@ import pytest
 from postroom.accounts.mailbox_state import describe_label, for_classifier, labels_of
 from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.actions.snoozes import SnoozeState
-from postroom.app.job_types import LABELS_SYNC, SNOOZE_CHECK
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus as S
+from postroom.domain.jobs import LABELS_SYNC, SNOOZE_CHECK
 from postroom.queue import NewJob
 from postroom.sim.gmail.faults import GmailFault
 from postroom.triage import guidance

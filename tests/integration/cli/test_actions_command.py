@@ -14,7 +14,6 @@ from postroom.accounts.mailbox_state import labels_of
 from postroom.actions import lifecycle, snoozes
 from postroom.actions.lifecycle import NewAction
 from postroom.app import open_app
-from postroom.app.job_types import CATALOGUE
 from postroom.app.worker import open_worker
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.access import audit_log
@@ -23,6 +22,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import Origin, parse_action
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue
 from postroom.settings import load
 from postroom.sim.gmail.server import running_sim

@@ -19,10 +19,11 @@ from typing import Any, cast
 import pytest
 import typer.main
 
-from postroom.app.job_types import CATALOGUE
+from postroom.cli.main import command as imported
 from postroom.cli.main import tree
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
+from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue, JobState, NewJob
 from tests.support.commands import in_this_process as postroom
 from tests.support.queues import claim, fail
@@ -191,7 +192,10 @@ def test_every_command_explains_itself() -> None:
     root = typer.main.get_command(tree())
     while waiting:
         path = waiting.pop()
-        command = reduce(lambda group, name: group.commands[name], path, cast("Any", root))
+        if path:
+            command = reduce(lambda group, name: group.commands[name], path[1:], cast("Any", imported(path[0])))
+        else:
+            command = root
         assert command.help or command.short_help, path
         assert "Usage:" in said(root, *path, "--help"), path
         waiting += [(*path, name) for name in getattr(command, "commands", ())]

@@ -30,7 +30,7 @@ def mail(year: int, subject: str, body: str = "Let us meet for lunch.\n", *label
 
 def printed(*arguments: str) -> str:
     """The same without a process of its own."""
-    done = CliRunner().invoke(tree(arguments), arguments, catch_exceptions=False)
+    done = CliRunner().invoke(tree(), arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

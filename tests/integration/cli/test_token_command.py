@@ -22,7 +22,7 @@ MISSING = "01990000-0000-7000-8000-000000000000"
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(tree(["token"]), ["token", *arguments])
+    result = CliRunner().invoke(tree(), ["token", *arguments])
     if isinstance(result.exception, Exception):
         raise result.exception
     return result
@@ -65,10 +65,7 @@ def test_what_does_not_fit_is_refused(home: Path, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.req("HW-4")
-def test_a_token_is_made_for_named_permissions_and_one_mailbox_and_the_list_says_so(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+def test_a_token_is_made_for_named_permissions_and_one_mailbox_and_the_list_says_so(home: Path) -> None:
     some = ("--permission", "read", "--permission", "approve", "--mailbox", "Me@Example.org")
     made = json.loads(run("create", "--role", "dashboard", *some, "--json").stdout)
     assert made["permissions"] == ["read", "approve"]

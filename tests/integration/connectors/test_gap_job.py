@@ -11,10 +11,11 @@ from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.account_jobs import job_of
 from postroom.accounts.history_cursor import cursor_of
 from postroom.app import App, open_app
-from postroom.app.job_types import BACKFILL, HISTORY_SYNC, gap_key
+from postroom.app.job_types import gap_key
 from postroom.app.worker import open_worker
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
+from postroom.domain.jobs import BACKFILL, HISTORY_SYNC
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.settings import Settings
 from postroom.sim.gmail.faults import FaultRule, GmailFault

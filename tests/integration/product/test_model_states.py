@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import select
 
 from postroom.app import open_app
-from postroom.app.job_types import CLASSIFY
 from postroom.app.worker import open_worker
 from postroom.dashboard.overview import needs
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.checkups import CheckVerdict
+from postroom.domain.jobs import CLASSIFY
 from postroom.queue import NewJob
 from postroom.settings import DatabaseSettings, ModelSettings, RecurringSettings, Settings
 from postroom.sim.model.server import ModelSim, running_model

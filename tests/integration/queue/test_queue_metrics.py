@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from postroom.app.job_types import CATALOGUE
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
+from postroom.domain.jobs import CATALOGUE
 from postroom.domain.tiers import Tier
 from postroom.queue import JobContext, NewJob, QueueName, Worker
 from postroom.queue.inspection import depth

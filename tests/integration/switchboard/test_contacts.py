@@ -17,10 +17,11 @@ from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import CONTACTS_EXPORT, FIXED_SCHEDULES
 from postroom.mail.address_books import BookEntry
 from postroom.queue import JobCatalogue, JobQueue, NewJob
 from postroom.switchboard import contacts
-from postroom.switchboard.contacts import EXPORT, EXPORT_SCHEDULE, ContactSource, ImportResult, WrittenTo
+from postroom.switchboard.contacts import ContactSource, ImportResult, WrittenTo
 from tests.support.queues import record_of, run_until_idle
 
 ME = "me@example.org"
@@ -139,9 +140,9 @@ async def test_a_snapshot_is_always_fresh_and_has_a_new_version_when_somebody_co
 async def test_a_worker_exports_every_quarter_of_an_hour(database: Database, clock: ManualClock, archive: Path) -> None:
     account = NewAccount(ME, "https://gmail.googleapis.com")
     await database.write(lambda tx: add_account(tx, account, clock.now()))
-    queue = JobQueue(database, JobCatalogue([EXPORT]), clock)
-    handlers = {EXPORT.name: contacts.export_handler(FileArchive(archive))}
-    await queue.declare_schedules(EXPORT_SCHEDULE)
+    queue = JobQueue(database, JobCatalogue([CONTACTS_EXPORT]), clock)
+    handlers = {CONTACTS_EXPORT.name: contacts.export_handler(FileArchive(archive))}
+    await queue.declare_schedules(*(each for each in FIXED_SCHEDULES if each.job_type == CONTACTS_EXPORT.name))
     for minutes in (0, 15):
         clock.advance(minutes * 60)
         await database.write(queue.fire_schedules)
@@ -158,10 +159,10 @@ async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
 ) -> None:
     new = NewAccount(ME, "https://gmail.googleapis.com")
     account = await database.write(lambda tx: add_account(tx, new, clock.now()))
-    queue = JobQueue(database, JobCatalogue([EXPORT]), clock)
+    queue = JobQueue(database, JobCatalogue([CONTACTS_EXPORT]), clock)
     for expected in (2, 0):
-        [job] = await queue.enqueue(NewJob(EXPORT.name, key="now"))
-        await run_until_idle(queue, {EXPORT.name: contacts.export_handler(FileArchive(archive))})
+        [job] = await queue.enqueue(NewJob(CONTACTS_EXPORT.name, key="now"))
+        await run_until_idle(queue, {CONTACTS_EXPORT.name: contacts.export_handler(FileArchive(archive))})
         assert (await record_of(queue, job.job_id)).result["sent_indexed"] == expected
     rows = await database.read(lambda tx: list(tx.execute(select(sent_messages))))
     assert sorted((row.account_id, row.message_id_header, row.sent_at) for row in rows) == [

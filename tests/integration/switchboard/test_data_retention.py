@@ -22,6 +22,7 @@ from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import IngestionTier
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import RETENTION_PRUNE
 from postroom.domain.money import Micros
 from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob, Worker
 from postroom.queue.inspection import show_job
@@ -29,16 +30,7 @@ from postroom.settings import BackfillSettings, QueueSettings, RetentionSettings
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import JobSpending
 from postroom.switchboard.backfill.job import find_job
-from postroom.switchboard.retention import (
-    PRUNE,
-    Kept,
-    Pruned,
-    RetentionRule,
-    certified,
-    prune,
-    prune_handler,
-    years_before,
-)
+from postroom.switchboard.retention import Kept, Pruned, RetentionRule, certified, prune, prune_handler, years_before
 from tests.support.backfills import BackfillRig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -214,9 +206,9 @@ async def test_more_than_a_page_is_pruned_and_what_stays_between_is_passed(
 @pytest.mark.req("BF-21")
 async def test_the_scheduled_job_prunes_and_reports_what(database: Database, clock: ManualClock) -> None:
     await database.write(lambda tx: put(tx, 100, ingestion_tier="metadata"))
-    queue = JobQueue(database, JobCatalogue([PRUNE]), clock)
-    handlers = {PRUNE.name: prune_handler(RULE)}
-    answers = await queue.enqueue(NewJob(PRUNE.name, {"dry_run": True}), NewJob(PRUNE.name))
+    queue = JobQueue(database, JobCatalogue([RETENTION_PRUNE]), clock)
+    handlers = {RETENTION_PRUNE.name: prune_handler(RULE)}
+    answers = await queue.enqueue(NewJob(RETENTION_PRUNE.name, {"dry_run": True}), NewJob(RETENTION_PRUNE.name))
     await Worker(queue, handlers, WorkerSettings(concurrency=1), QueueSettings(), until_idle=True).run()
     for answer, dry_run in zip(answers, (True, False), strict=True):
         job, _ = await database.read(lambda tx, job_id=answer.job_id: show_job(tx, job_id))  # type: ignore[misc]

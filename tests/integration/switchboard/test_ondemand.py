@@ -19,9 +19,10 @@ from postroom.db.tables.mail import messages
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import ON_DEMAND
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobCatalogue, JobContext, JobQueue
-from postroom.switchboard.on_demand import ON_DEMAND, OnDemandSearch
+from postroom.switchboard.on_demand import OnDemandSearch
 from tests.support.queues import running
 
 ME = "me@example.org"

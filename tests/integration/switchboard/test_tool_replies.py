@@ -28,6 +28,7 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import PostroomError, error_to_wire
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import ON_DEMAND
 from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.roles import Role
 from postroom.mail.categories import shipped
@@ -35,7 +36,7 @@ from postroom.queue import JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
-from postroom.switchboard.on_demand import ON_DEMAND, OnDemandSearch
+from postroom.switchboard.on_demand import OnDemandSearch
 from tests.support.mail import ME, envelope, inline, letter
 from tests.support.switchboards import Bench, FlatMeter, open_bench
 

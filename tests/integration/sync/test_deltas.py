@@ -12,7 +12,6 @@ import pytest
 from postroom.accounts.history_cursor import LEASE, HistoryLeaseLost, ReaderElsewhere, claim_reader, move_cursor
 from postroom.actions import lifecycle, requests
 from postroom.actions.mailbox_changes import ActionsMailboxObserver as ActionsWatch
-from postroom.app.job_types import CATALOGUE
 from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage
 from postroom.archive.service import AccountStore
 from postroom.audit import Actor
@@ -20,6 +19,7 @@ from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.actions import ActionStatus, parse_action
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import CATALOGUE
 from postroom.mailboxes.errors import HistoryExpired, MailboxUnavailable
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from postroom.app.job_types import CLASSIFY
 from postroom.db import Database, connect
 from postroom.db.tables.mail import backfill_reservations, backfill_spend
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.ids import new_id
+from postroom.domain.jobs import CLASSIFY
 from postroom.domain.money import Micros
 from postroom.queue import FailedJobs, JobState, LeaseLost, NewJob
 from postroom.queue.context import JobContext

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from postroom import kill_switch
-from postroom.actions.executor import UPKEEP
-from postroom.actions.undo import UNDO_MANY
-from postroom.app.job_types import ACTION, CLASSIFY, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNSNOOZE
 from postroom.audit import Actor
 from postroom.db import Database
 from postroom.db.tables.access import audit_log
@@ -20,6 +17,7 @@ from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import actions, decisions, hides, model_calls
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import ACTION, ACTIONS_UPKEEP, CLASSIFY, LABELS_SYNC, SNOOZE_CHECK, UNDO, UNDO_MANY, UNSNOOZE
 from postroom.queue import Handler, JobCatalogue, JobContext, JobQueue, JobType, KeyUse
 from postroom.settings import SafetySettings
 from tests.support.actions import ActionScene, action_scene
@@ -64,7 +62,7 @@ class Mailroom:
 
     def __init__(self, office: TriageRig, scene: ActionScene) -> None:
         self.office, self.scene = office, scene
-        types = [CLASSIFY, ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, UPKEEP]
+        types = [CLASSIFY, ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, ACTIONS_UPKEEP]
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
         office.queue = JobQueue(office.database, JobCatalogue([*types, asking]), office.clock)
 

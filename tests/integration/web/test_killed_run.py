@@ -14,9 +14,9 @@ from sqlalchemy import update
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import backfill_runs, discovered_items
+from postroom.domain.jobs import WEB_BACKFILL
 from postroom.web.run_record import NewRun, RunStatus
 from postroom.web.sources import EndpointMode
-from postroom.web.web_jobs import BACKFILL
 from postroom.web.web_service import WebService, handlers
 from tests.support.commands import PostroomProcess, command
 from tests.support.queues import run_until_idle, until
@@ -104,7 +104,7 @@ async def test_a_run_whose_worker_died_goes_on_by_itself_when_it_is_silent(
     paths = with_list(site)
     write_sources(tmp_path, sources_file(site.url, mode="pagination", url=f"{site.url}/list/1", links='["/item/"]'))
     web = make_web(database, tmp_path, fetches_per_minute=6_000)
-    backfill = {BACKFILL.name: handlers(web, ReaderHere())[BACKFILL.name]}
+    backfill = {WEB_BACKFILL.name: handlers(web, ReaderHere())[WEB_BACKFILL.name]}
     run = await web.hand_over(ME, NewRun(sources=["tiny"], mode=EndpointMode.PAGINATION))
     await web.start(ME, run.id)
 

@@ -17,6 +17,7 @@ from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.tables.web import discovered_items, evidence, evidence_texts
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Fatal
+from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
 from postroom.queue import JobContext, JobState
 from postroom.queue.retention import Retention, prune
 from postroom.reading.limited import ReadingLimits
@@ -25,7 +26,7 @@ from postroom.sim.web.server import SiteSim, running_site
 from postroom.sim.web.site import DocumentChange, SiteFault
 from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.interface import DomainLimits
-from postroom.web.web_jobs import FETCH, VERIFY, DiscoveryMethod, fetch_job, verify_job
+from postroom.web.web_jobs import DiscoveryMethod, fetch_job, verify_job
 from tests.support.databases import on_sqlite
 from tests.support.queues import run_until_idle
 from tests.support.web_fetching import Pages, pages_on
@@ -44,7 +45,7 @@ async def pages(database: Database, clock: ManualClock) -> AsyncIterator[Pages]:
 
 
 async def _work(pages: Pages) -> None:
-    await run_until_idle(pages.queue, {FETCH.name: pages.handler, VERIFY.name: pages.handler})
+    await run_until_idle(pages.queue, {WEB_FETCH.name: pages.handler, WEB_VERIFY.name: pages.handler})
 
 
 async def _item(database: Database, item_id: str) -> Any:
@@ -160,7 +161,7 @@ async def test_a_hundred_completed_and_fifty_failed_jobs_are_kept(
     good = [fetch_job(f"good {number}", f"good {number}", DiscoveryMethod.BACKFILL) for number in range(105)]
     bad = [fetch_job(f"bad {number}", f"bad {number}", DiscoveryMethod.BACKFILL) for number in range(53)]
     await pages.queue.enqueue(*good, *bad)
-    await run_until_idle(pages.queue, {FETCH.name: handle})
+    await run_until_idle(pages.queue, {WEB_FETCH.name: handle})
     await prune(database, pages.queue.catalogue, Retention(timedelta(days=14), timedelta(days=90)), clock)
     states = [job.state for job in await _jobs(database)]
     assert (states.count(JobState.COMPLETED), states.count(JobState.FAILED)) == (100, 50)
@@ -170,8 +171,8 @@ async def test_a_hundred_completed_and_fifty_failed_jobs_are_kept(
 
 @pytest.mark.req("WB-10")
 def test_a_fetch_is_tried_three_times_from_thirty_seconds() -> None:
-    policy = FETCH.retry
-    assert (policy.max_attempts, policy.first_delay, FETCH.keep_completed, FETCH.keep_failed) == (
+    policy = WEB_FETCH.retry
+    assert (policy.max_attempts, policy.first_delay, WEB_FETCH.keep_completed, WEB_FETCH.keep_failed) == (
         3,
         timedelta(seconds=30),
         100,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from postroom.app.job_types import CATALOGUE
 from postroom.db import Database
 from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.tables.web import discovered_items
+from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue, KeyUse
 from postroom.web.run_record import RunStatus
 from tests.support.databases import on_sqlite

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.req("HW-7")
 
 
 def ended_by(error: Exception, monkeypatch: pytest.MonkeyPatch) -> CommandResult:
-    def broken(arguments: object) -> None:
+    def broken() -> None:
         raise error
 
     monkeypatch.setattr(main, "tree", broken)

@@ -11,8 +11,8 @@ PROGRAM = """
 import sys
 import postroom.connectors.process
 import postroom.connectors.passes
-from postroom.cli.main import tree
-tree(["connector"])
+from postroom.cli.main import command
+command("connector")
 forbidden = ("postroom.db", "postroom.queue", "postroom.archive", "postroom.accounts", "postroom.app", "sqlalchemy",
              "sqlite3", "psycopg")
 print(sorted(name for name in sys.modules if name.startswith(forbidden)))

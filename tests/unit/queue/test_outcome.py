@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
-from postroom.domain.jobs import JobState
+from postroom.domain.jobs import JobState, RetryPolicy
 from postroom.domain.tiers import Tier
-from postroom.queue.job import ClaimedJob, QueueName, RetryPolicy
+from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.outcome import (
     Interrupted,
     Outcome,

@@ -22,11 +22,10 @@ from postroom.actions.discord.client import DiscordChannel, MessageGone
 from postroom.actions.wording import deed
 from postroom.db import Tx
 from postroom.db.tables.triage import approval_notices
-from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import parse_id
-from postroom.queue import JobContext, JobType, KeyUse, RetryPolicy
+from postroom.queue import JobContext
 from postroom.queue.job import Json
 
 DiscordJson = dict[str, Any]
@@ -103,7 +102,6 @@ def _buttons(action_id: str) -> DiscordJson:
     return {"type": 1, "components": [approve, reject]}
 
 
-NOTIFY = JobType(jobs.APPROVAL_NOTIFY, KeyUse.REPEATABLE, RetryPolicy(max_attempts=8), timedelta(minutes=2))
 CHANNEL = "discord"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -16,13 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from postroom.domain.actions import LONGEST_BODY, MOST_RECIPIENTS, ActionType
 from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.jobs import OUTBOUND_SEND
 from postroom.mail.composing import OutgoingAttachment
-from postroom.queue import JobType, KeyUse, NewJob, RetryPolicy
+from postroom.queue import NewJob
 
 # Repeatable, so that an action retried by hand takes up its sending where it stood; what was sent is never sent again.
-SEND = JobType(
-    "outbound.send", KeyUse.REPEATABLE, RetryPolicy(max_attempts=6), timedelta(minutes=10), keep_completed=1_000
-)
 
 
 class MessageType(StrEnum):
@@ -50,7 +47,7 @@ def outbound_job(
         "original_message_id": message_id,
         "thread_id": thread_id,
     }
-    return NewJob(SEND.name, payload, key=f"{SEND.name}:{account_id}:{action_id}")
+    return NewJob(OUTBOUND_SEND.name, payload, key=f"{OUTBOUND_SEND.name}:{account_id}:{action_id}")
 
 
 MOST_ATTACHMENTS = 20

@@ -83,7 +83,7 @@ def reschedule(
     console.print(f"It {'would come' if dry_run else 'comes'} back at {moment:%Y-%m-%d %H:%M} UTC.")
 
 
-app = typer.Typer(no_args_is_help=True, help="What is done with mail: list, show, undo; and do it yourself.")
+app = typer.Typer(no_args_is_help=True, help="What was done with mail: list, show, undo; or act yourself.")
 app.command("snoozed")(snoozed)
 app.command("wake")(wake)
 app.command("reschedule")(reschedule)

@@ -16,7 +16,7 @@ from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json,
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal
 
-app = typer.Typer(no_args_is_help=True, help="Actions that wait for your approval.")
+app = typer.Typer(no_args_is_help=True, help="Actions that need your approval.")
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Actions, as `approvals list` shows them.")]
 _All = Annotated[bool, typer.Option("--all", help="Every question that is open now.")]

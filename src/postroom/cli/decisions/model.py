@@ -12,7 +12,7 @@ from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json,
 from postroom.domain.checkups import Finding, first_failure
 from postroom.kill_switch import KillSwitch
 
-app = typer.Typer(no_args_is_help=True, help="The language model: try it, stop it, start it again, see how it stands.")
+app = typer.Typer(no_args_is_help=True, help="The language model: check it, turn it off and on, see its state.")
 
 _OFF = (
     "The model is not asked any more, in any process. What no rule decides goes to review, and whatever the model had "

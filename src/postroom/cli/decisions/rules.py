@@ -37,7 +37,7 @@ from postroom.triage.rules.store import MoveDirection, move_rule
 from postroom.triage.rules.wording import in_words
 from postroom.triage.safety import reasons_for
 
-app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first that matches decides.")
+app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first match decides.")
 
 NameArgument = Annotated[str, typer.Argument(help="The rule's name, or its id.")]
 FileOption = Annotated[

@@ -86,7 +86,7 @@ def label(
     console.print(f"{'Would change' if dry_run else 'Changed'} the label {found.name}.", markup=False)
 
 
-app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check, remove; their labels.")
+app = typer.Typer(no_args_is_help=True, help="Mail accounts: add, list, check and remove them; list their labels.")
 app.command("labels")(labels)
 app.command("label")(label)
 

@@ -18,7 +18,7 @@ from postroom.domain.errors import Fatal
 from postroom.sync.archiver import ArchiveReport
 from postroom.sync.archiver_plan import ArchivePlan, RemovalPolicy
 
-app = typer.Typer(no_args_is_help=True, help="Mail that the archive holds: remove it at the source, with certificates.")
+app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the archive holds it, with certificates.")
 
 ActionOption = Annotated[
     RemovalAction | None,

@@ -30,7 +30,7 @@ from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import BackfillFilter, BackfillView, NewBackfill
 from postroom.switchboard.retention import Pruned
 
-app = typer.Typer(no_args_is_help=True, help="Old mail, recovered under a budget: estimate, create, watch, steer.")
+app = typer.Typer(no_args_is_help=True, help="Recover old mail within a budget: estimate, create, watch and control.")
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `backfill list` shows it.")]
 AccountOption = Annotated[str, typer.Option(help="The mailbox, by its address.")]

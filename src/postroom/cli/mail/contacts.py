@@ -18,7 +18,7 @@ from postroom.mail.address_books import AddressBook, read_csv, read_vcards
 from postroom.switchboard import contacts
 from postroom.switchboard.contacts import Contact, ContactSource, Export, ImportResult
 
-app = typer.Typer(help="The people you know: mail from them is served first.", no_args_is_help=True)
+app = typer.Typer(help="The people you know; their mail is served first.", no_args_is_help=True)
 
 
 class ContactFileFormat(StrEnum):

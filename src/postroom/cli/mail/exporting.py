@@ -20,7 +20,7 @@ from postroom.domain.errors import Fatal
 
 _PAGE = 200
 
-app = typer.Typer(no_args_is_help=True, help="Write archived mail to files, byte for byte: mbox or .eml.")
+app = typer.Typer(no_args_is_help=True, help="Export archived mail to files, byte for byte: mbox or .eml.")
 
 OutOption = Annotated[Path, typer.Option("--out", help="Where to write; nothing that is there is overwritten.")]
 QueryOption = Annotated[str | None, typer.Option("--query", help="Only mail that this search finds; all otherwise.")]

@@ -27,7 +27,7 @@ from postroom.cli.session import with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json
 from postroom.db import Tx
 
-app = typer.Typer(no_args_is_help=True, help="Bring mail from files into the archive: mbox, Maildir, .eml, Takeout.")
+app = typer.Typer(no_args_is_help=True, help="Import mail from files into the archive: mbox, Maildir, .eml, Takeout.")
 
 SourcePath = Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read; it is never changed.")]
 AccountOption = Annotated[str, typer.Option("--account", help="Whose mail it is: the address of the account.")]

@@ -16,7 +16,9 @@ from postroom.domain.errors import BadInput
 from postroom.mail.tier_policy import TierPolicy, parse_rules
 from postroom.switchboard import tier_policy
 
-app = typer.Typer(no_args_is_help=True, help="The tier policy: which mail is taken in whole, by its headers, or not.")
+app = typer.Typer(
+    no_args_is_help=True, help="The tier policy: which mail is taken in whole, by its headers only, or not at all."
+)
 
 
 @app.command()

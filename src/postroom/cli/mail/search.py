@@ -24,7 +24,6 @@ from postroom.reading.mail import read_mail
 
 _MOST_CONTEXT = 60
 _INDENT = " " * 18
-CONTEXT = {"ignore_unknown_options": True}  # so that `-invoice` is a query and not an option
 
 
 def search(
@@ -133,7 +132,7 @@ def show(
     out: Annotated[Path, typer.Option("--out", help="The folder to save to; nothing in it is overwritten.")] = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Show a message of the archive."""
+    """Show one archived message."""
     if sum((raw, attachments, extract is not None)) > 1:
         raise BadInput("raw", "--raw, --attachments and --extract exclude each other")
     with open_archive(settings.load()) as place, place.reader() as archive:

@@ -142,7 +142,7 @@ def _quota(progress: SyncProgress) -> str:
     return f"{used}, {progress.units_per_minute / progress.allowance:.0%} of {progress.allowance:,}"
 
 
-app = typer.Typer(no_args_is_help=True, help="Whole accounts in the archive: plan, run, status, bad messages.")
+app = typer.Typer(no_args_is_help=True, help="Copy whole mailboxes into the archive: plan, run, status, bad messages.")
 bad_app = typer.Typer(no_args_is_help=True, help="Messages that could not be had: list them, try them again.")
 app.add_typer(bad_app, name="bad")
 

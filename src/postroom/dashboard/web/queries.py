@@ -18,6 +18,7 @@ from postroom.db import Tx
 from postroom.db.tables.queue import jobs, schedules
 from postroom.db.tables.web import backfill_runs, discovered_items, web_endpoints
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import WEB_SENTINEL
 from postroom.kill_switch import SwitchState
 from postroom.queue.job import FINISHED
 from postroom.settings import BackfillSettings, Settings
@@ -25,7 +26,7 @@ from postroom.web import runs
 from postroom.web.discovery import EndpointView, overview
 from postroom.web.run_record import MOST_ERRORS_KEPT, NewRun, Run, RunStatus, WalkState
 from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, WebSource
-from postroom.web.web_jobs import SENTINEL_SCHEDULE, ItemStatus, backfill_job, sentinel_job
+from postroom.web.web_jobs import ItemStatus, backfill_job, sentinel_job
 from postroom.web.web_service import WebService
 
 _ORDER = SortOrder((backfill_runs.c.id,), falling=("id",))
@@ -269,7 +270,7 @@ def web_overview(tx: Tx, settings: Settings, found: SourcesFile) -> WebOverview:
         found.problem,
         str(settings.home / FILE_NAME),
         None if look is None else LookRow(look.id, look.state, look.finished_at, look.last_error),
-        tx.execute(select(schedules.c.next_at).where(schedules.c.name == SENTINEL_SCHEDULE)).scalar(),
+        tx.execute(select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)).scalar(),
         _failed(tx),
         kill_switch.state(tx, settings.backfill),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import select
@@ -24,7 +24,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.limits import MOST_BACKFILLS
 from postroom.domain.roles import Caller
 from postroom.kill_switch import SwitchState
-from postroom.queue import Handler, JobContext, JobType, KeyUse, Schedule
+from postroom.queue import Handler, JobContext
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job, leases, ledger, rate
 from postroom.switchboard.backfill.job import (
@@ -245,9 +245,6 @@ def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
 
 
 T = TypeVar("T")
-
-UPKEEP = JobType("backfill.upkeep", key_use=KeyUse.REPEATABLE, time_limit=timedelta(minutes=1), keep_completed=1)
-UPKEEP_EVERY_MINUTE = Schedule("backfill.upkeep", UPKEEP.name, "every 1m")
 
 
 class _TakenBack(Exception):
