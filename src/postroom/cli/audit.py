@@ -71,7 +71,7 @@ def verify_command(
     further = [each for path in heads or () for each in read_heads(path)]
     found, now = with_app(lambda app: _verify(app, further))
     if json:
-        print_json({"sound": found.is_sound, **_told(found)})
+        print_json({"sound": found.is_sound, **_summary(found)})
     else:
         _print_verification(found, now)
     if not found.is_sound:
@@ -107,7 +107,7 @@ async def _verify(app: App, further: list[RecordedHead]) -> tuple[AuditVerificat
         return await verify_audit(app, further, lambda done: bar.advance(task, done)), app.clock.now()
 
 
-def _told(found: AuditVerification) -> dict[str, object]:
+def _summary(found: AuditVerification) -> dict[str, object]:
     from postroom.audit.verifying import CANNOT_SEE
 
     return {

@@ -37,7 +37,7 @@ app = typer.Typer(
 def create(
     folder: Annotated[Path, typer.Argument(help="Where to; it must be new or empty.")],
     with_key: Annotated[
-        bool, typer.Option("--with-key", help=f"Copy {KEY_FILE} too. Whoever has the backup then has your logins.")
+        bool, typer.Option("--with-key", help=f"Copy {KEY_FILE} too. Anyone who has the backup then has your logins.")
     ] = False,
     without_database: Annotated[
         bool, typer.Option("--without-database", help="PostgreSQL: you have dumped the database yourself, just before.")
@@ -94,13 +94,13 @@ def restore(
             }
         )
     else:
-        for line in _told(folder, into, restored):
+        for line in _summary(folder, into, restored):
             _say(line)
     if not report.is_sound:
         sys.exit(1)
 
 
-def _told(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
+def _summary(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
     made, report = restored.manifest, restored.report
     yield f"Restored {len(made.files):,} files of {made.made_at} to {home}."
     for finding in report.findings:
@@ -134,7 +134,7 @@ def _told(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
 
 def _about_the_key(made: Manifest, *, given: bool) -> str:
     if made.has_key:
-        return f"{KEY_FILE} is in it: whoever has this folder can read your mail and use your logins. Lock it away."
+        return f"{KEY_FILE} is in it: anyone who has this folder can read your mail and use your logins. Lock it away."
     where = VAULT_KEY_VARIABLE if given else KEY_FILE
     return (
         f"The vault's key ({where}) is not in it, on purpose: a key does not lie beside what it locks. "

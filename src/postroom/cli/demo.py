@@ -22,7 +22,7 @@ _TO_COPY = ("://", "pip install")
 
 
 async def run_demo(messages: int, *, in_terminal: bool) -> None:
-    """All of it in the terminal, or beside a dashboard that stays open until somebody ends it."""
+    """All of it in the terminal, or beside a dashboard that stays open until it is stopped."""
     logs.configure(level="error", format="console")
     telling = asyncio.create_task(_run_steps(messages, in_terminal=in_terminal))
     loop = asyncio.get_running_loop()

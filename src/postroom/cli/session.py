@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def stopped_by_signals(saying: str) -> Iterator[asyncio.Event]:
     """An event that the first signal sets; a second one ends the process at once, which loses nothing either.
 
-    `saying` is told to the person; empty where none is there."""
+    `saying` is shown to the person; empty if there is none."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -24,9 +24,7 @@ app = typer.Typer(
 @app.command()
 def create(
     role: Annotated[Role, typer.Option(help="What it may be used for.")],
-    name: Annotated[
-        str | None, typer.Option(help="Stands in the audit for whoever uses it; default: the role.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Stands in the audit log for its user; default: the role.")] = None,
     permission: Annotated[
         list[Permission] | None,
         typer.Option(help="What it may do, once for each; default: all that its role can, but approve and tokens."),

@@ -100,11 +100,11 @@ def run_row(run: Run) -> list[object]:
     return [run.id, status, run.mode.lower(), ", ".join(run.sources), *counts, run.run_by, run.status_reason or ""]
 
 
-def run_told(run: Run) -> dict[str, Any]:
+def run_json(run: Run) -> dict[str, Any]:
     """For programs: the run without what only its own walks understand."""
-    told = {field.name: getattr(run, field.name) for field in fields(Run) if field.name not in ("walks", "fence")}
+    values = {field.name: getattr(run, field.name) for field in fields(Run) if field.name not in ("walks", "fence")}
     per_source = {slug: run.of_source(slug) for slug in run.sources}
-    return told | {"per_source": per_source}
+    return values | {"per_source": per_source}
 
 
 def _walk_rows(run: Run) -> list[list[object]]:
@@ -210,7 +210,7 @@ def cancel(run_id: RunId, json: JsonOption = False) -> None:
     """Give a run up for good. What it found stays."""
     ended = with_app(lambda app: app.web.cancel(_me(), run_id))
     if json:
-        print_json(run_told(ended))
+        print_json(run_json(ended))
     else:
         console.print(f"It is {ended.status} now.", markup=False)
 
@@ -227,11 +227,11 @@ def runs(
     async def run(app: App) -> None:
         if run_id is not None:
             shown = await app.web.show(run_id)
-            print_json(run_told(shown)) if json else print_run(shown)
+            print_json(run_json(shown)) if json else print_run(shown)
             return
         found = await app.web.list_runs(status=status, limit=limit)
         if json:
-            print_json([run_told(each) for each in found])
+            print_json([run_json(each) for each in found])
             return
         columns = ["id", "status", "mode", "sources", "discovered", "queued", "skipped", "errors", "by", "why"]
         print_table(
@@ -261,7 +261,7 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
 
 @app.command()
 def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Ask once more for pages that could not be had; with --dry-run, list them and why each failed."""
+    """Retry pages that failed; with --dry-run, list them and why each failed."""
     retried = with_app(lambda app: app.web.retry(_me(), source, dry_run=dry_run))
     if json:
         print_json(retried)
@@ -310,7 +310,7 @@ async def _drive(app: App, run: Run) -> Run:
 
 def _show_end(run: Run, json: bool) -> None:
     if json:
-        print_json(run_told(run))
+        print_json(run_json(run))
     else:
         print_summary(run)
     if run.status is RunStatus.FAILED:

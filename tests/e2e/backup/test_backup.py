@@ -60,7 +60,7 @@ def test_a_backup_is_for_its_owner_alone_and_holds_no_key_unless_told_to(
     assert (modes, folders) == ({0o600}, {0o700})
     assert not (backup / "vault.key").exists()
     with_key = postroom("backup", "create", str(tmp_path / "with-key"), "--with-key")
-    assert "whoever has this folder can read your mail and use your logins" in with_key.stdout
+    assert "anyone who has this folder can read your mail and use your logins" in with_key.stdout
     assert (tmp_path / "with-key" / "vault.key").read_bytes() == (installed / "vault.key").read_bytes()
 
 

@@ -286,7 +286,7 @@ def test_who_adds_a_dangerous_rule_is_told_that_it_waits(home: Path) -> None:
 def test_guidance_without_room_is_told_of(home: Path) -> None:
     for number in range(3):
         ok("guidance", "add", f"Long {number}", "x" * 1_500)
-    assert "NOT told, because there is no room for more: Long 2." in ok("guidance", "for", "ann@example.org")
+    assert "does NOT get these, because there is no room for more: Long 2." in ok("guidance", "for", "ann@example.org")
 
 
 def test_the_commands_of_the_documentation_run(archive: Path) -> None:

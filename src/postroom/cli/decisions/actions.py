@@ -355,7 +355,7 @@ def _standing(each: Listed) -> str:
 
 def _print_action(each: Listed, obstacle: str | None) -> None:
     action = each.action
-    told = {
+    details = {
         "action": action.id,
         "what": wording.title(action),
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
@@ -368,7 +368,7 @@ def _print_action(each: Listed, obstacle: str | None) -> None:
         "labels before": ", ".join((action.pre_image or {}).get("labels") or ()) or None,
         "job": action.job_id,
     }
-    for name, value in told.items():
+    for name, value in details.items():
         if value is not None:
             console.print(f"{name:<14} {printable(shown(value))}", markup=False, soft_wrap=True)
     console.print(wording.way_back(action, obstacle), markup=False, soft_wrap=True)

@@ -112,7 +112,7 @@ async def _chosen(app: App, ids: list[str]) -> list[ApprovalQuestion]:
 
 
 async def _answered(app: App, verdict: ApprovalVerdict, ids: list[str], note: str | None) -> list[ApprovalOutcome]:
-    """Each in a transaction of its own: one that somebody else answered first does not hold up the others."""
+    """Each in a transaction of its own: one that was answered meanwhile does not hold up the others."""
     who = Actor.of(me())
 
     async def one(action_id: str) -> ApprovalOutcome:

@@ -1,4 +1,4 @@
-"""`postroom rules directions` and `guidance`: what the model is told, in the owner's words."""
+"""`postroom rules directions` and `guidance`: instructions to the model, in the owner's words."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def guidance_for_sender(
     account: Annotated[str | None, typer.Option("--account", help="Mail to this account.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show all that the model is told when mail of this sender comes."""
+    """Show all instructions that the model gets with mail from this sender."""
 
     def read(tx: Tx) -> Guidance:
         return guidance_for(tx, None if account is None else get_account(tx, account).id, sender)
@@ -150,8 +150,10 @@ def guidance_for_sender(
         console.print(f"- {rule.text} ({rule.name})", markup=False)
     if found.left_out:
         left_out = ", ".join(found.left_out)
-        told = f"The model is NOT told, because there is no room for more: {left_out}. Shorten or disable some."
-        console.print(told, markup=False, soft_wrap=True)
+        warning = (
+            f"The model does NOT get these, because there is no room for more: {left_out}. Shorten or disable some."
+        )
+        console.print(warning, markup=False, soft_wrap=True)
     if not (found.directions or found.rules):
         console.print("Nothing.")
 

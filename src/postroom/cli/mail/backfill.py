@@ -99,7 +99,7 @@ def create(
     async def run(app: App) -> None:
         days = _days(app, category, all_mail, first, last)
         new = replace(_wanted(account, category, days, rate, cap_cents, background, include), auto_resume=auto_resume)
-        await app.backfill.create(me(), new, dry_run=True)  # what is wrong is said before anybody is asked
+        await app.backfill.create(me(), new, dry_run=True)  # mistakes are reported before the person is asked
         found = await _estimated(app, new)
         if found is not None and not json:
             print_estimate(found)
@@ -107,7 +107,7 @@ def create(
             await asyncio.to_thread(typer.confirm, "Begin this backfill?", abort=True, err=True)
         job = await app.backfill.create(me(), replace(new, estimate=found), dry_run=dry_run)
         if json:
-            print_json(_told(job, dry_run))
+            print_json(_as_json(job, dry_run))
         else:
             console.print("Would create it." if dry_run else f"Created {job.id}; it waits for its connector.")
 
@@ -233,7 +233,7 @@ def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
 def _steer(act: Callable[[App], Awaitable[BackfillJob]], dry_run: bool, json: bool) -> None:
     job = with_app(act)
     if json:
-        print_json(_told(job, dry_run))
+        print_json(_as_json(job, dry_run))
     else:
         console.print(f"{'It would be' if dry_run else 'It is'} {job.status} now.")
 
@@ -277,7 +277,7 @@ def _day(name: str, text: str | None) -> date | None:
 
 
 async def _estimated(app: App, new: NewBackfill) -> Mapping[str, Any] | None:
-    """None, with the reason on the screen, where nobody can say; whether to begin is still the person's choice."""
+    """None, with the reason on the screen, if it cannot be estimated; whether to begin is still the person's choice."""
     try:
         return await app.estimator().estimate(new)
     except PostroomError as error:
@@ -285,7 +285,7 @@ async def _estimated(app: App, new: NewBackfill) -> Mapping[str, Any] | None:
         return None
 
 
-def _told(job: BackfillJob, dry_run: bool) -> dict[str, Any]:
+def _as_json(job: BackfillJob, dry_run: bool) -> dict[str, Any]:
     return {"job_id": job.id, "status": job.status, "dry_run": dry_run}
 
 

@@ -133,7 +133,7 @@ class _Bar:
 
 
 class _Lines:
-    """A line now and then where nobody watches."""
+    """A line now and then where there is no terminal."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _LINE_EVERY_S

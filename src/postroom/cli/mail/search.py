@@ -148,8 +148,13 @@ def show(
         _list(listed, json=json)
     elif json:
         parsed = read_mail(content)
-        told = {"text": parsed.best_text, "attachments": listed, "problems": parsed.problems, "trouble": parsed.trouble}
-        print_json({"message": message, **told})
+        details = {
+            "text": parsed.best_text,
+            "attachments": listed,
+            "problems": parsed.problems,
+            "trouble": parsed.trouble,
+        }
+        print_json({"message": message, **details})
     else:
         _print_message(message, read_mail(content), listed)
 

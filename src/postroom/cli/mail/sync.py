@@ -131,8 +131,8 @@ def _facts(progress: SyncProgress) -> dict[str, str]:
 
 def _messages(progress: SyncProgress) -> str:
     parts = {"stored": progress.stored, "known": progress.known, "gone": progress.gone}
-    told = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count or name == "stored")
-    return f"{told} of about {progress.messages_total:,}" if progress.messages_total else told
+    summary = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count or name == "stored")
+    return f"{summary} of about {progress.messages_total:,}" if progress.messages_total else summary
 
 
 def _quota(progress: SyncProgress) -> str:
@@ -143,7 +143,7 @@ def _quota(progress: SyncProgress) -> str:
 
 
 app = typer.Typer(no_args_is_help=True, help="Copy whole mailboxes into the archive: plan, run, status, bad messages.")
-bad_app = typer.Typer(no_args_is_help=True, help="Messages that could not be had: list them, try them again.")
+bad_app = typer.Typer(no_args_is_help=True, help="Messages that could not be fetched or read: list them, retry them.")
 app.add_typer(bad_app, name="bad")
 
 
@@ -181,7 +181,7 @@ def run(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring all mail into the archive, then follow what changes, until told to stop.
+    """Bring all mail into the archive, then follow what changes, until stopped.
 
     Ctrl-C or SIGTERM stops it cleanly at any time; the same command goes on from there.
     """
@@ -280,7 +280,7 @@ def _start(syncs: Sequence[AccountSync], *, once: bool) -> list[asyncio.Task[Non
 
 
 async def _until_over(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> bool:
-    """Wait for all of them; an account that fails does not stop the others. True if somebody said stop."""
+    """Wait for all of them; an account that fails does not stop the others. True if it was asked to stop."""
     stopping = asyncio.create_task(stop.wait())
     over = asyncio.create_task(asyncio.wait(tasks))
     await asyncio.wait([stopping, over], return_when=asyncio.FIRST_COMPLETED)
@@ -327,12 +327,12 @@ def _print_retried(retried: Mapping[str, RetriedMessages], *, dry_run: bool) -> 
         console.print("No bad messages.")
     for email, each in retried.items():
         if dry_run:
-            told = f"would try {len(each.still_bad):,} messages again; nothing was changed"
+            summary = f"would try {len(each.still_bad):,} messages again; nothing was changed"
         else:
-            told = (
+            summary = (
                 f"{len(each.stored):,} stored, {len(each.gone):,} gone at the source, {len(each.still_bad):,} still bad"
             )
-        console.print(f"{email}: {told}.", markup=False, soft_wrap=True)
+        console.print(f"{email}: {summary}.", markup=False, soft_wrap=True)
 
 
 def _estimate_json(estimate: SyncEstimate) -> dict[str, object]:

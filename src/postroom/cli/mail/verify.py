@@ -49,8 +49,8 @@ def verify(
     compared = with_app(lambda app: _compared(app, account)) if against_source else []
     is_sound = report.is_sound and all(each.is_complete for each in compared)
     if json:
-        told = {"sound": is_sound, "report": report, "rebuilt": salvaged}
-        print_json(told | ({"source": compared} if against_source else {}))
+        result = {"sound": is_sound, "report": report, "rebuilt": salvaged}
+        print_json(result | ({"source": compared} if against_source else {}))
     else:
         _print(report, salvaged)
         for each in compared:
@@ -116,8 +116,8 @@ def _expected(archive: ArchiveBackend, account: str | None) -> int | None:
 def _repair(archive: ArchiveBackend, report: VerifyReport) -> list[Salvaged]:
     done = archive.repair(report)
     for account in done.to_sync:
-        told = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
-        errors.print(told, markup=False, soft_wrap=True)
+        warning = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
+        errors.print(warning, markup=False, soft_wrap=True)
     return done.rebuilt
 
 

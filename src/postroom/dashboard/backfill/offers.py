@@ -138,7 +138,7 @@ def on_the_form(error: BadInput) -> BadInput:
 
 
 def _purpose(here: RequestContext) -> str:
-    """Signed for one visitor: nobody can agree to what somebody else was shown."""
+    """Signed for one visitor: one visitor cannot agree to what another was shown."""
     return f"backfill for {here.visitor.caller.name}"
 
 

@@ -42,7 +42,7 @@ class Chart:
 
 
 def pie(title: str, parts: Sequence[ChartPart]) -> Chart:
-    """Slices clockwise from the top, in the order given, so that slice and legend can be told by place."""
+    """Slices clockwise from the top, in the order given, so that slice and legend match by position."""
     total = sum(part.value for part in parts)
     radius, turn = 70.0, 0.0
     drawn = ['<circle class="empty" cx="80" cy="80" r="70"/>'] if not total else []
@@ -111,11 +111,11 @@ def as_image(chart: Chart, kind: str = "chart") -> Markup:
 
 
 def _chart(title: str, parts: Sequence[ChartPart], width: int, height: int, drawn: list[str]) -> Chart:
-    told = ", ".join(f"{part.label} {part.shown}" for part in parts) or "nothing yet"
-    description = f"{title}: {told}"
+    summary = ", ".join(f"{part.label} {part.shown}" for part in parts) or "nothing yet"
+    description = f"{title}: {summary}"
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img"><title>{_text(title)}</title><desc>{_text(told)}</desc><style>{_STYLE}</style>'
+        f'role="img"><title>{_text(title)}</title><desc>{_text(summary)}</desc><style>{_STYLE}</style>'
         f"{''.join(drawn)}</svg>"
     )
     return Chart(svg, description, width, height)

@@ -271,7 +271,7 @@ FRAME_POLICY = "; ".join(
         f"sandbox {SANDBOX}",
     )
 )
-"""Of the document alone. It holds too where somebody opens it outside of its frame."""
+"""Of the document alone. It also applies if the document is opened outside its frame."""
 
 _STYLES = (
     "background background-color border border-bottom border-collapse border-color border-left border-radius "

@@ -118,7 +118,7 @@ def when(moment: datetime | date | None) -> str:
 
 
 def time_tag(moment: datetime | None, now: datetime) -> Markup:
-    """`3 minutes ago`, with the exact time for whoever points at it, and for the script to say in the local zone."""
+    """`3 minutes ago`, with the exact time as a tooltip, which the script shows in the local time zone."""
     if moment is None:
         return Markup('<span class="quiet">{}</span>').format(_NONE)
     stamp = moment.astimezone(UTC).isoformat(timespec="seconds")

@@ -128,7 +128,7 @@ def row_of(hit: SearchHit, tier: Tier | None) -> MailRow:
 
 
 def sender_of(written: str) -> NamedAddress:
-    """Name and address apart, because a name may look like somebody else's address."""
+    """Name and address apart, because a name may look like another address."""
     first = next(iter(parse_addresses(written)), Address(written))
     return NamedAddress(first.display_name, first.address)
 

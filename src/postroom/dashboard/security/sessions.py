@@ -101,7 +101,7 @@ class LoginSession:
 
 
 def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str, now: datetime) -> str:
-    """The secret for the cookie; whoever begins a session has just proved to know the passphrase, or set it. Sessions
+    """The secret for the cookie; the caller has just checked that the visitor knows the passphrase, or set it. Sessions
     that ended long ago are forgotten on the way."""
     tx.execute(delete(dashboard_sessions).where(dashboard_sessions.c.expires_at < now - _KEPT))
     secret = fresh_secret(SESSION)
@@ -227,7 +227,7 @@ class SignedValue:
     value: dict[str, Any]
     sealed_at: datetime
     is_genuine: bool
-    """We gave it out, for this purpose. Anything else is only what somebody says."""
+    """We gave it out, for this purpose. Anything else is an unproved claim."""
 
     def is_good(self, now: datetime, longest: timedelta) -> bool:
         """Genuine, and not older than that; a clock that was set back makes it too old rather than too young."""
@@ -244,7 +244,7 @@ class Signer:
         return f"{text}.{self._signature(purpose, text)}"
 
     def open(self, purpose: str, sealed: str) -> SignedValue | None:
-        """None for what nobody can read."""
+        """None for what cannot be read."""
         text, _, signature = sealed.rpartition(".")
         try:
             if len(sealed) > _LONGEST_SIGNED:
