@@ -201,7 +201,7 @@ class _Passes:
             self._made[account.id] = GmailPasses(
                 ConnectorContext(
                     identity=account.email,
-                    connect=self._roads.connect(),
+                    tools=self._roads,
                     client=client,
                     folder=self._folder(account),
                     clock=self._app.clock,

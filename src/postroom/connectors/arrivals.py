@@ -22,6 +22,7 @@ from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.limits import LONGEST_REASON
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import MessageFormat
@@ -33,7 +34,6 @@ _PATIENT_TRIES = 20
 """For an error that may well be an outage: of the network, say, and not of this message."""
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(days=1)
-_LONGEST_REASON = 300
 log = logs.get(__name__)
 
 
@@ -71,7 +71,7 @@ class DeferredMessages:
         needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
         parked = tries >= needed or (before is not None and before.due is not None)
         first_seen = before.first_seen if before else self._clock.now().isoformat()
-        reason = logs.clean(error.message)[:_LONGEST_REASON]
+        reason = logs.clean(error.message)[:LONGEST_REASON]
         self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if parked else None, reason)
         self._write()
         if parked:

@@ -25,12 +25,12 @@ from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.heartbeat import ConnectorHeartbeat
 from postroom.connectors.intake import ConnectorGuidance, Handled, LabelNameCache, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
-from postroom.connectors.mcp_client import Connect
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_gmail, newest_first
 from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
 from postroom.connectors.walking import SentFilling
+from postroom.contract.tool import Tools
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
@@ -115,7 +115,7 @@ class ConnectorContext:
 
     identity: str
     """Its address, which is also the `endpoint_identity`."""
-    connect: Connect
+    tools: Tools
     client: GmailClient
     folder: Path
     """For the few small files that a connector keeps."""
@@ -132,7 +132,7 @@ class GmailPasses:
         config, clock, folder = mailbox.config, mailbox.clock, mailbox.folder
         self.config = config
         self.counters: Counter[str] = Counter()
-        self.switchboard = SwitchboardClient(mailbox.connect, mailbox.identity)
+        self.switchboard = SwitchboardClient(mailbox.tools, mailbox.identity)
         self.contacts = ContactCache(folder, clock, config.contact_max_age)
         self.parking = DeferredMessages(folder, clock)
         self.pulse = ConnectorHeartbeat(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from postroom.connectors.priority import TierAssignment
-from postroom.connectors.switchboard_client import ArchivedMail, ArchivedRef
+from postroom.contract.mail import ArchivedMail, ArchivedRef
 from postroom.domain.envelope import (
     LARGEST_RAW,
     LONGEST_LINE,

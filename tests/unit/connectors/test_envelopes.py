@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import envelope_of, from_gmail, full_payload, metadata_payload
-from postroom.connectors.switchboard_client import ArchivedRef
+from postroom.contract.mail import ArchivedRef
 from postroom.domain.envelope import parse_envelope
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
 from postroom.sim.gmail.generated import GeneratedMailbox

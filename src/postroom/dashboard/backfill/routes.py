@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from postroom.contract.backfill import STEERING, SWITCH
 from postroom.dashboard.backfill.offers import (
     CONNECTOR_TYPE,
     CONSENT,
@@ -159,11 +160,9 @@ async def submit_job(here: Here) -> Response:
 @pages.post("/backfill/switch")
 async def submit_switch(here: Here) -> Response:
     on = (await here.form()).one_of("turn", ("on", "off")) == "on"
-    state = await here.call("backfill.switch", {"enabled": on})
-    said = (
-        "Backfill is on." if state["backfill_enabled"] else "Backfill is off. Running jobs stop and keep their place."
-    )
-    return await here.go("/backfill", said, "done" if state["backfill_enabled"] == on else "warn")
+    state = await here.call(SWITCH, {"enabled": on})
+    said = "Backfill is on." if state.backfill_enabled else "Backfill is off. Running jobs stop and keep their place."
+    return await here.go("/backfill", said, "done" if state.backfill_enabled == on else "warn")
 
 
 @pages.get("/backfill/{job_id}")
@@ -199,7 +198,7 @@ async def submit_cancel(here: Here, job_id: str) -> Response:
 async def _steer(here: RequestContext, job_id: str, what: str) -> Response:
     """A refusal is said on the job's page: somebody else, or the connector, was quicker."""
     try:
-        await here.call(f"backfill.{what}", {"job_id": job_id})
+        await here.call(STEERING[what], {"job_id": job_id})
     except BadInput as error:
         if error.field != "status":
             raise
@@ -415,12 +414,12 @@ async def cancel(here: Here, job_id: UUID) -> BackfillDetail:
 @permits(Permission.BACKFILL)
 async def turn(here: Here, how: BackfillSwitchWanted) -> BackfillSwitch:
     """Switch all backfill off or on. Off stops every running job; live mail goes on."""
-    await here.call("backfill.switch", {"enabled": how.enabled})
+    await here.call(SWITCH, {"enabled": how.enabled})
     return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
 
 
 async def _steered(here: RequestContext, job_id: UUID, what: str) -> BackfillDetail:
-    await here.call(f"backfill.{what}", {"job_id": str(job_id)})
+    await here.call(STEERING[what], {"job_id": str(job_id)})
     return await _detail(here, str(job_id))
 
 

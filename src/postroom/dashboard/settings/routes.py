@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import Response
 
 from postroom import kill_switch
+from postroom.contract.backfill import SWITCH
 from postroom.dashboard.context import Here, RequestContext
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -99,7 +100,7 @@ async def submit_passphrase(here: Here) -> Response:
 @pages.post("/settings/backfill-switch")
 async def submit_backfill_switch(here: Here) -> Response:
     on = (await here.form()).one_of("enabled", ("on", "off")) == "on"
-    await here.call("backfill.switch", {"enabled": on})
+    await here.call(SWITCH, {"enabled": on})
     return await here.go("/settings#backfill", f"The switch is {'on' if on else 'off'}.")
 
 
@@ -248,7 +249,7 @@ async def prove(here: Here, wanted: PassphraseProof) -> ProofReply:
 @permits(Permission.BACKFILL)
 async def turn_switch(here: Here, wanted: SwitchWanted) -> Setup:
     """Turn the kill switch of all backfill."""
-    await here.call("backfill.switch", {"enabled": wanted.enabled})
+    await here.call(SWITCH, {"enabled": wanted.enabled})
     return await _setup(here)
 
 
