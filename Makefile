@@ -51,11 +51,12 @@ fuzz: setup ## mutate the hostile corpus for ten minutes; what it finds becomes 
 soak: setup ## a hundred thousand messages through everything, in flat memory; most of an hour
 	$(BIN)/python -m pytest -q -s -m soak
 
-check: setup ## format, lint, types, layers, generated pages
+check: setup ## format, lint, types, layers, words, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.words
 	$(BIN)/python -m tools.docs --check
 	$(BIN)/python -m benchmarks.goals check
 
@@ -72,11 +73,12 @@ reqs: setup ## which tests prove which requirement
 
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.docs
+	$(BIN)/python -m tools.figures --write
 
 screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
 	$(BIN)/python -m tools.screenshots
 
-wheel: setup ## build the wheel, install it with pip and with uv, and see the story told there
+wheel: setup ## build the wheel, install it with pip and with uv, and run the demo's story in each
 	$(BIN)/python -m tools.try_wheel
 
 sbom: setup ## write the software bill of materials (CycloneDX) to dist/

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.peers.notmuch import Notmuch
-from postroom.archive.search import Search
+from postroom.archive.shards.searching import search_shards
 from postroom.mail.parsing import ParsedMail, parse_mail
 
 _PER_CLASS = 10
@@ -129,7 +129,7 @@ Ask = Callable[[str], list[str]]
 
 
 def postroom(home: Path) -> Ask:
-    search = Search(home / "archive")
+    search = search_shards(home / "archive")
 
     def ask(query: str) -> list[str]:
         page = search.search(query, limit=PAGE)

@@ -126,7 +126,7 @@ def _decision(number: int, mail: Mail) -> Row:
         "account_id": ACCOUNT,
         "source": ("deterministic", "llm", "none")[number % 3],
         "action": "archive",
-        "reason": "It is a newsletter that nobody answers.",
+        "reason": "It is a newsletter that is never answered.",
         "rule_id": identity("rule", number % 200),
         "rule_name": f"rule {number % 200}",
         "created_at": mail.date,

@@ -142,7 +142,7 @@ def check(pages: Sequence[Path] = PAGES) -> list[str]:
 
 
 def run(parts: Sequence[Part] = PARTS) -> int:
-    """Each part in a process of its own. One that fails or hangs is told, and does not keep the others."""
+    """Each part in a process of its own. One that fails or hangs is reported and does not stop the others."""
     expected = sum(part.minutes for part in parts)
     print(f"{len(parts)} parts, about {expected} minutes on two cores, at most {expected * _PATIENCE}", flush=True)
     failed = []

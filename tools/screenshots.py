@@ -28,7 +28,7 @@ from postroom.dashboard.display.rendering import sections
 
 FOLDER = Path(__file__).parent.parent / "docs" / "screenshots"
 LARGEST = 60_000
-_DESK = {"width": 1_100, "height": 720}
+_DESKTOP = {"width": 1_100, "height": 720}
 _PHONE = {"width": 390, "height": 760}
 
 _REDUCE = """async (data) => {
@@ -72,16 +72,16 @@ class Shot:
 def shots(day: GoodDay) -> list[Shot]:
     compared = f"/web/evidence/{day.evidence}/compare/{day.before}"
     taken = [
-        Shot("overview", "/", _DESK),
-        Shot("overview-dark", "/", _DESK, "dark"),
+        Shot("overview", "/", _DESKTOP),
+        Shot("overview-dark", "/", _DESKTOP, "dark"),
         Shot("overview-phone", "/", _PHONE),
-        Shot("mail", "/mail", _DESK),
-        Shot("message", f"/mail/me@example.org/{day.message}", _DESK),
-        Shot("backfill", f"/backfill/{day.job}", _DESK),
-        Shot("approvals", "/approvals", _DESK),
-        Shot("rules", "/rules", _DESK),
-        Shot("archive", "/archive", _DESK),
-        Shot("web", compared, _DESK),
+        Shot("mail", "/mail", _DESKTOP),
+        Shot("message", f"/mail/me@example.org/{day.message}", _DESKTOP),
+        Shot("backfill", f"/backfill/{day.job}", _DESKTOP),
+        Shot("approvals", "/approvals", _DESKTOP),
+        Shot("rules", "/rules", _DESKTOP),
+        Shot("archive", "/archive", _DESKTOP),
+        Shot("web", compared, _DESKTOP),
     ]
     known = {section.key for section in sections()}
     return [shot for shot in taken if shot.name != "rules" or "rules" in known]
@@ -95,8 +95,8 @@ async def take(browser: Browser, site: Site, shot: Shot) -> bytes:
 
 
 async def reduced(page: Page, png: bytes) -> bytes:
-    told = await page.evaluate(_REDUCE, base64.b64encode(png).decode())
-    return _png(told["width"], told["height"], told["palette"], base64.b64decode(told["places"]))
+    reduced = await page.evaluate(_REDUCE, base64.b64encode(png).decode())
+    return _png(reduced["width"], reduced["height"], reduced["palette"], base64.b64decode(reduced["places"]))
 
 
 def _png(width: int, height: int, palette: list[int], places: bytes) -> bytes:

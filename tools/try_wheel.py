@@ -121,7 +121,7 @@ def judged(trial: Trial, story: str) -> str | None:
         f"{number}. {step.title}" for number, step in enumerate(STORY, 1) if f"{number}. {step.title}" not in story
     ]
     if missing:
-        return f"these steps were not told: {', '.join(missing)}"
+        return f"these steps are missing: {', '.join(missing)}"
     if trial.extra:
         return "a step was skipped" if _SKIPPED in story else None
     unnamed = [extra for extra in (Extra.WEB, Extra.MODELS) if extra.command not in story]

@@ -37,7 +37,7 @@ def throughput(store: Store, load: Load, options: Mapping[str, int]) -> dict[Mea
     watch = Stopwatch()
     DBOS.launch()
     try:
-        # The queue is registered after the enqueues: until then nobody serves it.
+        # The queue is registered after the enqueues: until then it is not served.
         with watch.time(Measure.ENQUEUE_SINGLE, load.total):
             for number in range(load.total):
                 DBOS.enqueue_workflow(_QUEUE, workflow, number)

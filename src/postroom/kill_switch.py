@@ -71,7 +71,7 @@ def require_on(tx: Tx, settings: BackfillSettings) -> None:
 
 
 def turn(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
-    """Turn the switch in the database. Whatever runs is stopped by whoever runs it."""
+    """Set the switch in the database. Each process stops its own work when it sees the change."""
     _turn(tx, BACKFILL_SWITCH, on, who, now)
     return state(tx, settings)
 

@@ -59,7 +59,7 @@ async def test_an_answer_that_comes_too_late_does_nothing_and_says_so(window: Wi
     page.on("dialog", lambda dialog: dialog.accept())
     await expire(window.site, late)
     await page.get_by_role("button", name="Approve").first.click()
-    await expect(page.get_by_role("status")).to_contain_text("too late: it is expired: nobody answered in time")
+    await expect(page.get_by_role("status")).to_contain_text("too late: it is expired: no answer in time")
     assert await status(window.site, late) == "expired"
     await page.get_by_role("button", name="Approve").focus()  # a region in use is not renewed under one's hands
     await window.site.api("POST", f"/approvals/{taken}", json={"verdict": "reject"})

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from postroom.accounts.account import NewAccount, add_account
-from postroom.archive.certificates import ArchiveProof, Certificates, Removal, RemovalAction, RemovalResult
+from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import Provenance
+from postroom.archive.shards.certificates import Certificates
 from postroom.db import Tx
 from postroom.domain.clock import ManualClock
 from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, add_outcomes, settle

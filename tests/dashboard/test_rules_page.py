@@ -179,7 +179,7 @@ async def test_whoever_saves_second_is_told_and_overwrites_nothing(site: Site) -
     assert (await site.post(f"/rules/{made.id}/edit", **fields)).status_code == 303
     second = await site.post(f"/rules/{made.id}/edit", **{**fields, "subject": "other"})
     assert second.status_code == 422
-    assert "changed or removed by somebody else" in second.text
+    assert "changed or removed by someone else" in second.text
     assert (await site.post(f"/rules/{made.id}/remove", stamp=made.stamp)).status_code == 422
     assert (await stored(site))[0]["condition"]["subject_contains"] == "receipt"
 

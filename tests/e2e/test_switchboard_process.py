@@ -15,9 +15,9 @@ import pytest
 from mcp import MCPError
 from sqlalchemy import select
 
-from postroom.archive.shards.ownership import OwnedElsewhere
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database, connect
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.queue import jobs
@@ -57,7 +57,7 @@ async def test_a_stranger_with_a_token_can_use_it_and_it_ends_cleanly(home: Path
         code, logged = await running.end()
     assert code == 0
     assert '"level": "error"' not in logged
-    with ArchiveReader(home / "archive") as archive:
+    with FileArchiveReader(home / "archive") as archive:
         assert archive.raw(ME, "a1") == b"Subject: hello\r\n\r\nworld"
 
 
@@ -141,7 +141,7 @@ async def examine(database: Database, home: Path, courier: Courier) -> None:
     assert {row.external_event_id: row.archive_sha256 for row in rows} == wanted
     assert {row.request_id for row in inbox} == set(courier.answers.values())
     assert len(inbox) == len(queued) == len(wanted)
-    with ArchiveReader(home / "archive") as archive:
+    with FileArchiveReader(home / "archive") as archive:
         assert archive.count() == len(wanted)
         for mail in courier.mails:
             assert archive.raw(ME, mail.gmail_id) == mail.raw

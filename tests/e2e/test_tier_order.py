@@ -101,14 +101,14 @@ async def test_at_eight_the_doctors_confirmation_is_decided_first(
             stage.deliver(subject, headers=headers, sender="Clinic <office@clinic.example>")
         tally = await stage.passes.live()
         assert (tally.stored, tally.ingested) == (31, 31)
-        sim.desk.stage.add_script(Script(pattern=".", answer=call("none")))
+        sim.responder.stage.add_script(Script(pattern=".", answer=call("none")))
         classify = classifier(stage.bench.queue, model)
         await Worker(stage.bench.queue, {"classify": classify}, ONE_AT_A_TIME, random=Random(0), until_idle=True).run()
         subjects = await decided(database)
     assert subjects[0] == CONFIRMATION
     assert subjects[1:] == [subject for subject, headers in burst if headers is DISCUSSION], "and in order after it"
-    assert sim.desk.tally.requests == 16, "no newsletter costs anything"
-    assert CONFIRMATION in sim.desk.prompts[0]
+    assert sim.responder.tally.requests == 16, "no newsletter costs anything"
+    assert CONFIRMATION in sim.responder.prompts[0]
 
 
 async def decided(database: Database) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from postroom.domain.errors import PostroomError
 from tests.hostile import fuzzing
 from tests.hostile.corpus import Kind, corpus
 from tests.hostile.fuzzing import SEEDS, SLOWEST_S, TARGETS, keep_artifacts
-from tests.hostile.measuring import SIZE, faults_of
+from tests.hostile.measuring import SIZE, WORTH_COMPARING, faults_of
 from tests.hostile.readers import READERS, Reader
 
 pytestmark = pytest.mark.req("HW-1", "HW-2")
@@ -111,6 +112,18 @@ def test_the_harness_notices_what_it_is_there_for(
     kind = Kind("bad.kind", "bad", lambda n: b"x" * n, ("bad",))
     [[said, *_]] = faults_of([(kind, "bad")]).values()
     assert fault in said
+
+
+def test_what_a_reader_makes_on_first_use_is_not_taken_for_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    @cache
+    def patterns() -> None:
+        ends = time.process_time() + 2 * WORTH_COMPARING
+        while time.process_time() < ends:
+            pass
+
+    monkeypatch.setitem(READERS, "late", Reader(lambda data: patterns()))
+    kind = Kind("late.kind", "late", lambda n: b"x" * n, ("late",))
+    assert faults_of([(kind, "late")]) == {}
 
 
 @pytest.mark.timeout(300)

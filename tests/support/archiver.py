@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.archive.certificates import Certificate, Removal, RemovalAction, certificates_path, list_certificates
+from postroom.archive.certificates import Certificate, Removal, RemovalAction
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.service import SharedArchive
+from postroom.archive.shards.certificates import certificates_path, list_certificates
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, Tx
@@ -23,8 +24,8 @@ from postroom.settings import ArchiverSettings
 from postroom.sim.gmail.server import GmailSim
 from postroom.sim.gmail.sources import MailboxSource
 from postroom.sync import state
-from postroom.sync.archiver.plan import policy_of
-from postroom.sync.archiver.removal import Archiver, ArchiverContext, ArchiveReport, open_archiver
+from postroom.sync.archiver import Archiver, ArchiverContext, ArchiveReport, open_archiver
+from postroom.sync.archiver_plan import policy_of
 from postroom.sync.slices import Granularity, Slice
 from tests.support.gmail_sim import EagerClock, client_of
 from tests.support.mail import HOUR_MS, OWNER, START_MS
@@ -81,7 +82,7 @@ class ArchiverScene:
 
 
 def certified_on_disk(root: Path) -> set[tuple[str, str]]:
-    """Gmail id and action of every certificate, read as anybody would who has only the file."""
+    """Gmail id and action of every certificate, read with nothing but the file."""
     path = certificates_path(root, OWNER)
     if not path.exists():
         return set()

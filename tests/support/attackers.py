@@ -124,7 +124,7 @@ class Attackers:
         return await asyncio.open_connection(where.hostname, where.port)
 
     async def _send(self, head: bytes, pieces: Iterator[bytes]) -> None:
-        """Until all is sent, or the server has had enough."""
+        """Send until everything is sent or the server hangs up."""
         _, writer = await self._connect()
         try:
             writer.write(head)

@@ -48,10 +48,10 @@ class SealedLog:
     async def record(self, count: int = 1) -> list[str]:
         def write(tx: Tx) -> list[str]:
             now = self.clock.now()
-            told: dict[str, Any] = {"n": 1, "text": "grün", "deep": {"a": [1.5, None, True]}}
+            details: dict[str, Any] = {"n": 1, "text": "grün", "deep": {"a": [1.5, None, True]}}
             return [
                 audit.record(
-                    tx, ANN, "thing.change", ("thing", f"t{n}"), now, before=None if n % 2 else told, after=told
+                    tx, ANN, "thing.change", ("thing", f"t{n}"), now, before=None if n % 2 else details, after=details
                 )
                 for n in range(count)
             ]
@@ -82,7 +82,7 @@ class SealedLog:
         recorded = list(self.heads.read()) if heads is None else heads
         return await verify(self.database, KeyRing(Vault(self.home)), recorded)
 
-    async def verify_told(self, progress: Callable[[int], None]) -> AuditVerification:
+    async def verify_with_progress(self, progress: Callable[[int], None]) -> AuditVerification:
         return await verify(self.database, self.keys, self.heads.read(), progress)
 
     def new_sealer_in_turn(self) -> AuditSealer:

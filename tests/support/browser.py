@@ -31,7 +31,7 @@ class Window:
         await self.page.locator("html[data-watched]").wait_for()
 
     async def barriers(self) -> list[str]:
-        """What axe finds that keeps somebody from using this page."""
+        """The accessibility violations that axe finds on this page."""
         found = await Axe().run(self.page)
         return [
             f"{violation['id']}: {node['html']}"
@@ -69,7 +69,7 @@ async def look_at(browser: Browser, site: Site, *paths: str) -> None:
 
 
 async def tab_to(page: Page, wanted: Locator) -> None:
-    """As somebody without a mouse gets there."""
+    """Reach it by keyboard."""
     for _ in range(60):
         await page.keyboard.press("Tab")
         if await wanted.evaluate("element => element === document.activeElement"):

@@ -65,7 +65,7 @@ def only_given(variables: Mapping[str, str]) -> None:
 
 
 class PostroomProcess:
-    """`postroom ...` until it is ended. Its log goes to a file, so that nobody has to read it for it to go on."""
+    """`postroom ...` until it is ended. Its log goes to a file, so that a full pipe never blocks it."""
 
     def __init__(self, *arguments: str, home: Path, variables: Mapping[str, str] | None = None) -> None:
         self.home = home

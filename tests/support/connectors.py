@@ -59,7 +59,7 @@ class Losses:
         self.lost: list[str] = []
         self.before_call: Callable[[str, object], Any] | None = None
         self.answers_to_lose: dict[str, int] = {}
-        """By tool: so many of its next calls arrive and are done, and nobody hears of it."""
+        """By tool: so many of its next calls are carried out and their answers lost."""
 
     def strikes(self, tool: str) -> bool:
         return (self._on is None or tool in self._on) and self._dice.random() < self._probability

@@ -101,7 +101,7 @@ class PostgresServer:
         _forget_the_disk(self.url)
 
     def crash(self) -> None:
-        """Everybody is thrown out, and nothing is put in order first."""
+        """All connections are cut, without a clean shutdown."""
         process = self._server.get_postmaster_info().process
         assert process is not None
         os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)

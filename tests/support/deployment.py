@@ -85,8 +85,8 @@ class StandIn:
     async def control(self, action: str, **body: Any) -> dict[str, Any]:
         answer = await self.http.post(f"/_sim/{action}", json=body)
         answer.raise_for_status()
-        told: dict[str, Any] = answer.json()
-        return told
+        answered: dict[str, Any] = answer.json()
+        return answered
 
     async def truth(self) -> list[dict[str, Any]]:
         """Every message of a mailbox, as it truly is."""
@@ -112,10 +112,10 @@ async def stand_in(folder: Path, *arguments: str) -> AsyncIterator[StandIn]:
     process = PostroomProcess("sim", *arguments, home=folder)
     await process.start()
     try:
-        told = await process.ready()
-        root = str(told["url"]).removesuffix("/v1")
-        async with plain_client(root, **{TOKEN_HEADER: told["control_token"]}) as http:
-            yield StandIn(process, told["url"], told.get("token", ""), http, told.get("email", ""))
+        ready = await process.ready()
+        root = str(ready["url"]).removesuffix("/v1")
+        async with plain_client(root, **{TOKEN_HEADER: ready["control_token"]}) as http:
+            yield StandIn(process, ready["url"], ready.get("token", ""), http, ready.get("email", ""))
     finally:
         await process.kill()
 

@@ -91,7 +91,7 @@ class RenewedToken:
 
 
 class EagerClock(SystemClock):
-    """Real time, but pauses take none: back-off is asked for and counted, not waited out."""
+    """Real time, but pauses take none: backoff is asked for and counted, not waited out."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []

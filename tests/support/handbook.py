@@ -60,7 +60,7 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """The program and its arguments; what a shell adds (variables, pipes, comments) left away."""
+        """The program and its arguments; what a shell adds (variables, pipes, comments) left out."""
         words = shlex.split(self.text, comments=True)
         while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in ("export", "sudo")):
             words.pop(0)

@@ -32,7 +32,7 @@ class Injection:
     attachment: str | None = None
     """A file's name."""
     is_plain: bool = False
-    """It asks as anybody might ask a person, so that nothing tells it from honest mail."""
+    """It asks as anyone might ask a person, so that nothing tells it from honest mail."""
 
     def raw(self) -> bytes:
         mail = EmailMessage()

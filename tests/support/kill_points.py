@@ -67,17 +67,17 @@ class KilledWorker:
     async def live(self, variables: Mapping[str, str], *, die_at: int | None = None, ahead_s: float = 0.0) -> WorkerRun:
         """Work until nothing is left to do, or until the step of that number, counted from one."""
         order = {"variables": dict(variables), "die_at": die_at, "ahead_s": ahead_s, "log": str(self._log)}
-        told = await asyncio.to_thread(self._ask, order)
-        assert not told["failed"], self._log.read_text("utf-8")[-4_000:]
-        return WorkerRun(told["killed"], tuple(told["steps"]))
+        report = await asyncio.to_thread(self._ask, order)
+        assert not report["failed"], self._log.read_text("utf-8")[-4_000:]
+        return WorkerRun(report["killed"], tuple(report["steps"]))
 
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
-        told: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return told
+        report: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return report
 
 
 @contextmanager
@@ -114,7 +114,7 @@ class KillScene:
     variables: dict[str, str]
     worker: KilledWorker
     missed: str | None = None
-    """Mail that came while nobody looked."""
+    """Mail that came while no process was running."""
 
     @property
     def queue(self) -> JobQueue:
@@ -337,7 +337,7 @@ def done(action: ActionType) -> Callable[[KillScene], Awaitable[None]]:
 
 
 async def hidden_means_waiting(scene: KillScene) -> None:
-    """A message that a snooze has taken out of the inbox has somebody who will bring it back."""
+    """A message that a snooze has taken out of the inbox has a job that will bring it back."""
     if "INBOX" in scene.labels():
         return
     [snooze] = await scene.rows(snoozes)
@@ -446,7 +446,7 @@ async def nothing_missed(scene: KillScene) -> None:
 
 
 async def cursor_only_past_what_is_in(scene: KillScene) -> None:
-    """Where the cursor has moved on, the mail is there: nobody would come back for it."""
+    """Where the cursor has moved on, the mail is there: it would not be read again."""
     [cursor] = await scene.rows(history_cursors)
     start = int(cursor.history_id) if cursor.history_id else 0
     if start >= int(scene.sim.control.state().history_id):

@@ -1,4 +1,4 @@
-"""A worker that can be told to die at its n-th step, started many times quickly.
+"""A worker that dies at its n-th step on command, started many times quickly.
 
 One process imports everything and then forks for each order it reads, a line of JSON: the home folder, how far the
 clock is ahead, and the step after which to die by SIGKILL. A step is a committed write or an answered HTTP request, so

@@ -11,8 +11,8 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from postroom.archive.folding import normal
 from postroom.archive.preparing import PreparedMail
-from postroom.archive.search.folding import normal
 from postroom.mail.query import opens_spam_and_trash
 from postroom.mail.query.nodes import (
     EVERYTHING,

@@ -17,9 +17,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.app.job_types import CLASSIFY
-from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService, owned_archive
 from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.searching import search_shards
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import error_from_wire
@@ -42,7 +42,7 @@ REQUEST_BYTES = 2_000_000
 
 
 class FlatMeter:
-    """Every message may cost the same; None: nobody knows what."""
+    """Every message may cost the same; None: the cost is unknown."""
 
     def __init__(self, most: int | None = 1_000) -> None:
         self._most = most
@@ -115,7 +115,7 @@ async def open_bench(
     queue = JobQueue(database, JobCatalogue([CLASSIFY, UPKEEP]), clock)
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
-        with Search(root / "archive", clock) as search:
+        with search_shards(root / "archive", clock) as search:
             toolbox = build_toolbox(Services(queue, archive, search, backfill, meter or FlatMeter()))
             yield Bench(database, queue, archive, backfill, toolbox)
 

@@ -26,21 +26,23 @@ from postroom.accounts.history_cursor import HistoryLease, claim_reader, cursor_
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import AccountStore
-from postroom.archive.shards.reader import MESSAGE_COLUMNS, ArchiveReader
+from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.control import SimControl
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
+from postroom.sync.context import sync_context
 from postroom.sync.engine import MakeChangeReader, SyncEngine, build_engine
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.history import HistoryFollower, OnPage
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.slices import Granularity
 from postroom.sync.state import SyncState, bad_of, begin_walk, get_state
 from postroom.telemetry import logs
@@ -62,7 +64,7 @@ class SyncedAccount:
     clock: Clock
 
     async def claim(self, holder: str = "a test") -> HistoryLease:
-        """The right to read the account's changes, from where the mailbox stands now if nobody has read before."""
+        """The right to read the account's changes, from where the mailbox stands now if they were never read before."""
         now = self.clock.now()
         reader = await self.database.write(lambda tx: claim_reader(tx, self.account.id, holder, now))
         if reader.history_id is None:
@@ -97,7 +99,7 @@ class SyncedAccount:
     def archived(self) -> dict[str, ArchivedMessage]:
         """Every message of the archive, by Gmail id."""
         query = f"SELECT {MESSAGE_COLUMNS} FROM messages"  # noqa: S608 - a constant
-        with ArchiveReader(self.root) as reader:
+        with FileArchiveReader(self.root) as reader:
             rows = [shard.read_row(row) for shard in reader.shards(self.account.email) for row in shard.query(query)]
         return {message.gmail_id or message.key: message for message in rows}
 
@@ -190,16 +192,9 @@ class SyncRig:
     clock: Clock
 
     def engine(self, settings: SyncSettings | None = None, deltas: MakeChangeReader | None = no_deltas) -> SyncEngine:
-        return SyncEngine(
-            self.database,
-            self.account,
-            self.client,
-            self.store,
-            settings or settings_with(),
-            self.clock,
-            holder=HOLDER,
-            deltas=deltas,
-        )
+        settings = settings or settings_with()
+        context = sync_context(self.database, self.account, self.client, self.store, settings, self.clock)
+        return SyncEngine(context, HOLDER, changes=deltas)
 
     def whole(self, settings: SyncSettings | None = None) -> SyncEngine:
         """As the product has it, with the account's changes read beside the walk."""
@@ -281,7 +276,7 @@ async def _account(database: Database, email: str, api_base: str, clock: Clock) 
 
 def archived(root: Path, email: str) -> dict[str, str]:
     """Gmail id and hash of all that the archive holds; fails if it holds one twice."""
-    with ArchiveReader(root) as reader:
+    with FileArchiveReader(root) as reader:
         rows = [row for shard in reader.shards(email) for row in shard.query("SELECT gmail_id, sha256 FROM messages")]
     found = {gmail_id: sha256.hex() for gmail_id, sha256 in rows}
     assert len(found) == len(rows), "a message is in the archive twice"

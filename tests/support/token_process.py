@@ -1,4 +1,4 @@
-"""A process whose token has just been refused; it asks for another when told to."""
+"""A process whose token has just been refused; it asks for another on command."""
 
 from __future__ import annotations
 

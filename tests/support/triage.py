@@ -109,7 +109,7 @@ def classifier(
 
 
 def call(tool: str, confidence: float = 0.99, reason: str = "Read.", **arguments: Any) -> ScriptedAnswer:
-    """The stand-in's call of a tool, at a price that is easily told."""
+    """The stand-in's call of a tool, at a round price."""
     given = {"confidence": confidence, "reason": reason, "needs_approval": False, **arguments}
     return ScriptedAnswer(tool=tool, arguments=given, input_tokens=1_000, output_tokens=100)
 
@@ -230,10 +230,10 @@ class TriageRig:
 
     @property
     def asked(self) -> int:
-        return self.sim.desk.tally.requests
+        return self.sim.responder.tally.requests
 
     def answer(self, *answers: ScriptedAnswer) -> None:
-        self.sim.desk.stage.queue.extend(answers)
+        self.sim.responder.stage.queue.extend(answers)
 
 
 @asynccontextmanager

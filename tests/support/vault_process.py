@@ -13,7 +13,7 @@ ENTRY = "counter"
 
 
 def count(vault: Vault, times: int) -> None:
-    """Read, add one, write: right only if nobody else comes between."""
+    """Read, add one, write: right only if no other process writes in between."""
     for _ in range(times):
         with vault.locked(ENTRY):
             vault.put(ENTRY, str(int(vault.get(ENTRY) or b"0") + 1).encode())

@@ -44,7 +44,7 @@ def at_once(host: str) -> DomainLimits:
 
 
 class NoPace:
-    """Everybody's turn, always; remembers who was told to wait."""
+    """It is always every domain's turn; records which were put on hold."""
 
     def __init__(self) -> None:
         self.held: list[tuple[str, timedelta]] = []
@@ -98,7 +98,7 @@ async def plain_fetcher(
 
 
 @asynccontextmanager
-async def road_to(
+async def web_client_to(
     database: Database,
     clock: Clock,
     limits_of: LimitsOf = at_once,
@@ -109,8 +109,8 @@ async def road_to(
     settings = settings or WebSettings(timeout_s=5.0)
     async with open_web_client(
         database, clock, settings, limits_of, private_hosts=LOOPBACK, resolver=resolver, dice=Random(0)
-    ) as road:
-        yield road
+    ) as client:
+        yield client
 
 
 class ReaderHere:
@@ -169,8 +169,8 @@ async def pages_on(
     queue = JobQueue(database, JobCatalogue([FETCH, VERIFY]), clock)
     endpoint_id = await database.write(lambda tx: _endpoint(tx, clock))
     backfill = backfill or BackfillSettings(enabled=True)
-    async with road_to(database, clock, limits_of, settings=settings) as road:
-        handler = PagePipeline(road.fetcher, road.pace, limits_of, reader or ReaderHere(), settings, backfill)
+    async with web_client_to(database, clock, limits_of, settings=settings) as client:
+        handler = PagePipeline(client.fetcher, client.pace, limits_of, reader or ReaderHere(), settings, backfill)
         yield Pages(queue, handler, endpoint_id)
 
 
@@ -199,9 +199,9 @@ async def serve(url: str, delays: str, concurrent: int) -> None:
 
     database = await connect(url, DatabaseSettings(synchronous="normal"))
     queue = JobQueue(database, JobCatalogue([FETCH, VERIFY]), SystemClock())
-    async with open_web_client(database, queue.clock, SETTINGS, limits_of) as road:
+    async with open_web_client(database, queue.clock, SETTINGS, limits_of) as client:
         handler = PagePipeline(
-            road.fetcher, road.pace, limits_of, ReaderHere(), SETTINGS, BackfillSettings(enabled=True)
+            client.fetcher, client.pace, limits_of, ReaderHere(), SETTINGS, BackfillSettings(enabled=True)
         )
         worker = Worker(queue, {FETCH.name: handler}, WorkerSettings(concurrency=4, poll_s=0.2))
         running = asyncio.create_task(worker.run())

@@ -1,7 +1,7 @@
 """An installation that follows a small site: everything is real but the site, and nothing waits for politeness.
 
 As a program it records what it found for one source of a run: `python -m tests.support.web_sources ARGUMENTS`. It says
-when it is ready and begins when told to, so that several begin together.
+when it is ready and begins on command, so that several begin together.
 """
 
 from __future__ import annotations

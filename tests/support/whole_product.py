@@ -180,7 +180,7 @@ class WholeProduct:
         return await _patiently(lambda: self.database.write(transaction))
 
     async def let_leases_run_out(self) -> None:
-        """As if the time had passed: whoever held them is dead."""
+        """Expire the leases, as if their holders had died."""
         backfills = BACKFILL_JOBS[self.database.dialect]
 
         def write(tx: Tx) -> None:
@@ -246,8 +246,8 @@ class WholeProduct:
             await asyncio.sleep(0.5)
 
     async def end(self) -> list[str]:
-        """Told to end, each ends well; of those that did not, how, and what they said last. One that was started just
-        now is told once it listens."""
+        """Stop each process, which should end well; of those that did not, how, and what they said last. One that was
+        started just now is stopped once it listens."""
         for process in self.processes.values():
             if process.arguments[0] == "worker":
                 await process.logged("worker.started")

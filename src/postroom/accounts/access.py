@@ -205,7 +205,7 @@ class AccountClients:
 
 
 def _profile(account: Account) -> QuotaProfile | None:
-    """None where nobody said which price list applies: the pace is found by trying then."""
+    """None if no price list is configured: the pace is then found by trying."""
     return None if account.quota is None else PROFILES[account.quota]
 
 

@@ -86,7 +86,7 @@ class LoginWatch:
         return handle
 
     async def _hold_back(self, account: Account) -> None:
-        """Nothing is asked of a provider that refused this login a moment ago."""
+        """Postpone the job instead of calling a provider that refused this login a moment ago."""
         if account.status is not AccountStatus.LOGIN_ENDED:
             return
         looked, now = account.last_checked_at, self._enrolment.clock.now()

@@ -18,7 +18,8 @@ from postroom.accounts.enrolment import examine_account
 from postroom.accounts.history_cursor import LiveTrouble, live_trouble
 from postroom.accounts.troubled import troubled_number
 from postroom.archive.service import open_archive
-from postroom.archive.shards.ownership import SWITCHBOARD, owner_of
+from postroom.archive.shards.ownership import owner_of
+from postroom.archive.status import SWITCHBOARD
 from postroom.db import Database, Dialect, Tx, opening
 from postroom.db.opening import unmigrated
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
@@ -184,7 +185,7 @@ def judge_archive(settings: Settings) -> Finding:
     owner = owner_of(folder)
     if owner is None:
         return Finding(
-            Check.ARCHIVE, CheckVerdict.OK, about, f"Mail is kept in files in {folder}; nobody has them open."
+            Check.ARCHIVE, CheckVerdict.OK, about, f"Mail is kept in files in {folder}; no process has them open."
         )
     message = f"Mail is kept in files in {folder}; {owner} has them open."
     if owner.purpose != SWITCHBOARD:

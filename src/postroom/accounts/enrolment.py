@@ -32,7 +32,7 @@ class Enrolment:
     clock: Clock
 
     async def refuse_known_elsewhere(self, email: str, api_base: str) -> None:
-        """Before anybody is sent to log in: the same address at another server cannot be added."""
+        """Check before a login is started: the same address at another server cannot be added."""
         known = await self.database.read(lambda tx: find_account(tx, email))
         if known is not None:
             refuse_other_base(known, api_base)

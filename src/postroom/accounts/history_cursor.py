@@ -56,13 +56,13 @@ def cursor_of(tx: Tx, account_id: str) -> str | None:
 
 
 def begin_cursor(tx: Tx, account_id: str, history_id: str, now: datetime) -> None:
-    """Where nobody has read the changes yet, they will be read from here on. Needs no lease: it takes nothing back."""
+    """Set the cursor if there is none yet. Needs no lease, because it never moves an existing cursor."""
     if _begun(tx, account_id, Duty.CHANGES, now).history_id is None:
         _set(tx, account_id, Duty.CHANGES, history_id=history_id, updated_at=now)
 
 
 def has_connector(tx: Tx, email: str, now: datetime) -> bool:
-    """Whether a connector takes in this mailbox's new mail: it then reads the changes, and nobody else."""
+    """Whether a connector takes in this mailbox's new mail: it is then the only reader of changes."""
     seen = select(connectors.c.last_heartbeat_at).where(connectors.c.endpoint_identity == email)
     return any(now - row.last_heartbeat_at < _CONNECTOR_ALIVE for row in tx.execute(seen))
 
@@ -96,9 +96,9 @@ def live_trouble(tx: Tx, account_id: str) -> LiveTrouble | None:
 def claim_reader(
     tx: Tx, account_id: str, holder: str, now: datetime, lease: timedelta = LEASE, *, duty: Duty = Duty.CHANGES
 ) -> HistoryLease:
-    """Become the one reader; refused, with the name of the other, while somebody else's lease runs.
+    """Become the one reader; refused, with the name of the other, while another lease is in force.
 
-    A holder of the same name takes over at once: it is the same part of the house, come back after a crash. So a name
+    A holder of the same name takes over at once: it is the same process or service, restarted after a crash. So a name
     must say which one it is, and whatever the earlier one still does is refused by its fence.
     """
     row = _begun(tx, account_id, duty, now)
@@ -126,7 +126,7 @@ def move_cursor(tx: Tx, reader: HistoryLease, history_id: str, now: datetime, le
 
 
 def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
-    """Let the next one in at once. A lease that was lost already is nobody's loss."""
+    """Release the lease, so that another reader may begin at once. Does nothing if it was lost already."""
     row = _locked(tx, reader.account_id, reader.duty)
     if row is not None and row.fence == reader.fence:
         _set(tx, reader.account_id, reader.duty, holder=None, lease_expires_at=None, updated_at=now)

@@ -122,7 +122,7 @@ _GMAIL = "gmail"
 
 
 class MailboxObserver(Protocol):
-    """Whoever has to know what changed in a mailbox; told in the transaction that records it."""
+    """Called with what changed in a mailbox, in the transaction that records it."""
 
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         """By Gmail id: the labels that messages have now, or at least those that came; and what is gone."""
@@ -130,7 +130,7 @@ class MailboxObserver(Protocol):
 
 class NoObserver:
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        """Nobody has to know."""
+        """Ignores changes."""
 
 
 def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) -> None:

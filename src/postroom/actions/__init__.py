@@ -1,1 +1,2 @@
-"""Acting on mail: execute, undo, snooze, send, ask for approval. A row for every deed, before and after."""
+"""Acting on mail: execute, undo, snooze, send, ask for approval. Every action is a row, recorded before and after it
+happens."""

@@ -41,7 +41,7 @@ class NoticeState(StrEnum):
 
 
 def renew_notices(tx: Tx, queue: JobQueue, action: Action) -> None:
-    """The question has come to an end: whoever was asked elsewhere is told."""
+    """The question is closed: enqueue the update of notices posted elsewhere."""
     asked = select(approval_notices.c.action_id).where(approval_notices.c.action_id == action.id)
     if tx.execute(asked).first() is not None:
         queue.add(tx, question_job(action.account_id, action.id))
@@ -91,7 +91,7 @@ class ApprovalQuestion:
     subject: str | None
     received_at: datetime | None
     answers_go_to: str | None = None
-    """Where the message asks for answers; None where that is whoever wrote it."""
+    """Where the message asks for answers; None if that is the sender."""
 
     @property
     def is_open(self) -> bool:
@@ -161,7 +161,7 @@ def standing(action: Action) -> str:
         case ActionStatus.REJECTED:
             return f"rejected{by}{when}"
         case ActionStatus.EXPIRED:
-            return "expired: nobody answered in time"
+            return "expired: no answer in time"
         case ActionStatus.CANCELED if not action.answered_by:
             return f"called off: {action.error or 'it is no longer wanted'}"
         case status if action.answered_by:
@@ -171,7 +171,7 @@ def standing(action: Action) -> str:
 
 
 async def expire(context: JobContext) -> Json:
-    """The job `approvals.expire`: questions that nobody answered in time, and notices that nobody closed."""
+    """The job `approvals.expire`: expires questions without an answer, and closes notices that are still open."""
 
     def run(tx: Tx) -> Json:
         now = context.queue.clock.now()
@@ -194,7 +194,7 @@ def _expire(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
 
 
 def _follow_up(tx: Tx, queue: JobQueue, action: Action, becomes: ActionStatus, now: datetime) -> None:
-    """What was approved is done; what was not makes way for the next. Whoever was asked elsewhere is told."""
+    """Start the action if it was approved, else let the next one begin; update notices posted elsewhere."""
     if becomes is ActionStatus.QUEUED:
         scheduling.enqueue(tx, queue, action, now)
     else:

@@ -36,8 +36,8 @@ from postroom.settings import GmailSettings, SafetySettings
 
 
 def _lane_of(origin: Origin) -> PriorityLane:
-    """Somebody waits for what a person wanted. What rules and the model want, for a whole history perhaps, takes turns
-    with new mail."""
+    """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole history, take
+    turns with new mail."""
     return PriorityLane.LIVE if origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
 
 
@@ -143,7 +143,7 @@ def pre_image_of(action: Action) -> tuple[frozenset[str], str | None]:
 def _complete(tx: Tx, context: JobContext, action: Action, hint: Json, after: frozenset[str]) -> Json:
     now = context.queue.clock.now()
     if not running.finish(tx, context.queue, action, S.COMPLETED, now, undo_hint=hint, error=None):
-        return {"outcome": "it was ended by somebody else meanwhile"}
+        return {"outcome": "it was ended by another process meanwhile"}
     if action.type is not ActionType.DELETE:
         record_label_ids(tx, action.account_id, action.gmail_id, after)
     return {"outcome": "completed", "nothing_changed": bool(hint.get("nothing_changed"))}
@@ -180,7 +180,7 @@ def wake_overdue(tx: Tx, queue: JobQueue) -> int:
         .where(or_(jobs.c.id.is_(None), dead))
         .limit(_AT_ONCE)
     )
-    # Looked at once more under its lock: somebody may have changed its time, or ended it.
+    # Read again under its lock: its time may have been changed, or it may have been ended.
     found = [snoozes.find_snooze(tx, action_id, lock=True) for action_id in tx.execute(query).scalars().all()]
     overdue = [each for each in found if each and each.state is SnoozeState.WAITING and each.until <= now - _GRACE]
     for each in overdue:

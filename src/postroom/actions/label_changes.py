@@ -139,8 +139,8 @@ def snooze_hint(change: LabelEdit, until: str, label: tuple[str, str], job_id: s
         "add_labels": sorted(change.remove),
         "remove_labels": sorted(change.add),
     }
-    told = {"snooze_until": until, "snooze_label": label_name, "snooze_label_id": label_id, "unsnooze_job_id": job_id}
-    return _hint(A.SNOOZE, UNSNOOZE, parameters) | told
+    snooze = {"snooze_until": until, "snooze_label": label_name, "snooze_label_id": label_id, "unsnooze_job_id": job_id}
+    return _hint(A.SNOOZE, UNSNOOZE, parameters) | snooze
 
 
 def irreversible(action: A, **more: str) -> Json:
@@ -158,7 +158,7 @@ def _hint(action: A, inverse: str, parameters: Json, *, irreversible: bool = Fal
 
 @dataclass(frozen=True, slots=True)
 class Inverse:
-    """What a hint asks for, before anybody has looked at the message."""
+    """What a hint asks for, before the message is read."""
 
     place: LabelCall | None
     """Out of the trash, or back into it."""
@@ -191,7 +191,7 @@ def _with_labels(place: LabelCall | None, parameters: Mapping[str, Any], job_id:
 def undoing(inverse: Inverse, before: Labels, now: Labels) -> LabelEdit:
     """What to do about a message that has these labels now and had those before the action.
 
-    What somebody has taken back already is left alone, and so is mail that went to the trash since: it stays there.
+    What was taken back already is left alone, and so is mail that went to the trash since.
     """
     if inverse.place is LabelCall.UNTRASH:
         return (
@@ -248,7 +248,7 @@ async def _modified(client: GmailClient, gmail_id: str, add: Labels, remove: Lab
     except CallRefused as error:
         if "label" in error.message.lower():
             names = ", ".join(sorted(add | remove))
-            raise LabelGone(f"Gmail does not know the label {names} (any more), or gives it to nobody.") from error
+            raise LabelGone(f"Gmail does not know the label {names} (any more), or does not let it be set.") from error
         raise
 
 
@@ -266,7 +266,7 @@ class LabelFinder:
         return await self._find_at_source(client, account_id, text)
 
     async def find_or_create(self, client: GmailClient, account_id: str, text: str) -> str:
-        """A name that nobody knows becomes a label. Who creates it at the same time is not in the way."""
+        """Create the label if its name is unknown. If another process creates it first, that label is used."""
         found = await self.find(client, account_id, text)
         if found is not None:
             return found

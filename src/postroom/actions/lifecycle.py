@@ -212,7 +212,7 @@ def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:
 
 
 def save_pre_image(tx: Tx, action: Action, image: Mapping[str, Any], now: datetime) -> Action:
-    """Once and for all: a second look after a crash would see what the first run did."""
+    """Record the labels before the action, once: a second look after a crash would see what the first run did."""
     mine = (actions.c.id == action.id) & (actions.c.job_id == action.job_id) & actions.c.pre_image.is_(None)
     tx.execute(update(actions).where(mine).values(pre_image=dict(image), updated_at=now))
     return get_action(tx, action.id)

@@ -34,7 +34,7 @@ _NOT_BEGUN = (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING)
 
 
 class ActionsMailboxObserver:
-    """Told of an account's changes in the transaction that records them."""
+    """Called with an account's changes, in the transaction that records them."""
 
     def __init__(self, queue: JobQueue) -> None:
         self._queue = queue
@@ -63,8 +63,8 @@ class ActionsMailboxObserver:
             snoozes.end_snooze(tx, action_id, SnoozeState.CANCELED, self._queue.clock.now())
 
     def _perhaps_back(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> None:
-        """History may tell of a time before the snooze, so somebody has to look; also where somebody looks just now,
-        who may have seen how it was before."""
+        """History may report a time before the snooze, so the mailbox has to be checked, even if a check is running:
+        it may have read the state of before."""
         for action_id, _ in self._asleep(tx, account_id, gmail_ids):
             payload = {"account_id": account_id, "action_id": action_id}
             self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK, payload))
@@ -95,7 +95,7 @@ class DisableRules(Protocol):
 
 class GuidanceNaming(Protocol):
     def __call__(self, tx: Tx, account_id: str, label_name: str) -> Sequence[str]:
-        """The names of what the model is told in words that speak of this label."""
+        """The names of guidance whose text mentions this label."""
 
 
 class LabelsSyncHandler:
@@ -129,8 +129,8 @@ class LabelsSyncHandler:
         # Words are not disabled: only a person can say whether they still hold without the label.
         speak_of_it = [name for label in effect.deleted for name in self._guidance_naming(tx, account_id, label.name)]
         if effect.deleted:
-            told = {"rules_disabled": len(disabled), "guidance_naming_them": len(speak_of_it)}
-            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), **told)
+            counts = {"rules_disabled": len(disabled), "guidance_naming_them": len(speak_of_it)}
+            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), **counts)
         return {
             "labels": len(listed),
             "added": effect.added,

@@ -48,7 +48,7 @@ def message_named(tx: Tx, text: str) -> Row[*tuple[object, ...]]:
 
 
 def request_action(tx: Tx, queue: JobQueue, message: Row[*tuple[object, ...]], wanted: WantedAction, who: Actor) -> str:
-    """A person's own action needs nobody's approval; its id."""
+    """Order a person's own action, which needs no approval; returns its id."""
     now = queue.clock.now()
     new = NewAction(
         account_id=message.account_id,

@@ -204,10 +204,10 @@ async def guarded(context: JobContext, action: Action, work: Callable[[], Awaita
     except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
         raise
     except Exception as error:
-        told = as_action_error(error)
-        if context.job.is_last_attempt or isinstance(told, Fatal | BadInput | NotAllowed):
-            await context.write(lambda tx: _fail(tx, context, action, told))
-        raise told from error
+        worded = as_action_error(error)
+        if context.job.is_last_attempt or isinstance(worded, Fatal | BadInput | NotAllowed):
+            await context.write(lambda tx: _fail(tx, context, action, worded))
+        raise worded from error
 
 
 def as_action_error(error: Exception) -> Exception:

@@ -90,7 +90,7 @@ def enqueue_action(tx: Tx, queue: JobQueue, account_id: str, action_id: str, now
 
 
 class ActionIntake:
-    """What `triage` knows as its desk for actions."""
+    """Implements `triage.classify.ActionSink`."""
 
     def __init__(self, queue: JobQueue, safety: SafetySettings) -> None:
         self._queue = queue
@@ -138,7 +138,7 @@ def first_before(tx: Tx, action: Action) -> str | None:
 
 
 def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
-    """This one is over, or handed over: whoever stands next may begin."""
+    """This action is over, or handed over: the next on its message may begin."""
     waiting = select(actions).where(_same_message(action), actions.c.status == ActionStatus.QUEUED)
     row = tx.execute(waiting.where(actions.c.id != action.id).order_by(actions.c.id).limit(1)).first()
     if row is not None:

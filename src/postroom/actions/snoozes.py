@@ -352,17 +352,17 @@ def _wake_at(
     job = wake_job(snooze.account_id, snooze.message_id, snooze.action_id, snooze.label_id, until)
     job_id = queue.add(tx, job)[0].job_id
     set_snooze_until(tx, snooze.action_id, until, job_id, now)
-    _tell_hint(tx, snooze.action_id, until, job_id)
+    _update_hint(tx, snooze.action_id, until, job_id)
     before, after = {"until": snooze.until.isoformat()}, {"until": until.isoformat()}
     audit.record(tx, who, deed, ("action", snooze.action_id), now, before=before, after=after)
     return find_snooze(tx, snooze.action_id) or snooze
 
 
-def _tell_hint(tx: Tx, action_id: str, until: datetime, job_id: str) -> None:
-    """What is told of the snooze stays true."""
+def _update_hint(tx: Tx, action_id: str, until: datetime, job_id: str) -> None:
+    """Keep the snooze's undo hint in step with its new time."""
     hint = lifecycle.get_action(tx, action_id).undo_hint
     if hint is None:
         return
     parameters = {**(hint.get("inverse_parameters") or {}), "cancel_unsnooze_job_id": job_id}
-    told = {"snooze_until": until.isoformat(), "unsnooze_job_id": job_id, "inverse_parameters": parameters}
-    tx.execute(update(actions).where(actions.c.id == action_id).values(undo_hint={**hint, **told}))
+    changes = {"snooze_until": until.isoformat(), "unsnooze_job_id": job_id, "inverse_parameters": parameters}
+    tx.execute(update(actions).where(actions.c.id == action_id).values(undo_hint={**hint, **changes}))

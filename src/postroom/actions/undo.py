@@ -112,7 +112,7 @@ def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
     )
     undo_id = lifecycle.insert_action(tx, new, now)
     if not scheduling.link(tx, undo_id, original.id, now):
-        raise AssertionError("the original is locked, so nobody else links to it")
+        raise AssertionError("the original is locked, so no other transaction links to it")
     return lifecycle.get_action(tx, undo_id)
 
 
@@ -229,8 +229,8 @@ class UndoSpan:
         return found if self.account_id is None else [*found, actions.c.account_id == self.account_id]
 
     def to_json(self) -> Json:
-        told = {"by": str(self.by), "since": self.since.isoformat(), "until": self.until.isoformat()}
-        return told if self.account_id is None else {**told, "account_id": self.account_id}
+        fields = {"by": str(self.by), "since": self.since.isoformat(), "until": self.until.isoformat()}
+        return fields if self.account_id is None else {**fields, "account_id": self.account_id}
 
 
 class Progress(StrEnum):
@@ -268,7 +268,7 @@ class Survey:
 
     @property
     def not_undone(self) -> list[Surveyed]:
-        """What a person should know of: it failed, it cannot be taken back, or somebody had changed it."""
+        """What a person should know of: it failed, it cannot be taken back, or it was changed since."""
         return [item for item in self.items if item.reason is not None]
 
 
@@ -280,12 +280,13 @@ def survey_undo(tx: Tx, span: UndoSpan) -> Survey:
 
 
 def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
-    """Have all of it undone by a job; its id. The audit has the deed once, and each undo besides."""
-    now, told = queue.clock.now(), span.to_json()
-    payload = {**told, "who": [who.role, who.name]}
-    key = ":".join([jobs.UNDO_MANY, *told.values()])
+    """Enqueue a job that undoes the whole span; returns its id. The audit log gets one entry for it and one for each
+    undo."""
+    now, fields = queue.clock.now(), span.to_json()
+    payload = {**fields, "who": [who.role, who.name]}
+    key = ":".join([jobs.UNDO_MANY, *fields.values()])
     job_id = queue.add(tx, NewJob(jobs.UNDO_MANY, payload, key=key))[0].job_id
-    audit.record(tx, who, "actions.undo_span", ("job", job_id), now, after=told)
+    audit.record(tx, who, "actions.undo_span", ("job", job_id), now, after=fields)
     return job_id
 
 

@@ -39,7 +39,7 @@ def deed(action: Action) -> str:
 
 
 def wish(wanted: WantedAction) -> str:
-    """The same of an action that nobody has ordered yet: a rule's."""
+    """The same for an action that is not ordered yet, such as a rule's."""
     return _PLAIN.get(wanted.type) or _WITH_PARAMETERS[wanted.type](wanted.parameters)
 
 

@@ -1,4 +1,4 @@
-"""The only room that wires the parts together: settings in, a working installation out."""
+"""The only package that wires the parts together: settings in, a working installation out."""
 
 from postroom.app.installation import App, open_app, open_vault
 

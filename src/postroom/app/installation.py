@@ -20,6 +20,7 @@ from postroom.app.job_types import CATALOGUE, first_jobs, schedules
 from postroom.archive.service import SharedArchive, open_archive
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
+from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Retryable
 from postroom.mail.categories import shipped
@@ -29,7 +30,7 @@ from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
 from postroom.settings import Settings
 from postroom.switchboard.backfill.operations import Backfill
-from postroom.sync.archiver.removal import ArchiverService
+from postroom.sync.archiver import ArchiverService
 from postroom.sync.service import SyncService
 from postroom.telemetry import logs
 from postroom.vault import Vault
@@ -42,22 +43,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DATABASE_WAIT_S = 60.0
-"""Longer than a restart of PostgreSQL takes. After it the service ends, and whoever started it is told why."""
-_PAUSE_S = 1.0
+"""Longer than a restart of PostgreSQL takes. After it the service ends and logs why."""
+_DATABASE_BACKOFF = Backoff(1.0, 1.0)
 
 log = logs.get(__name__)
 
 
 async def retry_while_unavailable(work: Callable[[], Awaitable[T]], patience_s: float, clock: Clock) -> T:
-    deadline = clock.monotonic() + patience_s
-    while True:
-        try:
-            return await work()
-        except Retryable as error:
-            if clock.monotonic() >= deadline:
-                raise
-            log.warning("service.waiting", problem=error.message)
-        await clock.sleep(_PAUSE_S)
+    def on_wait(error: Retryable, delay_s: float) -> None:
+        log.warning("service.waiting", problem=error.message)
+
+    return await retry(work, _DATABASE_BACKOFF, clock, patience_s=patience_s, on_wait=on_wait)
 
 
 @dataclass(frozen=True)
@@ -87,8 +83,8 @@ class App:
 
         def begin(tx: Tx) -> None:
             self.queue.add(tx, *first_jobs(account, self.settings))
-            told = {"email": account.email, "api_base": account.api_base}
-            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=told)
+            details = {"email": account.email, "api_base": account.api_base}
+            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=details)
 
         await self.database.write(begin)
         return account, oddities

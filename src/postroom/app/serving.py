@@ -16,7 +16,7 @@ from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
-from postroom.archive.shards.ownership import SWITCHBOARD, OwnedElsewhere
+from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
@@ -77,7 +77,7 @@ async def open_switchboard(
 ) -> AsyncIterator[RunningSwitchboard]:
     """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
 
-    `command` is what others are told when they want the archive too.
+    `command` names this process in the refusal that others get when they want to own the archive.
     """
     settings, token = app.settings.switchboard, app.settings.telemetry.metrics_token
     async with AsyncExitStack() as stack:
@@ -107,7 +107,7 @@ async def open_switchboard(
 
 
 def _mounts(app: App) -> dict[str, ASGIApp]:
-    """What is served beside the tools, where it is set up."""
+    """The application served beside the tools, if there is one."""
     if app.settings.discord.bot_token is None:
         return {}
     from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time

@@ -17,7 +17,7 @@ import httpx2
 from postroom.app.installation import App
 from postroom.app.serving import running_address, toolbox_of
 from postroom.archive.service import ArchiveService
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.contract.tool import A, R, ToolSignature
 from postroom.domain.roles import Caller, Role

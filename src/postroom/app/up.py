@@ -1,6 +1,6 @@
 """Everything in one process and one event loop: the Switchboard with its front, and a worker beside it.
 
-Told to stop, the worker finishes or hands back its jobs, the server ends, and the archive is checkpointed.
+On a stop signal the worker finishes or hands back its jobs, the server ends, and the archive is checkpointed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from postroom.queue import Worker
 
 _LOCK = "up.lock"
 _DRAIN_S = 3.0
-"""Somebody is waiting at the terminal. What takes longer is handed back and goes on from its place next time."""
+"""A person is waiting at the terminal. Jobs that take longer are handed back and resume next time."""
 
 
 async def run_everything(
@@ -38,14 +38,14 @@ async def run_everything(
             open_worker(app, drain_s=_DRAIN_S) as worker,
         ):
             await ready(running)
-            stopping = asyncio.create_task(_stop_when_told(worker, stop))
+            stopping = asyncio.create_task(_stop_on(worker, stop))
             try:
                 await worker.run()
             finally:
                 stopping.cancel()
 
 
-async def _stop_when_told(worker: Worker, stop: asyncio.Event) -> None:
+async def _stop_on(worker: Worker, stop: asyncio.Event) -> None:
     await stop.wait()
     worker.stop()
 

@@ -41,7 +41,7 @@ from postroom.app.job_types import (
     gap_key,
 )
 from postroom.app.transport import SwitchboardTransport
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
@@ -79,8 +79,8 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             model = await stack.enter_async_context(open_model(app.settings.model, app.vault, app.clock))
         else:  # rules go on deciding, and mail that none decides waits for a person
             model = None
-        roads = await stack.enter_async_context(SwitchboardTransport(app))
-        passes = _Passes(app, roads, stack)
+        transport = await stack.enter_async_context(SwitchboardTransport(app))
+        passes = _Passes(app, transport, stack)
         settings = app.settings
         spending = JobSpending(settings.backfill, app.clock)
         mailboxes = AccountClients(app.gmail, PriorityLane.USER_ACTION, stack)
@@ -143,7 +143,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 
 
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
-    """What leaves the house: mail in the owner's name, and questions to the owner."""
+    """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
         SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
         NOTIFY.name: ApprovalNotifier(channel),
@@ -154,9 +154,9 @@ def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChan
 class _Passes:
     """The passes of each account, made when they are first needed: a backfill's lease stays with them."""
 
-    def __init__(self, app: App, roads: SwitchboardTransport, stack: AsyncExitStack) -> None:
+    def __init__(self, app: App, transport: SwitchboardTransport, stack: AsyncExitStack) -> None:
         self._app = app
-        self._roads = roads
+        self._transport = transport
         self._stack = stack
         self._made: dict[str, GmailPasses] = {}
 
@@ -168,7 +168,7 @@ class _Passes:
             try:
                 if job_type != ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
                     stack.enter_context(held(self._folder(account), shared=True))
-                await stack.enter_async_context(self._roads.held())
+                await stack.enter_async_context(self._transport.held())
                 if job_type == HISTORY_SYNC.name:
                     return await self._look(context, account, passes)
                 return await DRIVERS[job_type](passes, context.job.payload)
@@ -177,7 +177,8 @@ class _Passes:
 
     async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
         """A live pass. A gap that it finds gets a job of its own in the transaction that ends this one; until that is
-        over nobody else looks: the cursor stands where the gap begins, and whoever claimed it would stop the filling.
+        over no other reader may claim the cursor, which still points at the start of the gap: a claim would stop the
+        filling.
         """
         if await context.queue.is_under_way(gap_key(account)):
             return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
@@ -201,7 +202,7 @@ class _Passes:
             self._made[account.id] = GmailPasses(
                 ConnectorContext(
                     identity=account.email,
-                    tools=self._roads,
+                    tools=self._transport,
                     client=client,
                     folder=self._folder(account),
                     clock=self._app.clock,

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
-from postroom.archive.importing.state import Positions
 from postroom.archive.messages import (
     AccountHolding,
     ArchivedAttachment,
@@ -26,17 +25,16 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import PreparedMail
 from postroom.archive.search import Search
-from postroom.archive.shards.catalogue import ShardInfo
-from postroom.archive.shards.ownership import SyncMark
-from postroom.archive.shards.verification import Progress, Repair, VerifyReport
+from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
+from postroom.mail.headers import Headers
 
 StillAlone = Callable[[], None]
 """Raises Retryable if the right to be the only archiver was lost meanwhile."""
 
 
 class MailReader(Protocol):
-    """The archive, read-only. Blocks nobody. Not for several threads at once; each opens its own."""
+    """The archive, read-only. Blocks no writer. Not safe for several threads at once; each opens its own."""
 
     def __enter__(self) -> Self: ...
 
@@ -67,6 +65,9 @@ class MailReader(Protocol):
 
     def raw_of(self, message: ArchivedMessage) -> bytes:
         """The exact bytes, checked against the hash that was taken when they were stored."""
+
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        """Read from the stored bytes."""
 
     def body_of(self, message: ArchivedMessage) -> str:
         """The text that the search index was made from."""
@@ -100,6 +101,26 @@ class MailReader(Protocol):
         """The account's sent mail, as far as it has Message-IDs."""
 
 
+class ImportPosition(NamedTuple):
+    """A file is done up to here."""
+
+    identity: str
+    position: int
+
+
+class ImportPositions(Protocol):
+    def position(self, file: str, identity: str) -> int:
+        """Where to go on in this file; a file that is not what it was is read from its start."""
+
+    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
+        """All before these positions is in the archive."""
+
+    def forget(self) -> None:
+        """The import is complete."""
+
+    def close(self) -> None: ...
+
+
 class MailWriter(Protocol):
     """The right to write to the archive. One thread at a time brings mail. What a call has answered is on disk."""
 
@@ -114,7 +135,7 @@ class MailWriter(Protocol):
         """Hand mail over without waiting for the disk. Blocks while that is behind."""
 
     def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these are in the archive already, so that nobody fetches them again."""
+        """Which of these are in the archive already and need not be fetched."""
 
     def some_gmail_ids(self, email: str, count: int) -> list[str]:
         """Of the newest mail that is not marked as deleted at the source."""
@@ -142,7 +163,7 @@ class MailWriter(Protocol):
     def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
         """They are at the source after all. Returns unknown ids."""
 
-    def import_positions(self, source: str) -> Positions:
+    def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""
 
     def checkpoint(self) -> None:
@@ -171,13 +192,13 @@ class CertificateBook(Protocol):
 
 
 class CertificateLedger(Protocol):
-    """An account's certificates, read anew at every call by whoever has nothing but what is on disk."""
+    """An account's certificates, read from disk at every call."""
 
     def certified(self, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these have a certificate of any kind, so that nobody lets go of what may be the only copy."""
+        """Which of these have a certificate of any kind, because the archive may then hold the only copy."""
 
     def removed_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these were removed in this way before: whoever put them back wants them there."""
+        """Which of these were removed in this way before: if they are back, the owner wants them there."""
 
     def intended_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[int]:
         """The certificates of these that are on disk and stand as intended, by number."""
@@ -239,7 +260,7 @@ class ArchiveBackend(Protocol):
         """On disk, whole, when this returns."""
 
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
-        """Prove every byte; `progress` is told how many messages were checked since it was last told."""
+        """Verify every byte; `progress` is called with the number of messages checked since its last call."""
 
     def repair(self, report: VerifyReport) -> Repair:
         """Make whole again what a verification found, as far as that can be; the damaged is kept aside."""

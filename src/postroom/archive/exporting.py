@@ -136,7 +136,7 @@ def export_mbox(archive: MailReader, messages: Messages, path: Path, show: ShowE
                 if show is not None:
                     show(report)
     except FileExistsError:
-        raise BadInput("out", f"{path} was made by somebody else meanwhile; name another file") from None
+        raise BadInput("out", f"{path} was made by another process meanwhile; name another file") from None
     return report
 
 

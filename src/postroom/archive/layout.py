@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -82,7 +82,7 @@ def first_id(date_ms: int) -> int:
 
 
 def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
-    """An id that nobody has: of this millisecond, or where that is full, of the next that is not.
+    """A free id: of this millisecond, or of the next one that is not full.
 
     `largest_taken` is asked for the largest id taken in a millisecond, by its first.
     """
@@ -90,6 +90,28 @@ def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
     while (taken := largest_taken(first)) == first + SLOTS - 1:
         first += SLOTS
     return first if taken is None else taken + 1
+
+
+def day_ms(day: date) -> int:
+    """When a day begins in UTC, in milliseconds since 1970."""
+    return round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
+
+
+def cursor_of(row_id: int, part: int = 1) -> str:
+    """Where a page of a walk ended."""
+    return f"{row_id:x}.{part}"
+
+
+def read_cursor(text: str) -> tuple[int, int]:
+    """A row id and a part."""
+    row_id, _, part = text.partition(".")
+    try:
+        found = int(row_id, 16), int(part)
+    except ValueError:
+        raise BadInput("cursor", "is not one that this tool gave") from None
+    if not (0 <= found[0] < 1 << 63 and 0 < found[1] < 1 << 31):
+        raise BadInput("cursor", "is not one that this tool gave")
+    return found
 
 
 def date_of_id(row_id: int) -> datetime:

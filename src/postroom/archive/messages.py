@@ -1,12 +1,19 @@
-"""The archive's values: mail on its way in, mail that is stored, and a submission that waits to be stored."""
+"""The archive's values: mail on its way in, mail that waits to be stored, mail that is stored, and which message is
+meant by a typed reference.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from postroom.domain.errors import BadInput, NotFound
+from postroom.mail.headers import Headers
 
 
 class Provenance(StrEnum):
@@ -56,6 +63,8 @@ class StoredMessage:
     outcome: StoreOutcome
     trouble: str | None = None
     """Why it could not be read, where it could not. Its bytes are stored whatever stands here."""
+    headers: Headers | None = field(default=None, repr=False, compare=False)
+    """As they were read on the way in; None from a writer, which is given mail that was read before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +149,44 @@ class Submission:
             for number, stored in zip(numbers, future.result(), strict=True)
         }
         return [answers[number] for number in range(self.count)]
+
+
+SHORTEST_PREFIX = 8
+
+_SHOWN = 5
+
+MOST_FOUND = _SHOWN + 1
+
+_KEY = re.compile(r"[0-9A-Za-z_-]+")
+
+
+class MessageReference(NamedTuple):
+    """A Message-ID, or else the keys from one to before another."""
+
+    message_id: str | None = None
+    keys: tuple[str, str] = ("", "")
+
+
+def wanted_by(text: str) -> MessageReference:
+    """What a person means; refuses what can be neither."""
+    if text.startswith("<") and text.endswith(">"):
+        return MessageReference(message_id=text)
+    if not _KEY.fullmatch(text):
+        raise BadInput("id", f"{text!r} is neither a message's key nor a Message-ID in angle brackets")
+    if len(text) < SHORTEST_PREFIX:
+        return MessageReference(keys=(text, f"{text}-"))  # the first of all that begin with it
+    return MessageReference(keys=(text, text[:-1] + chr(ord(text[-1]) + 1)))
+
+
+def only_match(wanted: str, found: Sequence[ArchivedMessage]) -> ArchivedMessage:
+    exact = [message for message in found if message.key == wanted]
+    candidates = exact or found
+    if not candidates:
+        hint = (
+            "" if len(wanted) >= SHORTEST_PREFIX else f" (a beginning must have {SHORTEST_PREFIX} characters or more)"
+        )
+        raise NotFound("id", f"the archive has no message {wanted}{hint}")
+    if len(candidates) > 1:
+        names = ", ".join(f"{message.key} ({message.account})" for message in candidates[:_SHOWN])
+        raise BadInput("id", f"{wanted} is several messages: {names}; write more of the key, or use --account")
+    return candidates[0]

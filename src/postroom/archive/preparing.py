@@ -19,8 +19,9 @@ import zstandard
 from postroom.archive.messages import IncomingMail
 from postroom.domain.errors import Fatal
 from postroom.mail.addresses import Address
+from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
-from postroom.reading.mail import read_mail, troubled
+from postroom.reading.mail import read_headers, read_mail, troubled
 
 PLAIN, ZSTD = "plain", "zstd"
 LARGE_BYTES = 64 << 10
@@ -154,10 +155,19 @@ class PreparedMail:
 
 def prepare(mail: IncomingMail) -> PreparedMail:
     """Blocks for as long as reading takes."""
+    return prepare_and_read(mail)[0]
+
+
+def prepare_and_read(mail: IncomingMail) -> tuple[PreparedMail, Headers]:
+    """The message for the archive, and its headers, from one reading."""
     try:
-        return _prepared(mail, read_mail(mail.raw))
+        parsed = read_mail(mail.raw)
+        prepared = _prepared(mail, parsed)
     except Exception as error:  # whatever it holds, its bytes are kept
-        return _prepared(mail, troubled(mail.raw, f"it cannot be indexed ({type(error).__name__})"))
+        parsed = troubled(mail.raw, f"it cannot be indexed ({type(error).__name__})")
+        prepared = _prepared(mail, parsed)
+    # Where a message as a whole cannot be read, its headers alone often can.
+    return prepared, parsed.headers if parsed.trouble is None else read_headers(mail.raw)
 
 
 def _prepared(mail: IncomingMail, parsed: ParsedMail) -> PreparedMail:

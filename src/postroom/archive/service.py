@@ -8,25 +8,36 @@ the same time goes to disk together.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
-from postroom.archive.messages import IncomingMail, Provenance, Relabelling, StoredMessage, Submission
-from postroom.archive.preparing import prepare
+from postroom.archive.messages import (
+    ArchivedMessage,
+    IncomingMail,
+    Provenance,
+    Relabelling,
+    StoredMessage,
+    Submission,
+)
+from postroom.archive.preparing import prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.shards.ownership import SyncMark
 from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
+from postroom.archive.status import SyncMark
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, require
+from postroom.mail.headers import Headers
 from postroom.settings import Settings
 
 T = TypeVar("T")
+_LONGEST_RECENT = 64 << 10
+"""Characters of a header block that is kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,7 @@ class _Request:
     mails: Sequence[IncomingMail]
     answer: asyncio.Future[list[StoredMessage]]
     end: asyncio.Future[None]
-    """Comes however it went, also for whoever has given up."""
+    """Set in every outcome, even if the caller has given up."""
 
     @property
     def size(self) -> int:
@@ -42,7 +53,7 @@ class _Request:
 
     def succeed(self, stored: list[StoredMessage]) -> None:
         self.end.set_result(None)
-        if not self.answer.done():  # whoever asked may have given up; the mail is stored all the same
+        if not self.answer.done():  # the caller may have given up; the mail is stored all the same
             self.answer.set_result(stored)
 
     def fail(self, error: Exception) -> None:
@@ -76,7 +87,7 @@ class AccountStore:
         await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
 
     async def some_ids(self, count: int) -> list[str]:
-        """A few Gmail ids of mail that is here, and at the source as far as anybody knows."""
+        """A few Gmail ids of mail that is here, and at the source as far as is known."""
         return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
@@ -127,7 +138,7 @@ class AccountStore:
     async def settled(self) -> None:
         """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
 
-        Whoever applies news from the source calls this between hearing of it and applying it: else mail that was
+        Call this between reading changes at the source and applying them: else mail that was
         fetched before the news, and is stored after it, would bring the old state back.
         """
         while_waiting = set(self._under_way)
@@ -170,7 +181,7 @@ class AccountStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
     async def drain(self) -> None:
-        """Wait until what was brought is on disk, also where whoever brought it has given up."""
+        """Wait until what was brought is on disk, even if its caller has given up."""
         if self._bringing is not None:
             await asyncio.gather(self._bringing, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
@@ -186,11 +197,11 @@ class AccountStore:
         while self._waiting:
             together = self._next_commit()
             try:
-                submission = await self._submit([mail for request in together for mail in request.mails])
+                submission, headers = await self._submit([mail for request in together for mail in request.mails])
             except Exception as error:
                 self._in_background(self._store_apart(together, error))
             else:
-                self._in_background(self._answer(together, submission))
+                self._in_background(self._answer(together, submission, headers))
 
     def _in_background(self, commit: Coroutine[Any, Any, None]) -> None:
         # Apart from `_bring`, which ends when nothing waits: else mail that comes while the last commit is under way
@@ -211,9 +222,9 @@ class AccountStore:
             together.append(self._waiting.popleft())
         return together
 
-    async def _answer(self, together: list[_Request], submission: Submission) -> None:
+    async def _answer(self, together: list[_Request], submission: Submission, headers: Sequence[Headers]) -> None:
         try:
-            stored = iter(await _on_disk(submission))
+            stored = iter(await _on_disk(submission, headers))
         except Exception as error:
             await self._store_apart(together, error)
             return
@@ -221,25 +232,54 @@ class AccountStore:
             request.succeed([next(stored) for _ in request.mails])
 
     async def _store_apart(self, together: list[_Request], error: Exception) -> None:
-        """Storing them together failed: each by itself, so that nobody pays for another's mail."""
+        """Storing them together failed: store each by itself, so that one bad message fails alone."""
         if len(together) == 1:
             together[0].fail(error)
             return
         for request in together:
             try:
-                request.succeed(await _on_disk(await self._submit(request.mails)))
+                request.succeed(await _on_disk(*await self._submit(request.mails)))
             except Exception as own:
                 request.fail(own)
 
-    async def _submit(self, mails: Sequence[IncomingMail]) -> Submission:
+    async def _submit(self, mails: Sequence[IncomingMail]) -> tuple[Submission, list[Headers]]:
         # Apart from the archive's thread: one message that takes long to read must not keep others' mail waiting.
-        prepared = await asyncio.to_thread(lambda: [prepare(mail) for mail in mails])
-        return await self.run(lambda archive: archive.submit(self.email, prepared))
+        read = await asyncio.to_thread(lambda: [prepare_and_read(mail) for mail in mails])
+        submission = await self.run(lambda archive: archive.submit(self.email, [prepared for prepared, _ in read]))
+        return submission, [headers for _, headers in read]
 
 
-async def _on_disk(submission: Submission) -> list[StoredMessage]:
+async def _on_disk(submission: Submission, headers: Sequence[Headers]) -> list[StoredMessage]:
     """On another thread, so that the archive's own can prepare what comes next meanwhile."""
-    return await asyncio.to_thread(submission.result)
+    stored = await asyncio.to_thread(submission.result)
+    return [replace(proof, headers=read) for proof, read in zip(stored, headers, strict=True)]
+
+
+class RecentHeaders:
+    """The headers of messages stored a moment ago, by the hash of their bytes, so that ingest need not read the bytes
+    again. For several threads."""
+
+    def __init__(self, most: int = 500) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._headers: dict[str, Headers] = {}
+
+    def add(self, stored: Sequence[StoredMessage]) -> None:
+        with self._lock:
+            for proof in stored:
+                if proof.headers is not None and _is_small(proof.headers):
+                    self._headers.pop(proof.sha256, None)
+                    self._headers[proof.sha256] = proof.headers
+            for oldest in list(self._headers)[: max(0, len(self._headers) - self._most)]:
+                del self._headers[oldest]
+
+    def get(self, sha256: str) -> Headers | None:
+        with self._lock:
+            return self._headers.get(sha256)
+
+
+def _is_small(headers: Headers) -> bool:
+    return sum(len(name) + len(value) for name, value in headers) <= _LONGEST_RECENT
 
 
 class ArchiveService:
@@ -249,10 +289,11 @@ class ArchiveService:
         self._writing = ThreadPoolExecutor(1, "archive-writer")
         self._reading = ThreadPoolExecutor(1, "archive-reader")
         self._reader = place.reader()
+        self.recent = RecentHeaders()
         self._accounts: dict[str, AccountStore] = {}
 
     def of(self, email: str) -> AccountStore:
-        """An account's part of it: whoever brings mail for the account shares its commits."""
+        """An account's part of the archive: all who bring mail for the account share its commits."""
         if email not in self._accounts:
             self._accounts[email] = AccountStore(self.place, self._archive, email, self._writing)
         return self._accounts[email]
@@ -261,8 +302,12 @@ class ArchiveService:
         """Something that only looks; it waits for no writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, work, self._reader)
 
+    def headers_of(self, reader: MailReader, message: ArchivedMessage) -> Headers:
+        """As they were read on the way in where that was a moment ago, else from the stored bytes."""
+        return self.recent.get(message.sha256) or reader.headers_of(message)
+
     async def read_apart(self, work: Callable[[MailReader], T]) -> T:
-        """The same for what may take long: on another thread, with a reader of its own, in nobody's way."""
+        """The same for long reads: on another thread with its own reader, so that it blocks no other call."""
 
         def run() -> T:
             with self.place.reader() as reader:
@@ -271,7 +316,7 @@ class ArchiveService:
         return await asyncio.to_thread(run)
 
     async def close(self) -> None:
-        """After everybody has stopped: finish what was begun, checkpoint, and let the archive go."""
+        """After all callers have stopped: finish pending writes, checkpoint, and release the archive."""
         for account in self._accounts.values():
             await account.drain()
         loop = asyncio.get_running_loop()

@@ -88,8 +88,15 @@ class AuditSeal:
 
 
 def mac_of(key: SealKey, position: int, previous: str, entry_id: str, sealed_at: str, entry: StoredEntry) -> str:
-    told = [_FORMAT, str(position).encode(), previous.encode(), key.id.encode(), entry_id.encode(), sealed_at.encode()]
-    return hmac.digest(key.secret, _canonical([*told, *entry.values]), "sha256").hex()
+    covered = [
+        _FORMAT,
+        str(position).encode(),
+        previous.encode(),
+        key.id.encode(),
+        entry_id.encode(),
+        sealed_at.encode(),
+    ]
+    return hmac.digest(key.secret, _canonical([*covered, *entry.values]), "sha256").hex()
 
 
 def _canonical(values: Sequence[bytes | None]) -> bytes:

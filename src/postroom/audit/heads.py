@@ -81,8 +81,8 @@ def read_heads(path: Path) -> Iterator[RecordedHead]:
 
 def head_line(head: Head, now: datetime) -> dict[str, object]:
     """A head as it is written down, here and in the manifest of a backup."""
-    told = {"position": head.position, "mac": head.mac, "key": head.key_id, "sealed_at": head.at}
-    return {**told, "entries": head.entries, "recorded_at": utc_text(now)}
+    line = {"position": head.position, "mac": head.mac, "key": head.key_id, "sealed_at": head.at}
+    return {**line, "entries": head.entries, "recorded_at": utc_text(now)}
 
 
 # The end of the chain in a database that is not opened as ours: one that is being backed up, or its copy.
@@ -123,12 +123,12 @@ def _head_in_manifest(content: bytes) -> bytes:
 def _read_line(line: bytes, source: str) -> RecordedHead | None:
     try:
         found = json.loads(line)
-        told = (int(found["position"]), str(found["mac"]), str(found["key"]), str(found["sealed_at"]))
+        end = (int(found["position"]), str(found["mac"]), str(found["key"]), str(found["sealed_at"]))
         moment = datetime.fromisoformat(found["recorded_at"])
         entries = None if found.get("entries") is None else int(found["entries"])
     except (ValueError, KeyError, TypeError):
         return None
-    return None if moment.tzinfo is None else RecordedHead(Head(*told, entries), moment, source)
+    return None if moment.tzinfo is None else RecordedHead(Head(*end, entries), moment, source)
 
 
 def _ends_a_line(descriptor: int) -> bool:

@@ -77,7 +77,7 @@ class AuditSealer:
         self._fresh_key: SealKey | None = None
         self._recorded: RecordedHead | None = None
         self._problem: str | None = None
-        """What was logged last: told once, and not every few seconds."""
+        """The last problem logged, so that it is logged once and not every few seconds."""
         self._has_sealed = True
         """Something may have been sealed since the last head was recorded."""
 

@@ -98,7 +98,7 @@ class AuditVerification:
 async def verify(
     database: Database, keys: KeyRing, heads: Iterable[RecordedHead], progress: Progress = lambda count: None
 ) -> AuditVerification:
-    """Look at the whole log. `progress` is told how many entries were checked since it was last told."""
+    """Check the whole log. `progress` is called with the number of entries checked since its last call."""
     recorded = [*heads, *await database.read(_own_head)]
     check = ChainCheck(keys, recorded)
     after: int | str = 0
@@ -138,7 +138,7 @@ async def verify_end(
 
 
 def note_verified(tx: Tx, found: AuditVerification, now: datetime) -> None:
-    """For the dashboard and the doctor: when somebody last looked, how far, and what came of it."""
+    """For the dashboard and the doctor: when the log was last verified, how far, and with what result."""
     locked_chain(tx)
     problems = len(found.problems) + found.more_problems + found.uncheckable
     position = 0 if found.head is None else found.head.position

@@ -6,10 +6,9 @@ A message that keeps failing is deferred: it no longer blocks the pass, and is r
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from postroom.connectors.priority import SentIndex, message_id_of
 from postroom.connectors.source_mail import TRASH, SourceMail, from_gmail
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.limits import LONGEST_REASON
@@ -32,8 +32,8 @@ DEFERRED_FILE = "parked.json"
 _TRIES = 3
 _PATIENT_TRIES = 20
 """For an error that may well be an outage: of the network, say, and not of this message."""
-_FIRST_WAIT = timedelta(minutes=10)
-_LONGEST_WAIT = timedelta(days=1)
+_BACKOFF = Backoff(600, 86_400)
+"""Seconds: from ten minutes to a day."""
 log = logs.get(__name__)
 
 
@@ -89,9 +89,7 @@ class DeferredMessages:
         return []
 
     def _due(self, tries: int, needed: int) -> str:
-        wait: timedelta = min(_FIRST_WAIT * 2 ** min(max(0, tries - needed), 10), _LONGEST_WAIT)
-        due: datetime = self._clock.now() + wait
-        return due.isoformat()
+        return (self._clock.now() + timedelta(seconds=_BACKOFF.delay_s(tries - needed + 1))).isoformat()
 
     def _write(self) -> None:
         write_json(self._path, {key: asdict(entry) for key, entry in self._entries.items()})
@@ -177,8 +175,7 @@ class Arrivals:
         for answer in answers:
             match answer:
                 case Got():
-                    mail = await asyncio.to_thread(from_gmail, answer.message)
-                    mails.append(mail.found_at(known.get(answer.id)))
+                    mails.append(from_gmail(answer.message).found_at(known.get(answer.id)))
                 case MissingMessage():
                     tally.gone += 1
                 case Failed():

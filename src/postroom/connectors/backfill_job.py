@@ -13,6 +13,7 @@ from postroom.connectors.metrics import Fate
 from postroom.connectors.source_mail import Position
 from postroom.connectors.switchboard_client import BACKFILL, BackfillReport, FailedMail, SwitchboardClient
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill
+from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.telemetry import logs
@@ -23,7 +24,7 @@ ACTIVE, LOST, SWITCHED_OFF = "active", "lost", "switched_off"
 _MOST_OWED = 500
 """More unreadable messages than that are no accident, and the cursor has to hold their names."""
 _PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 5.0
+_REPORT_BACKOFF = Backoff(_PAUSE_S, _PAUSE_S, longest_asked_s=5.0)
 log = logs.get(__name__)
 
 
@@ -185,12 +186,7 @@ class BackfillWork:
         """A report that got no answer may have arrived: its number makes repeating it harmless. Until it is answered
         it is repeated as it was, before any other: under another number its counts would count twice."""
         self._unanswered = report
-        try:
-            reply = await self.switchboard.backfill_progress(report)
-        except Retryable as error:
-            wait = error.retry_after.total_seconds() if error.retry_after else _PAUSE_S
-            await self.clock.sleep(min(wait, _LONGEST_PAUSE_S))
-            reply = await self.switchboard.backfill_progress(report)
+        reply = await retry(lambda: self.switchboard.backfill_progress(report), _REPORT_BACKOFF, self.clock, attempts=2)
         self._unanswered = None
         self._processed -= report.processed
         self._total_processed += report.processed

@@ -6,8 +6,7 @@ message never affects another.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -23,29 +22,7 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, R
 from postroom.mail.tier_policy import TierPolicy, Treatment
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-
-
-class LabelNameCache:
-    """Looks labels up once, and again when one turns up that is not known or when told that some may have changed."""
-
-    def __init__(self, client: GmailClient) -> None:
-        self._client = client
-        self._names: dict[str, str] = {}
-
-    def forget(self) -> None:
-        """A label may have been given another name."""
-        self._names = {}
-
-    async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
-        """Mail from the archive has names already; they stay what they are."""
-        wanted = frozenset(label_ids)
-        if unknown := wanted - self._names.keys():
-            labels = await self._client.list_labels()
-            # A label may be gone before its last change is read; then its id is all that is left of it.
-            self._names |= {each: each for each in (*unknown, *(label.name for label in labels))}
-            self._names |= {label.id: label.name for label in labels}
-        return frozenset(self._names[each] for each in wanted)
-
+from postroom.mailboxes.labels import LabelNames
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
 """Of the network, the service or the token: never held against a message."""
@@ -90,7 +67,7 @@ class MailIntake:
         self,
         switchboard: SwitchboardClient,
         client: GmailClient,
-        labels: LabelNameCache,
+        labels: LabelNames,
         rules: PriorityRules,
         guidance: ConnectorGuidance,
         sent: SentIndex,
@@ -115,7 +92,7 @@ class MailIntake:
         full = [mail for mail, treatment in treated if treatment is Treatment.FULL]
         whole = await self._archived(full, batch, name)
         brief = [mail for mail, treatment in treated if treatment is Treatment.METADATA]
-        await self._ingest(await _payloads(whole, brief, batch), batch, job_id)
+        await self._ingest(_payloads(whole, brief, batch), batch, job_id)
         return _counted(batch.in_order(), name)
 
     async def store(self, mails: Sequence[SourceMail], name: PassName) -> list[SourceMail | PostroomError]:
@@ -130,7 +107,7 @@ class MailIntake:
                 return [as_our_error(error)]
             # One that cannot be stored must not keep the others out.
             return [each for mail in mails for each in await self.store([mail], name)]
-        return [mail.found_at(ref) for mail, ref in zip(mails, refs, strict=True)]
+        return [mail.stored_at(ref) for mail, ref in zip(mails, refs, strict=True)]
 
     async def _raw(self, mail: SourceMail) -> RawMail:
         names = await self._labels.names(mail.label_ids)
@@ -157,11 +134,11 @@ class MailIntake:
 
     async def _brought(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
         by_id = {mail.id: mail for mail in mails}
-        fetched: list[SourceMail] = [mail for mail in mails if mail.raw is not None]
-        for answer in await self._client.get_messages([mail.id for mail in mails if mail.raw is None]):
+        fetched: list[SourceMail] = []
+        for answer in await self._client.get_messages([mail.id for mail in mails]):
             match answer:
                 case Got():
-                    fetched.append(await asyncio.to_thread(from_gmail, answer.message))
+                    fetched.append(from_gmail(answer.message))
                 case MissingMessage():
                     batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
                 case Failed():
@@ -222,24 +199,17 @@ class MailIntake:
             batch.end(Handled(mail, fate=Fate.METADATA if payload.raw is None else Fate.FULL))
 
 
-async def _payloads(
+def _payloads(
     whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _IntakeBatch
 ) -> dict[SourceMail, Payload]:
-    """Reading mail takes time that others' calls should not wait for."""
-    wanted = [*((mail, full_payload) for mail in whole), *((mail, metadata_payload) for mail in brief)]
-    made = await asyncio.to_thread(lambda: [(mail, _payload(mail, make)) for mail, make in wanted])
-    for mail, payload in made:
-        if isinstance(payload, PostroomError):
-            batch.end(Handled(mail, error=payload))
-    return {mail: payload for mail, payload in made if isinstance(payload, Payload)}
-
-
-def _payload(mail: SourceMail, make: Callable[[SourceMail], Payload]) -> Payload | PostroomError:
     """A message that fits into no envelope is one message's trouble, and no reason to stop."""
-    try:
-        return make(mail)
-    except Exception as error:
-        return as_our_error(error)
+    made: dict[SourceMail, Payload] = {}
+    for mail, make in [*((mail, full_payload) for mail in whole), *((mail, metadata_payload) for mail in brief)]:
+        try:
+            made[mail] = make(mail)
+        except Exception as error:
+            batch.end(Handled(mail, error=as_our_error(error)))
+    return made
 
 
 def as_our_error(error: Exception) -> PostroomError:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
-from postroom.connectors.intake import LabelNameCache
 from postroom.connectors.metrics import PassName
 from postroom.connectors.source_mail import SPAM
 from postroom.connectors.state_files import read_json, write_json
@@ -22,9 +21,12 @@ from postroom.contract.mail import ArchivedMail, HistoryClaim
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import HistoryExpired
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageFormat
+from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Span
 from postroom.telemetry import logs
 
 
@@ -79,7 +81,7 @@ _PAGE = 200
 
 
 class RecentMailComparison:
-    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, labels: LabelNameCache) -> None:
+    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, labels: LabelNames) -> None:
         self._switchboard = switchboard
         self._client = client
         self._labels = labels
@@ -88,7 +90,7 @@ class RecentMailComparison:
         """Compare the mail of the last weeks; the number of messages that had changed."""
         first, last = (now - LOOK_BACK).date().isoformat(), (now + timedelta(days=1)).date().isoformat()
         changed, cursor = 0, None
-        self._labels.forget()
+        await self._labels.refresh()
         while True:
             page = await self._switchboard.archive_range(first, last, cursor, _PAGE, ())
             changed += await self._compare([mail for mail in page.messages if not mail.deleted_at_source])
@@ -217,7 +219,9 @@ class HistoryGap:
 
     async def _is_more_before(self, start: int) -> bool:
         """Whether anything is older than that; else twenty years of empty months would be asked for."""
-        async for page in self._client.list_messages(f"before:{start + 1}", include_spam_trash=True, page_size=1):
+        async for page in self._client.list_messages(
+            search_query(Span(0, start + 1)), include_spam_trash=True, page_size=1
+        ):
             if page.messages:
                 return start > 0
         return False
@@ -232,9 +236,9 @@ class HistoryGap:
 
     async def _listed(self, start: int, end: int | None) -> AsyncIterator[list[str]]:
         """Ids of the mailbox in this stretch, page by page; newest first, nearly."""
-        # A second of overlap on both sides: how the edges are counted is not written down anywhere.
-        query = f"after:{max(0, start - 1)}" + (f" before:{end + 1}" if end is not None else "")
-        async for page in self._client.list_messages(query, include_spam_trash=True):
+        # A second of overlap: neighbouring stretches are listed hours apart, and what is listed twice does no harm.
+        span = Span(start, None if end is None else end + 1)
+        async for page in self._client.list_messages(search_query(span), include_spam_trash=True):
             yield [message.id for message in page.messages]
 
     def _write(self) -> None:
@@ -273,7 +277,7 @@ class LivePass:
         switchboard: SwitchboardClient,
         client: GmailClient,
         arrivals: Arrivals,
-        labels: LabelNameCache,
+        labels: LabelNames,
         parking: DeferredMessages,
         gap: HistoryGap,
         instance: str,
@@ -343,7 +347,8 @@ class LivePass:
         return changes
 
     async def _take(self, claim: HistoryClaim, changes: HistoryChanges, tally: PassTally) -> None:
-        self._labels.forget()
+        if changes.added or changes.labels:
+            await self._labels.refresh()
         for chunk in in_chunks(changes.added, CHUNK):
             await self._arrivals.take(chunk, PassName.LIVE, tally)
             await self._renew(claim)

@@ -23,7 +23,7 @@ from postroom.connectors.backfill import BackfillPass, MailSelector
 from postroom.connectors.backfill_job import BackfillOutcome
 from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.heartbeat import ConnectorHeartbeat
-from postroom.connectors.intake import ConnectorGuidance, Handled, LabelNameCache, MailIntake
+from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
@@ -38,6 +38,7 @@ from postroom.domain.limits import MOST_RESULTS
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 
 LONGEST_QUERY = 1_000
@@ -143,7 +144,7 @@ class GmailPasses:
         own = frozenset(own_form(address) for address in (mailbox.identity, *config.aliases))
         self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
         live = mailbox.client.at(PriorityLane.LIVE)
-        labels = LabelNameCache(live)
+        labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
         self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.parking, clock)
         self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
@@ -166,7 +167,7 @@ class GmailPasses:
         self._on_demand = OnDemandPass(self.switchboard, asked, self._intake(asked, labels, sent))
         self._one_live, self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
-    def _intake(self, client: GmailClient, labels: LabelNameCache, sent: SentIndex) -> MailIntake:
+    def _intake(self, client: GmailClient, labels: LabelNames, sent: SentIndex) -> MailIntake:
         return MailIntake(self.switchboard, client, labels, self._rules, self._guidance, sent)
 
     async def beat(self) -> None:

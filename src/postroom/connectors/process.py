@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderShared, folder_of, held, read_json, write_json
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id
@@ -88,8 +88,7 @@ def _handler(health: Health, metrics_token: str | None) -> type[TimeoutHandler]:
 
 
 TOKEN_ENTRY = "connector-token:"  # noqa: S105 - the name of a vault entry, not a secret
-_FIRST_BACK_OFF_S = 1.0
-_LONGEST_BACK_OFF_S = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 _DRAIN_S = 20.0
 _INSTANCE = "instance.json"
 _LONGEST_INSTANCE = 100
@@ -218,7 +217,7 @@ async def _holds_folder(stack: AsyncExitStack, folder: Path, stop: asyncio.Event
 
 async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth) -> None:
     """A Switchboard that is away is waited for; one that refuses the token ends the process with what to do."""
-    back_off = _BackOff()
+    failures = 0
     while not stop.is_set():
         try:
             await passes.beat()
@@ -227,7 +226,8 @@ async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHeal
         except Retryable as error:
             log.warning("connector.waiting", problem=error.message)
             watch.problems["heartbeat"] = logs.clean(error.message)
-            await _pause(stop, back_off.after(error))
+            failures += 1
+            await _pause(stop, _BACKOFF.delay_s(failures, error.retry_after))
 
 
 async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, config: ConnectorConfig) -> None:
@@ -273,34 +273,25 @@ async def _repeated(
     name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _LoopHealth
 ) -> None:
     """One turn after the other, until told to stop or until a turn says that it was the last."""
-    back_off = _BackOff()
+    failures = 0
     while not stop.is_set():
         try:
             wait = await turn()
-            back_off = _BackOff()
+            failures = 0
             if watch.problems.pop(name, None):
                 log.info("connector.recovered", loop=name)
             if wait is None:
                 return
         except Retryable as error:
             log.warning("connector.will_retry", loop=name, problem=error.message)
-            wait = back_off.after(error)
+            failures += 1
+            wait = _BACKOFF.delay_s(failures, error.retry_after)
         except PostroomError as error:
             # A login or a token may be put right while we wait, so the process stays.
             log.error("connector.failing", loop=name, problem=error.message)
             watch.problems[name] = logs.clean(error.message)
-            wait = _LONGEST_BACK_OFF_S
+            wait = _BACKOFF.longest_s
         await _pause(stop, wait)
-
-
-class _BackOff:
-    def __init__(self) -> None:
-        self._next_s = _FIRST_BACK_OFF_S
-
-    def after(self, error: Retryable) -> float:
-        own, self._next_s = self._next_s, min(self._next_s * 2, _LONGEST_BACK_OFF_S)
-        told = error.retry_after or timedelta()
-        return max(own, told.total_seconds())
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

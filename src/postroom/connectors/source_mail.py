@@ -9,16 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from postroom.connectors.priority import TierAssignment
-from postroom.contract.mail import ArchivedMail, ArchivedRef
+from postroom.contract.mail import ArchivedMail, ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import (
-    LARGEST_RAW,
     LONGEST_LINE,
-    LONGEST_TEXT,
-    MOST_ATTACHMENTS,
     UNKNOWN_SENDER,
     ArchivedRaw,
     Envelope,
-    EnvelopeAttachment,
     EnvelopeControl,
     EnvelopeEvent,
     EnvelopeSender,
@@ -29,9 +25,7 @@ from postroom.domain.envelope import (
 )
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import ParsedMail
 from postroom.mailboxes.gmail.resources import GmailMessage
-from postroom.reading.mail import read_headers, read_mail
 
 INBOX, SENT, DRAFT, CHAT, SPAM, TRASH = "INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH"
 Position = tuple[int, str]
@@ -65,12 +59,20 @@ class SourceMail:
     def found_at(self, archived: ArchivedRef | None) -> SourceMail:
         return replace(self, archived=archived)
 
+    def stored_at(self, archived: StoredRef) -> SourceMail:
+        """The archive has read it, and says what its headers are."""
+        return replace(self, archived=archived, headers=_as_headers(archived.headers))
+
 
 def from_gmail(message: GmailMessage) -> SourceMail:
-    """A message fetched whole, or by its headers."""
-    headers = read_headers(message.raw) if message.raw is not None else _metadata_headers(message)
+    """A message fetched by its headers, or whole: then it has none until it is stored, because the archive reads it."""
     return SourceMail(
-        message.id, message.thread_id, message.label_ids, message.internal_date_ms or 0, headers, message.raw
+        message.id,
+        message.thread_id,
+        message.label_ids,
+        message.internal_date_ms or 0,
+        _metadata_headers(message),
+        message.raw,
     )
 
 
@@ -81,13 +83,17 @@ def from_archive(mail: ArchivedMail) -> SourceMail:
         mail.thread_id or "",
         frozenset(mail.labels),
         mail.internal_date,
-        Headers(tuple((line.name, line.value) for line in mail.headers)),
+        _as_headers(mail.headers),
         archived=ArchivedRef(archive_key=mail.archive_key, sha256=mail.sha256),
     )
 
 
 def newest_first(mails: Iterable[SourceMail]) -> list[SourceMail]:
     return sorted(mails, key=lambda mail: mail.position, reverse=True)
+
+
+def _as_headers(lines: Iterable[HeaderLine]) -> Headers:
+    return Headers(tuple((line.name, line.value) for line in lines))
 
 
 def _metadata_headers(message: GmailMessage) -> Headers:
@@ -130,14 +136,11 @@ def metadata_payload(mail: SourceMail) -> Payload:
 
 
 def full_payload(mail: SourceMail) -> Payload:
-    """Tier 1. Where the archive had the bytes already, it has the text too, and none is sent."""
+    """Tier 1, by reference: text and attachments are the archive's."""
     if mail.archived is None:
         raise ValueError("a message is in the archive before an envelope speaks of it")
     raw = ArchivedRaw(archive_key=mail.archived.archive_key, sha256=mail.archived.sha256)
-    if mail.raw is None:
-        return Payload(raw=raw, normalized_text="")
-    parsed = read_mail(mail.raw)
-    return Payload(raw=raw, normalized_text=_clean(parsed.best_text)[:LONGEST_TEXT], attachments=_attachments(parsed))
+    return Payload(raw=raw, normalized_text="")
 
 
 def _sender(mail: SourceMail) -> EnvelopeSender:
@@ -147,19 +150,6 @@ def _sender(mail: SourceMail) -> EnvelopeSender:
     identity = "".join(char for char in found.canonical if char.isprintable())[:LONGEST_LINE]
     name = _clean(found.display_name)[:LONGEST_LINE]
     return EnvelopeSender(identity=identity or UNKNOWN_SENDER, display_name=name or None)
-
-
-def _attachments(parsed: ParsedMail) -> list[EnvelopeAttachment]:
-    return [
-        EnvelopeAttachment(
-            filename=_clean(each.filename)[:LONGEST_LINE] or None,
-            content_type="".join(char for char in each.content_type if char.isprintable())[:255]
-            or "application/octet-stream",
-            size=min(each.size, LARGEST_RAW),
-            sha256=each.sha256,
-        )
-        for each in parsed.attachments[:MOST_ATTACHMENTS]
-    ]
 
 
 def _clean(text: str) -> str:

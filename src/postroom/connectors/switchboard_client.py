@@ -15,7 +15,7 @@ from postroom.connectors.mcp_client import TokenRefused
 from postroom.contract import backfill, mail, presence
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill
 from postroom.contract.fields import MOST_IDS
-from postroom.contract.mail import MOST_STORED, ArchivedRef, HistoryClaim, IngestResult, RangeReply
+from postroom.contract.mail import MOST_STORED, ArchivedRef, HistoryClaim, IngestResult, RangeReply, StoredRef
 from postroom.contract.presence import ContactsReply, HeartbeatReply
 from postroom.contract.tool import A, ConnectorReply, Tools, ToolSignature
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope
@@ -110,11 +110,11 @@ class SwitchboardClient:
             results += _as_many(reply.results, batch, "ingest")
         return results
 
-    async def archive_store(self, mails: Sequence[RawMail], lane: str = LIVE) -> list[ArchivedRef]:
-        """Where each lies; they are on disk when this returns."""
-        refs: list[ArchivedRef] = []
+    async def archive_store(self, mails: Sequence[RawMail], lane: str = LIVE) -> list[StoredRef]:
+        """Where each lies, and its headers; they are on disk when this returns."""
+        refs: list[StoredRef] = []
         for batch in _by_bytes(mails):
-            given: dict[str, Any] = {"messages": [_stored(each) for each in batch], "lane": lane}
+            given: dict[str, Any] = {"messages": [_stored(each) for each in batch], "lane": lane, "with_headers": True}
             stored = (await self._mine(mail.ARCHIVE_STORE, given)).stored
             refs += [each.ref for each in _as_many(stored, batch, "archive.store")]
         return refs

@@ -30,9 +30,11 @@ from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.protocol import Span
 
 SLICE_MESSAGES = 100
 """What is looked at together, and looked at again after a restart in its midst."""
@@ -78,10 +80,9 @@ class WalkScope:
         return self.window.holds(mail) and mail.label_ids.isdisjoint(unwanted | {CHAT})
 
     def source_query(self, start: int, end: int) -> str:
-        """A second more on both sides than wanted: how Gmail counts the edges is not written down; `admits` knows."""
-        parts = [f"after:{max(0, start - 1)}", f"before:{end + 1}"]
-        parts += [words for name, (_, words) in _LEFT_OUT.items() if words and name not in self.includes]
-        return " ".join([*parts, *([f"({self.query})"] if self.query else [])])
+        """A second more than wanted, to be safe at the edges; `admits` decides."""
+        left_out = [words for name, (_, words) in _LEFT_OUT.items() if words and name not in self.includes]
+        return search_query(Span(start, end + 1), *left_out, f"({self.query})" if self.query else "")
 
     @property
     def reaches_into_spam_and_trash(self) -> bool:

@@ -45,7 +45,7 @@ def _writable(value: str) -> str:
 
 
 def _holdable(value: dict[str, Any]) -> dict[str, Any]:
-    """Of any form, but such that both databases hold it and whoever lists it can walk through it."""
+    """Any JSON that both databases can store and that is shallow enough to be walked."""
     _require_shallow(value, _DEEPEST)
     try:
         size = len(json.dumps(value, allow_nan=False))

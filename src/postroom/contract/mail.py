@@ -22,6 +22,7 @@ from postroom.contract.fields import (
 )
 from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, Envelope, Instant
+from postroom.domain.errors import Fatal
 from postroom.domain.limits import LONGEST_REASON
 
 MOST_STORED = 100
@@ -88,6 +89,7 @@ class StoreArguments(Arguments):
     endpoint_identity: EndpointIdentity
     messages: list[RawMailArgument] = Field(min_length=1, max_length=MOST_STORED)
     lane: MailLane = Field("live", description="how this mail came")
+    with_headers: bool = Field(False, strict=True, description="answer with the headers of each, as they were read")
 
 
 class TroubledMailArgument(Arguments):
@@ -159,16 +161,31 @@ class ArchivedRef(Reply):
     sha256: str
 
 
+class HeaderLine(Reply):
+    name: str
+    value: str
+
+
+class StoredRef(ArchivedRef):
+    """Where a message lies that was just stored, and what the archive read as its headers."""
+
+    headers: list[HeaderLine]
+
+
 class StoredMail(Reply):
     key: str
     sha256: str
     outcome: str = ""
     trouble: str | None = None
     """Why it could not be read, if it could not; it is stored all the same."""
+    headers: list[HeaderLine] | None = None
+    """None: nobody asked for them."""
 
     @property
-    def ref(self) -> ArchivedRef:
-        return ArchivedRef(archive_key=self.key, sha256=self.sha256)
+    def ref(self) -> StoredRef:
+        if self.headers is None:
+            raise Fatal("The Switchboard stored a message and did not say what its headers are.")
+        return StoredRef(archive_key=self.key, sha256=self.sha256, headers=self.headers)
 
 
 class StoreReply(ConnectorReply):
@@ -177,11 +194,6 @@ class StoreReply(ConnectorReply):
 
 class LookupReply(ConnectorReply):
     known: dict[str, ArchivedRef]
-
-
-class HeaderLine(Reply):
-    name: str
-    value: str
 
 
 class ArchivedMail(Reply):

@@ -10,7 +10,6 @@ Their times go through `bind_time` and `read_time`; ids are texts on both databa
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import sqlite3
 from abc import ABC, abstractmethod
@@ -25,6 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
 
 from postroom.db.types import utc_text
+from postroom.domain.backoff import Backoff
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry import logs
 from postroom.telemetry.logs import clean
@@ -79,12 +79,12 @@ _LATER = {"55P03", "25P03", "25006"}
 
 
 def can_run_again(error: DBAPIError) -> bool:
-    """The server rolled the transaction back only because of the company it kept."""
+    """The server rolled the transaction back because of a conflict with another one; it can be run again."""
     return getattr(error.orig, "sqlstate", None) in _RUN_AGAIN
 
 
 def translate_error(error: DBAPIError) -> PostroomError | None:
-    """What to raise instead, or None where the error is a bug of ours and should be seen as it is."""
+    """What to raise instead; None if the error is a bug of ours and should surface unchanged."""
     cause = clean(str(error.orig).strip())
     if isinstance(error.orig, sqlite3.Error):
         return _of_sqlite(error.orig, cause)
@@ -119,7 +119,7 @@ AfterCommit = Callable[[], Awaitable[None]]
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 _RUNS_OF_A_TRANSACTION = 5
-_LONGEST_PAUSE_S = 0.05
+_RIVAL_BACKOFF = Backoff(0.05, 0.05, jitter=(0.0, 1.0))
 
 
 class Dialect(StrEnum):
@@ -144,16 +144,17 @@ class Tx:
         return result.all() if result.returns_rows else ()
 
     def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:
-        """The query with its rows locked until the transaction ends (on SQLite a writer has the whole database)."""
+        """The query with its rows locked until the transaction ends (on SQLite a writer locks the whole database)."""
         return query.with_for_update(skip_locked=skip_locked) if self.dialect is Dialect.POSTGRESQL else query
 
     def lock_table(self, table: Table) -> None:
-        """Nobody else writes to this table until the transaction ends (on SQLite a writer has the whole database)."""
+        """Lock the table against other writers until the transaction ends (on SQLite a writer locks the whole
+        database)."""
         if self.dialect is Dialect.POSTGRESQL:
             self.connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     def insert_missing(self, table: Table, *rows: Mapping[str, Any]) -> None:
-        """Insert rows, but for those whose key is there already, also where another transaction is just adding it."""
+        """Insert rows and skip those whose key exists, even if another transaction is adding it at the same moment."""
         insert = postgresql.insert if self.dialect is Dialect.POSTGRESQL else sqlite.insert
         if rows:
             self.execute(insert(table).on_conflict_do_nothing(), list(rows))
@@ -183,7 +184,7 @@ class Database(ABC):
                 value, on_commit = await self._transact(transaction, write=write)
             except DBAPIError as error:
                 if can_run_again(error) and remaining:
-                    await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (so that rivals part ways)
+                    await asyncio.sleep(_RIVAL_BACKOFF.delay_s(1))
                     continue
                 translated = translate_error(error)
                 if translated is None:
@@ -196,7 +197,7 @@ class Database(ABC):
         raise AssertionError("the last run either returned or raised")
 
     async def _after(self, actions: list[AfterCommit]) -> None:
-        """What is committed is committed: an action that fails is logged, and the caller is told of the success."""
+        """Run the actions registered with `after_commit`. One that fails is only logged: the commit has succeeded."""
         for action in actions:
             try:
                 await action()

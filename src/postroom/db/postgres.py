@@ -70,7 +70,7 @@ class PostgresWake(Wake):
                 async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                     await connection.execute(f"LISTEN {_CHANNEL}")
                     ready.set()
-                    wakeups.put(Topic.WORK)  # something may have come while nobody listened
+                    wakeups.put(Topic.WORK)  # notifications may have been missed while disconnected
                     async for notice in connection.notifies():
                         wakeups.put(notice.payload)
             except psycopg.Error as error:
@@ -90,8 +90,8 @@ class PostgresWake(Wake):
 
 T = TypeVar("T")
 
-# A peer that freezes, or whose host is gone, must not hold its locks for ever: the server ends its transaction, and
-# whoever waits for a lock gives up and tries again.
+# A peer that freezes, or whose host is gone, must not keep its locks: the server ends its transaction, and
+# a transaction that waits for a lock gives up and is retried.
 _CONNECT = {
     "options": "-c idle_in_transaction_session_timeout=10s -c lock_timeout=20s",
     "keepalives_idle": 10,

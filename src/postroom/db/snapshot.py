@@ -1,4 +1,4 @@
-"""A database as it is at one moment, copied while others go on writing to it."""
+"""Copies a database as of one moment, while others go on writing to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
 
 Copied = Callable[[int], None]
-"""Told how many bytes were copied since it was last told. An error that it raises ends the copying."""
+"""Called with the number of bytes copied since its last call. An error that it raises ends the copying."""
 
 _PAGES_AT_ONCE = 1_000
 _BUSY_TIMEOUT_S = 30.0
@@ -38,14 +38,14 @@ def copy_sqlite(source: Path, target: Path, copied: Copied = lambda count: None)
             reading.execute("BEGIN")
             (page_bytes,) = reading.execute("PRAGMA page_size").fetchone()
             reading.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            reading.backup(writing, pages=_PAGES_AT_ONCE, progress=_told_in_bytes(copied, page_bytes))
+            reading.backup(writing, pages=_PAGES_AT_ONCE, progress=_in_bytes(copied, page_bytes))
     except sqlite3.Error as error:
         raise _trouble(error, source, target) from error
     sync(target)
 
 
 def dump_postgres(url: URL, target: Path) -> None:
-    """Write what PostgreSQL's own `pg_dump` says of a database, in its custom format: one snapshot, taken at once."""
+    """Run `pg_dump` in its custom format, which takes one snapshot."""
     make_private(target)
     plain = url.set(drivername="postgresql", password=None).render_as_string()
     secret = {} if url.password is None else {"PGPASSWORD": str(url.password)}  # other users can see arguments
@@ -84,16 +84,16 @@ def _connect(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S)
 
 
-def _told_in_bytes(copied: Copied, page_bytes: int) -> Callable[[int, int, int], object]:
+def _in_bytes(copied: Copied, page_bytes: int) -> Callable[[int, int, int], object]:
     before = 0
 
-    def told(status: int, remaining: int, total: int) -> None:
+    def report(status: int, remaining: int, total: int) -> None:
         nonlocal before
         now = (total - remaining) * page_bytes
         copied(now - before)
         before = now
 
-    return told
+    return report
 
 
 def _trouble(error: sqlite3.Error, source: Path, target: Path) -> PostroomError:

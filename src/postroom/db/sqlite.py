@@ -42,7 +42,7 @@ class FifoWake(Wake):
         try:
             handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # its listener died without a goodbye
+            if error.errno == errno.ENXIO:  # its listener died without removing the pipe
                 Path(pipe).unlink(missing_ok=True)
             return
         try:

@@ -51,7 +51,7 @@ class Morning:
 
     @property
     def doctors_place(self) -> int:
-        """1 is first; those whose turn came in the same instant are behind nobody."""
+        """1 is first; messages whose turn came in the same instant share a place."""
         [doctor] = [each for each in self.served if each.subject == CONFIRMATION.subject]
         return 1 + sum(each.started_at < doctor.started_at for each in self.served)
 
@@ -96,7 +96,7 @@ def _one(message: Any, job: Any) -> Served:
     return Served(Tier(message.policy_tier), message.subject, is_full, waited, job.started_at)
 
 
-_BY = {DecidedBy.RULE: "rule", DecidedBy.MODEL: "model", DecidedBy.NOBODY: "nobody"}
+_BY = {DecidedBy.RULE: "rule", DecidedBy.MODEL: "model", DecidedBy.UNDECIDED: "none"}
 _STANDING = {ActionStatus.COMPLETED: "done", ActionStatus.APPROVED_PENDING: "waits for you"}
 
 
@@ -120,11 +120,11 @@ class Decisions:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        told = (
+        lines = (
             f"{each.subject[:33]:<33}  {each.by:<5}  {each.action:<17}  {_STANDING.get(each.status, each.status)}"
             for each in self.decided
         )
-        return (*told, *([self.left_out] if self.left_out else []))
+        return (*lines, *([self.left_out] if self.left_out else []))
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ async def rules_and_model(scene: DemoSession) -> Decisions:
 
 
 async def approve_what_waits(scene: DemoSession) -> Approved:
-    """One of the two questions is answered here; the other stays for whoever looks."""
+    """Answers one of the two questions; the other stays open for the visitor."""
     questions = await scene.read(approvals.list_questions)
     prize = next(question for question in questions if question.subject == PRIZE.subject)
     queue, action = scene.app.queue, prize.action

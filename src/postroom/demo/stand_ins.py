@@ -39,7 +39,7 @@ async def open_stand_ins(messages: int, documents: int = DOCUMENTS) -> AsyncIter
         model = await stack.enter_async_context(running_model(_SEED))
         site = await stack.enter_async_context(running_site(documents, _SEED))
         for script in scripts():
-            model.desk.stage.add_script(script)
+            model.responder.stage.add_script(script)
         yield StandIns(gmail, model, site)
 
 

@@ -60,7 +60,7 @@ STORY = (
     StoryStep("An undo", "What was done can be taken back.", "/mail", undo_an_action),
     StoryStep(
         "Old mail, under a budget",
-        "Told before what it costs; never more.",
+        "It shows the cost first and never exceeds it.",
         "/backfill",
         recover_old_mail,
         Extra.MODELS,

@@ -1,1 +1,1 @@
-"""Pure types and pure logic that every room shares. Imports nothing of ours and does no I/O."""
+"""Pure types and pure logic that every package shares. Imports nothing of ours and does no I/O."""

@@ -44,7 +44,7 @@ class Consequence(IntEnum):
     DESTROYS = 3
     """The message is on its way out of the mailbox."""
     SPEAKS = 4
-    """Somebody else gets to read something in the owner's name."""
+    """Someone else gets mail in the owner's name."""
 
 
 CONSEQUENCES: Mapping[ActionType, Consequence] = MappingProxyType(
@@ -75,7 +75,7 @@ class ActionStatus(StrEnum):
     FAILED = "failed"
     REJECTED = "rejected"
     EXPIRED = "expired"
-    """Nobody answered in time."""
+    """No answer came in time."""
     CANCELED = "canceled"
 
 

@@ -12,7 +12,7 @@ from postroom.domain.errors import BadInput
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time of day, aware, in UTC. May jump when somebody sets the clock."""
+        """The time of day, aware, in UTC. May jump when the system clock is set."""
 
     def monotonic(self) -> float:
         """Seconds since some start; never goes back."""

@@ -205,7 +205,7 @@ def most_input_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CostMeter:
-    """Knows what asking the configured model can cost at most; None where nobody knows, and then nothing is spent."""
+    """The most that asking the configured model can cost; None if unknown, and then nothing is spent."""
 
     tariff: Tariff | None
     max_output_tokens: int

@@ -31,7 +31,7 @@ def parse_dollars(text: str, field: str = "amount") -> Micros:
     except InvalidOperation:
         raise BadInput(field, f"{text!r} is not an amount in dollars; write for example 1.50") from None
     if not dollars.is_finite() or dollars.copy_abs() >= _TOO_MUCH:
-        raise BadInput(field, f"{text[:50]!r} is not an amount that anybody has")
+        raise BadInput(field, f"{text[:50]!r} is not a possible amount")
     return Micros(int((dollars * MICROS_PER_DOLLAR).to_integral_value(ROUND_CEILING)))
 
 

@@ -109,8 +109,8 @@ def _result(statement: str) -> AuthenticationResult | None:
         return None
     method = head[1].lower()
     properties = {f"{kind}.{name}".lower(): value for kind, name, value in _PROPERTY.findall(statement)}
-    told = next((properties[name] for name in _SIGNER.get(method, ()) if name in properties), "")
-    return AuthenticationResult(method, head[2].lower(), told.rpartition("@")[2].lower().rstrip("."))
+    signer = next((properties[name] for name in _SIGNER.get(method, ()) if name in properties), "")
+    return AuthenticationResult(method, head[2].lower(), signer.rpartition("@")[2].lower().rstrip("."))
 
 
 def _verdict(results: list[AuthenticationResult], from_domain: str) -> Authentication:
@@ -120,7 +120,8 @@ def _verdict(results: list[AuthenticationResult], from_domain: str) -> Authentic
 
 
 def _aligned(signer: str, from_domain: str) -> bool:
-    """The same domain, or one above or below it, as DMARC's relaxed mode would have it; a bare `com` is nobody."""
+    """The same domain, or one above or below it, as DMARC's relaxed mode would have it; a bare `com` matches
+    nothing."""
     if not signer or not from_domain or "." not in signer:
         return False
     return signer == from_domain or signer.endswith(f".{from_domain}") or from_domain.endswith(f".{signer}")

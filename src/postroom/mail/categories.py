@@ -90,7 +90,7 @@ FIELD = "target_categories"
 LONGEST_QUERY = 2_000
 _FIRST_DAY = date(1970, 1, 1)
 
-# Only these headers are read, so that whoever fetches metadata knows what to ask for.
+# Only these headers are read, so a connector that fetches metadata can ask for just these.
 HEADERS_READ = ("From", "Subject")
 
 Test = Callable[["CategoryFacts"], bool]
@@ -107,7 +107,7 @@ class CategoryFacts:
     """The display name and the address as they are shown."""
     subject: str
     is_known: bool
-    """The sender is one of the owner's contacts, or somebody the owner has written to."""
+    """The sender is one of the owner's contacts, or someone the owner has written to."""
     traits: dict[Callable[..., bool], bool] = field(default_factory=dict, repr=False, compare=False)
     """Those that were asked for, so that several categories look only once."""
 
@@ -132,7 +132,7 @@ class Category:
     query: str
     """In the source's search language: everything the rules may accept, and little else."""
     years: int | None
-    """How far back a backfill goes unless told otherwise; None is all there is."""
+    """How far back a backfill goes by default; None is all there is."""
     skipped: bool
     """Not worth history: recognised, and left where it is."""
     _test: Test
@@ -141,7 +141,7 @@ class Category:
         return self._test(facts)
 
     def window(self, today: date) -> tuple[date, date]:
-        """The days, both included, that a backfill covers unless told otherwise."""
+        """The days, both included, that a backfill covers by default."""
         return _FIRST_DAY if self.years is None else _years_before(today, self.years), today
 
 
@@ -188,7 +188,7 @@ class Categories:
         return found
 
     def window(self, names: Iterable[str], today: date) -> tuple[date, date]:
-        """The days that a backfill of these covers unless told otherwise: as far back as any of them goes."""
+        """The days that a backfill of these covers by default: as far back as any of them goes."""
         return min((category.window(today)[0] for category in self.require(names)), default=_FIRST_DAY), today
 
     def matching(self, facts: CategoryFacts, names: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class OutgoingMail:
 
     def __post_init__(self) -> None:
         if not (self.to or self.cc or self.bcc):
-            raise BadInput("to", "nobody to send to; name at least one recipient")
+            raise BadInput("to", "there is no recipient; name at least one")
         if self.text is None and self.html is None:
             raise BadInput("text", "the message has neither a text nor an HTML body")
         for field_name, addresses in self._address_fields():
@@ -297,7 +297,7 @@ def _usable_id(value: str | None) -> str | None:
 
 def _answered(original: ParsedMail, own: str) -> tuple[Address, ...]:
     """Who asks for the answer. Only what the owner wrote is answered to its To: a stranger who names the owner as
-    Reply-To, or nobody as From, does not have others written to."""
+    Reply-To, or no one as From, does not have others written to."""
     for addresses in (original.reply_to, original.from_):
         if any(address.canonical != own for address in addresses):
             return addresses

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 
+from postroom.domain.errors import NotFound
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.charsets import decode_text
 from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, split_headers
@@ -75,6 +76,14 @@ class ParsedMail:
     def best_text(self) -> str:
         """What a person would read: the plain body, or the HTML body's text where there is none."""
         return self.text if self.text and not self.text.isspace() else self.html_as_text or self.text or ""
+
+    def attachment(self, number: int) -> Attachment:
+        """By its place among the attachments, from 0."""
+        if not 0 <= number < len(self.attachments):
+            count = len(self.attachments)
+            have = f"its attachments are numbered 0 to {count - 1}" if count else "it has none"
+            raise NotFound("attachment", f"the message has no attachment {number}; {have}")
+        return self.attachments[number]
 
     @property
     def list_id(self) -> str | None:

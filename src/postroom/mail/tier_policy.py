@@ -161,7 +161,7 @@ class TierPolicy:
 
     @property
     def headers_read(self) -> frozenset[str]:
-        """The headers that any rule looks at, for whoever fetches no others."""
+        """The headers that any rule looks at; a connector need fetch no others."""
         named = {name for rule in self.rules for name in (*rule.condition.headers, *rule.condition.without_headers)}
         return frozenset({"From", "Subject", "Precedence", *named})
 

@@ -11,8 +11,10 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import ceil
 
+from postroom.domain.backoff import EQUAL_JITTER, Backoff
 from postroom.mailboxes.gmail.quota import MINUTE_S, GmailMethod, QuotaProfile
 from postroom.mailboxes.ports import PriorityLane
 
@@ -103,8 +105,7 @@ _PROBE_STEP = 0.01
 _PROBE_PAST = 1.1
 _FIRST_PROBE_S = 150.0
 _LONGEST_PROBE_S = 3_600.0
-_FIRST_BACK_OFF_S = 2.0
-_LONGEST_BACK_OFF_S = 64.0
+_BACKOFF = Backoff(2.0, 64.0, jitter=EQUAL_JITTER, asked_may_shorten=True)
 _USED_ENOUGH = 0.7
 """A window that used less of its rate than this says nothing about a higher one."""
 
@@ -155,8 +156,8 @@ class Tuner:
         """Refused for rate. Calls that were under way when the rate was cut say nothing new, except when to retry."""
         if sent_at >= self._cut_at:
             self._cut(now)
-        back_off = min(_FIRST_BACK_OFF_S * 2 ** (self._cuts_in_a_row - 1), _LONGEST_BACK_OFF_S)
-        wait = self._dice.uniform(0.5, 1.0) * back_off if retry_after_s is None else retry_after_s
+        asked = None if retry_after_s is None else timedelta(seconds=retry_after_s)
+        wait = _BACKOFF.delay_s(self._cuts_in_a_row, asked, random=self._dice)
         self.hold_until = max(self.hold_until, now + wait)
 
     def _roll(self, now: float) -> None:

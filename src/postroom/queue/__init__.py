@@ -1,6 +1,7 @@
 """One durable, fair queue for the whole product: mail in tiers, work by priority, on SQLite and PostgreSQL.
 
-Nothing is lost (a claim is a lease), nothing is completed twice (a lease has a fence), nobody starves (the guard).
+A claim is a lease, so no job is lost; a lease has a fence, so none completes twice; the guard keeps tiers from
+starving.
 """
 
 from postroom.domain.jobs import JobState

@@ -89,10 +89,10 @@ class Claimant:
         return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
 
     def _recover(self, tx: Tx, sql: Statements, now: datetime, held: Collection[str]) -> list[RecoveredJob]:
-        """Take back what nobody works on. The jobs in our own hands are, whatever a clock that jumped says; one that we
+        """Take back jobs that no worker runs. Jobs in `held` are running, even if a clock jumped; one that we
         let go because the database did not answer, or of whose claim we never heard, is not.
 
-        A heartbeat far in the future was made by a clock that has been set back since: it would hold its job for ever.
+        A heartbeat far in the future was made by a clock that has been set back since: it would hold its job forever.
         """
         absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
         given = {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}

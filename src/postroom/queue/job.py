@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from random import Random
 from typing import Any
 
+from postroom.domain.backoff import Backoff
 from postroom.domain.errors import BadInput
 from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
@@ -80,25 +82,38 @@ class ClaimedJob:
         return self.attempt >= self.max_attempts
 
 
+LONGEST_POSTPONEMENT = timedelta(days=7)
 _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
 class KeyUse(StrEnum):
     """What an idempotency key stands for once its job has finished."""
 
-    ONCE = "once"  # the key is spent for ever, also after the job was pruned
+    ONCE = "once"  # the key stays spent, even after the job was pruned
     REPEATABLE = "repeatable"  # the finished job is armed again
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential back-off. The defaults span about a quarter of an hour, so that an ordinary outage is outlived."""
+    """Exponential backoff. The defaults span about a quarter of an hour, so that an ordinary outage is outlived."""
 
     max_attempts: int = 5
     first_delay: timedelta = timedelta(seconds=10)
     factor: float = 4.0
     longest_delay: timedelta = timedelta(hours=1)
     jitter: float = 0.25
+
+    def delay(self, attempt: int, random: Random, asked: timedelta | None = None) -> timedelta:
+        """How long to wait after this attempt, counted from 1. Attempts are limited, so `asked` may shorten it."""
+        backoff = Backoff(
+            self.first_delay.total_seconds(),
+            self.longest_delay.total_seconds(),
+            self.factor,
+            jitter=(1 - self.jitter, 1 + self.jitter),
+            longest_asked_s=LONGEST_POSTPONEMENT.total_seconds(),
+            asked_may_shorten=True,
+        )
+        return timedelta(seconds=backoff.delay_s(attempt, asked, random=random))
 
 
 @dataclass(frozen=True, slots=True)

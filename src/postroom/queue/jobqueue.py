@@ -23,7 +23,7 @@ from postroom.queue.schedules import Schedule
 
 
 class CancelOutcome(StrEnum):
-    """All three are success for a caller that only wants the job not to run (any more)."""
+    """All three are success for a caller that only wants the job not to run."""
 
     CANCELED = "canceled"
     NOT_RUNNING = "not_running"  # it had already finished
@@ -31,7 +31,7 @@ class CancelOutcome(StrEnum):
 
 
 def cancel_job(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> CancelOutcome:
-    """Cancel at once, in whatever state it is. A worker that runs it loses the right to complete it and is told."""
+    """Cancel at once, whatever its state. A worker that runs it can no longer complete it and stops its handler."""
     job_id = parse_id(job_id, "job")
     state = tx.execute(tx.locking(select(jobs.c.state).where(jobs.c.id == job_id))).scalar()
     if state is None:

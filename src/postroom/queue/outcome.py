@@ -10,11 +10,10 @@ from typing import assert_never
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.jobs import JobState
-from postroom.queue.job import ClaimedJob, Json, RetryPolicy
+from postroom.queue.job import LONGEST_POSTPONEMENT, ClaimedJob, Json, RetryPolicy
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000
-_NO_TIME, _LONGEST_WAIT = timedelta(), timedelta(days=7)
 
 
 class Postponed(PostroomError):
@@ -75,26 +74,18 @@ def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime
             return Settlement(JobState.QUEUED, job.attempt - 1)
         case TimedOut(limit):
             message = f"ran longer than its time limit of {limit.total_seconds():g} s"
-            return _again_or_failed(job, message, backoff(job.attempt, policy, random), now)
+            return _again_or_failed(job, message, policy.delay(job.attempt, random), now)
         case Raised(Postponed() as later):
-            not_before = now + min(max(later.wait, _NO_TIME), _LONGEST_WAIT)
+            not_before = now + min(max(later.wait, timedelta()), LONGEST_POSTPONEMENT)
             return Settlement(JobState.QUEUED, job.attempt - 1, not_before=not_before)
         case Raised(error):
             message = describe(error)
             if isinstance(error, Fatal | BadInput | NotAllowed):
                 return Settlement(JobState.FAILED, job.attempt, error=message)
             asked = error.retry_after if isinstance(error, Retryable) else None
-            delay = backoff(job.attempt, policy, random) if asked is None else min(max(asked, _NO_TIME), _LONGEST_WAIT)
-            return _again_or_failed(job, message, delay, now)
+            return _again_or_failed(job, message, policy.delay(job.attempt, random, asked), now)
         case _:
             assert_never(outcome)
-
-
-def backoff(attempt: int, policy: RetryPolicy, random: Random) -> timedelta:
-    """How long to wait after this attempt (the first is 1), spread so that many failures do not return as one herd."""
-    exponent = min(attempt - 1, 64)  # far past any longest delay, and no float overflows
-    delay = min(policy.first_delay.total_seconds() * policy.factor**exponent, policy.longest_delay.total_seconds())
-    return timedelta(seconds=delay * random.uniform(1 - policy.jitter, 1 + policy.jitter))
 
 
 def describe(error: BaseException) -> str:

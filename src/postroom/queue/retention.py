@@ -1,4 +1,4 @@
-"""Forgets finished jobs in time. A `once` key outlives its job as a tombstone, so deduplication holds for ever."""
+"""Prunes finished jobs. A `once` key outlives its job as a tombstone, so deduplication never ends."""
 
 from __future__ import annotations
 

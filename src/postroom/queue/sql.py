@@ -129,7 +129,7 @@ _SETTLE_COLUMNS = (
 
 _HELD = "SELECT jobs.id FROM jobs, {fences} WHERE {holds_claim}"
 
-# A row that is locked is in the middle of a transaction of its own handler: it is left alone, and nobody takes it.
+# A row that is locked is in the middle of a transaction of its own handler: it is left alone.
 _HEARTBEAT = """
     UPDATE jobs SET heartbeat_at = :now, lease_expires_at = :lease_expires_at, updated_at = :now
     WHERE id IN ({held} {skip_locked_jobs})"""

@@ -261,7 +261,7 @@ class Worker:
             return self._interrupted(run, limit) if run.stop else Raised(error)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # panics of native libraries and sys.exit() too: one handler ends nobody else
+        except BaseException as error:  # panics of native libraries and sys.exit() too: one handler ends no other
             if not isinstance(error, PostroomError):
                 log.error("job.crashed", exc_info=error)
             return Raised(error)
@@ -304,7 +304,7 @@ class Worker:
             run.end(_Stop.DRAIN)
 
     async def _supervise(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """A side task that breaks is a bug: the jobs in hand are finished, then `run` raises it for all to see."""
+        """A side task that fails is a bug: running jobs are finished, then `run` raises the error."""
         try:
             await coroutine
         except Exception as error:

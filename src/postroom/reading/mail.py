@@ -1,4 +1,4 @@
-"""The one way to read the bytes of somebody's mail: never an exception, whatever they are.
+"""The one way to read the bytes of a message. Never raises, whatever they are.
 
 Small mail is read here. What is large, or made the reader fail, is read by a confined child process, which can be
 killed. What that cannot read either comes back with the few headers that plain means find, and says in `trouble` why.
@@ -170,7 +170,7 @@ def _attachment(source: bytes, *facts: Any) -> Attachment:
 
 def _read(raw: bytes) -> ParsedMail:
     mail = parse_mail(raw)
-    _ = mail.best_text  # made from the HTML when it is first asked for: here, and not where nobody is prepared
+    _ = mail.best_text  # made from the HTML when it is first asked for: here, where a failure is handled
     return mail
 
 

@@ -1,4 +1,4 @@
-"""The groups of settings, one for each part of the house. `docs/settings.md` is made from their descriptions."""
+"""The groups of settings, one for each package. `docs/settings.md` is made from their descriptions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SyncSettings(SettingsGroup):
     patience_s: float = Field(3_600.0, ge=0, description="how long Gmail may be out of reach before a run gives up")
     poll_s: float = Field(60.0, gt=0, description="how often a running sync asks what changed")
     extend_s: float = Field(3_600.0, ge=0, description="how often a running sync lists the newest mail and moves on")
-    bad_retry_hours: float = Field(24.0, gt=0, description="how often messages that could not be had are tried again")
+    bad_retry_hours: float = Field(24.0, gt=0, description="how often messages that could not be fetched are retried")
     bad_rate_warn: float = Field(0.002, ge=0, le=1, description="share of bad messages that is worth a warning")
     bad_rate_critical: float = Field(0.01, ge=0, le=1, description="share of bad messages that is critical")
     bad_window: int = Field(10_000, ge=1, description="messages over which the share of bad ones is taken")
@@ -125,7 +125,7 @@ class RecurringSettings(SettingsGroup):
         "every 15m",
         description="bring all accounts up to date; `every 15m`, `daily 04:30`, `daily 04:30 Europe/Zagreb`, or `off`",
     )
-    bad_messages: str = Field("every 6h", description="try messages again that could not be had, when they are due")
+    bad_messages: str = Field("every 6h", description="retry messages that could not be fetched, when they are due")
     archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
     live: str = Field("every 1m", description="take in new mail; where a connector of its own does that, it goes first")
     backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
@@ -201,7 +201,7 @@ class DashboardSettings(SettingsGroup):
         description="the address by which people reach it, if it is not where it listens; https with TLS before it",
     )
     session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
-    idle_days: int = Field(7, ge=1, le=365, description="a login that nobody uses ends after this")
+    idle_days: int = Field(7, ge=1, le=365, description="an unused login ends after this")
     proof_minutes: int = Field(
         5, ge=1, le=60, description="for how long the passphrase, once given, allows sensitive changes"
     )
@@ -305,10 +305,10 @@ class SafetySettings(SettingsGroup):
     destroying_confidence: float = Field(0.95, ge=0, le=1, description="the same for trash, delete and what is sent")
     dangerous_actions: str = Field(
         "delete, trash, forward, auto_reply",
-        description="actions that need approval whoever wants them, but for rules marked `unattended`",
+        description="actions that always need approval, except from rules marked `unattended`",
     )
     always_approve: str = Field("", description="actions that need approval without any exception")
-    approval_days: int = Field(7, ge=1, le=365, description="a question that nobody answers expires after this")
+    approval_days: int = Field(7, ge=1, le=365, description="an unanswered question expires after this")
     hides_per_hour: int = Field(
         30,
         ge=0,

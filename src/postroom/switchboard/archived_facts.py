@@ -9,16 +9,25 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from postroom.archive.backend import MailReader
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.service import AccountStore, ArchiveService
-from postroom.domain.envelope import LONGEST_TEXT, ArchivedRaw, Envelope, InlineRaw
+from postroom.domain.envelope import (
+    LARGEST_RAW,
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    MOST_ATTACHMENTS,
+    ArchivedRaw,
+    Envelope,
+    EnvelopeAttachment,
+    InlineRaw,
+)
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.mail.categories import CategoryFacts, facts_of, shipped
 from postroom.mail.headers import triage_headers
-from postroom.reading.mail import read_headers
 
 GMAIL = "gmail"
 _FOR_EVER = 1_000
@@ -31,6 +40,7 @@ class ArchivedFacts:
     message: ArchivedMessage
     headers: Mapping[str, str]
     text: str
+    attachments: Sequence[EnvelopeAttachment] = ()
     category: str | None = None
     """What kind of mail it is, which decides how long it is kept."""
     brought_by_ingest: bool = False
@@ -48,7 +58,7 @@ async def gather(archive: ArchiveService, envelopes: WantedFacts, contacts: Coll
     `contacts` are those of the senders whom the owner knows.
     """
     fresh = await _store_inline(archive, envelopes)
-    return await archive.read(lambda reader: _read(reader, envelopes, fresh, contacts))
+    return await archive.read(lambda reader: _FactsReader(archive, reader, contacts).read(envelopes, fresh))
 
 
 async def _store_inline(archive: ArchiveService, envelopes: WantedFacts) -> dict[int, StoredMessage | BadInput]:
@@ -64,7 +74,9 @@ async def _store_inline(archive: ArchiveService, envelopes: WantedFacts) -> dict
                 by_account[account].append(number)
     for account, numbers in by_account.items():
         mails = await asyncio.to_thread(_decoded, [envelopes[number] for number in numbers])
-        answers |= zip(numbers, await _stored(archive.of(account), mails), strict=True)
+        stored = await _stored(archive.of(account), mails)
+        archive.recent.add([proof for proof in stored if isinstance(proof, StoredMessage)])
+        answers |= zip(numbers, stored, strict=True)
     return answers
 
 
@@ -99,76 +111,90 @@ def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
     )
 
 
-def _read(
-    reader: MailReader,
-    envelopes: WantedFacts,
-    fresh: Mapping[int, StoredMessage | BadInput],
-    contacts: Collection[str],
-) -> FoundFacts:
-    keys: dict[str, dict[int, str]] = defaultdict(dict)
-    found: FoundFacts = [None] * len(envelopes)
-    for number, envelope in enumerate(envelopes):
-        mine = fresh.get(number)
-        if isinstance(mine, BadInput):
-            found[number] = mine
-        elif envelope is not None and (account := _account(envelope)) is not None:
-            keys[account][number] = mine.key if mine else _key(envelope)
-    for account, wanted in keys.items():
-        archived = reader.find_many(account, list(wanted.values()))
-        for number, key in wanted.items():
-            envelope = envelopes[number]
-            assert envelope is not None  # noqa: S101 (only those have keys)
-            is_known = envelope.sender.identity in contacts
-            found[number] = _judged(reader, envelope, archived.get(key), fresh.get(number), is_known=is_known)
-    for number, envelope in enumerate(envelopes):
-        if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
-            found[number] = _missing(envelope)
-    return found
+@dataclass(frozen=True, slots=True)
+class _FactsReader:
+    archive: ArchiveService
+    reader: MailReader
+    contacts: Collection[str]
+
+    def read(self, envelopes: WantedFacts, fresh: Mapping[int, StoredMessage | BadInput]) -> FoundFacts:
+        keys: dict[str, dict[int, str]] = defaultdict(dict)
+        found: FoundFacts = [None] * len(envelopes)
+        for number, envelope in enumerate(envelopes):
+            mine = fresh.get(number)
+            if isinstance(mine, BadInput):
+                found[number] = mine
+            elif envelope is not None and (account := _account(envelope)) is not None:
+                keys[account][number] = mine.key if mine else _key(envelope)
+        for account, wanted in keys.items():
+            archived = self.reader.find_many(account, list(wanted.values()))
+            for number, key in wanted.items():
+                envelope = envelopes[number]
+                assert envelope is not None  # noqa: S101 (only those have keys)
+                found[number] = self._judged(envelope, archived.get(key), fresh.get(number))
+        for number, envelope in enumerate(envelopes):
+            if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
+                found[number] = _missing(envelope)
+        return found
+
+    def _judged(
+        self, envelope: Envelope, message: ArchivedMessage | None, fresh: StoredMessage | BadInput | None
+    ) -> ArchivedFacts | BadInput | None:
+        """Whatever one message does here, it alone is refused."""
+        if message is None:
+            return None
+        try:
+            facts = self._judge(envelope, message)
+        except Retryable:
+            raise
+        except Exception as error:
+            return BadInput("payload", f"what the archive holds of it cannot be used ({_kind(error)})")
+        if isinstance(facts, BadInput) or not isinstance(fresh, StoredMessage):
+            return facts
+        is_new = fresh.outcome is StoreOutcome.STORED
+        return replace(facts, brought_by_ingest=is_new and envelope.payload.raw is not None, trouble=fresh.trouble)
+
+    def _judge(self, envelope: Envelope, message: ArchivedMessage) -> ArchivedFacts | BadInput:
+        payload = envelope.payload
+        if isinstance(payload.raw, ArchivedRaw) and payload.raw.sha256 != message.sha256:
+            return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
+        headers = self.archive.headers_of(self.reader, message)
+        if payload.raw is None:
+            return ArchivedFacts(message, triage_headers(headers), "")
+        # Of what is given by reference, only the archive's text counts, so that the route does not matter. A
+        # caller that sends the bytes may send a text of its own.
+        own_words = payload.normalized_text if isinstance(payload.raw, InlineRaw) else ""
+        own_files = payload.attachments if isinstance(payload.raw, InlineRaw) else ()
+        return ArchivedFacts(
+            message=message,
+            headers=triage_headers(headers),
+            text=own_words or self.reader.body_of(message)[:LONGEST_TEXT],
+            attachments=own_files or self._attachments(message),
+            category=_category(facts_of(headers, is_known=envelope.sender.identity in self.contacts)),
+        )
+
+    def _attachments(self, message: ArchivedMessage) -> list[EnvelopeAttachment]:
+        """As an envelope lists them, whatever their names and types hold."""
+        if not message.has_attachment:
+            return []
+        return [
+            EnvelopeAttachment(
+                filename=each.filename[:LONGEST_LINE] or None,
+                content_type=_printable(each.content_type)[:255] or "application/octet-stream",
+                size=min(each.size, LARGEST_RAW),
+                sha256=each.sha256,
+            )
+            for each in islice(self.reader.attachments_of(message), MOST_ATTACHMENTS)
+        ]
 
 
-def _judged(
-    reader: MailReader,
-    envelope: Envelope,
-    message: ArchivedMessage | None,
-    fresh: StoredMessage | BadInput | None,
-    *,
-    is_known: bool,
-) -> ArchivedFacts | BadInput | None:
-    """Whatever one message does here, it alone is refused."""
-    if message is None:
-        return None
-    try:
-        evidence = _judge(reader, envelope, message, is_known=is_known)
-    except Retryable:
-        raise
-    except Exception as error:
-        return BadInput("payload", f"what the archive holds of it cannot be used ({_kind(error)})")
-    if isinstance(evidence, BadInput) or not isinstance(fresh, StoredMessage):
-        return evidence
-    is_new = fresh.outcome is StoreOutcome.STORED
-    return replace(evidence, brought_by_ingest=is_new and envelope.payload.raw is not None, trouble=fresh.trouble)
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())
 
 
 def _kind(error: Exception) -> str:
     """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
     return error.message if isinstance(error, PostroomError) else type(error).__name__
-
-
-def _judge(
-    reader: MailReader, envelope: Envelope, message: ArchivedMessage, *, is_known: bool
-) -> ArchivedFacts | BadInput:
-    raw = envelope.payload.raw
-    if isinstance(raw, ArchivedRaw) and raw.sha256 != message.sha256:
-        return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-    headers = read_headers(reader.raw_of(message))
-    if raw is None:
-        return ArchivedFacts(message, triage_headers(headers), "")
-    return ArchivedFacts(
-        message=message,
-        headers=triage_headers(headers),
-        text=envelope.payload.normalized_text or reader.body_of(message)[:LONGEST_TEXT],
-        category=_category(facts_of(headers, is_known=is_known)),
-    )
 
 
 def _category(facts: CategoryFacts) -> str | None:

@@ -111,7 +111,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTo:
-    """Somebody the owner has written to, and when last."""
+    """Someone the owner has written to, and when last."""
 
     address: str
     name: str
@@ -214,7 +214,7 @@ def export_contacts(tx: Tx, now: datetime) -> Export:
 
 
 def _made_at(last: datetime, now: datetime) -> datetime:
-    """Never before the last export; but one that lies far ahead was made by a clock that was wrong, and is no bound."""
+    """Not earlier than the last export, unless that lies far in the future because a clock was wrong."""
     return now if last > now + _CLOCK_SLIP else max(now, last)
 
 

@@ -40,12 +40,13 @@ from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import Categories, facts_of
 from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
 from postroom.mailboxes.ports import PriorityLane
-from postroom.reading.mail import read_headers
+from postroom.mailboxes.protocol import Span
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
 from postroom.switchboard.backfill.job import BackfillJob
@@ -128,7 +129,7 @@ def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = read_headers(archive.raw_of(message))
+            headers = archive.headers_of(message)
             if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
                 sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
     tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None
@@ -174,13 +175,11 @@ def _margin(taken: int, looked_at: int, total: int) -> int:
 
 
 def source_query(wanted: NewBackfill, categories: Categories) -> str:
-    """What to ask the source for: the days by epoch seconds, the last one included, and the categories."""
-    start, end = (_epoch(day) for day in (wanted.date_from, wanted.date_to + timedelta(days=1)))
-    parts = [f"after:{start}", f"before:{end}"]
-    parts += [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
-    if wanted.target_categories:
-        parts.append(f"({categories.query(wanted.target_categories)})")
-    return " ".join(parts)
+    """What to ask the source for: the days, the last one included, and the categories."""
+    days = Span(_epoch(wanted.date_from), _epoch(wanted.date_to + timedelta(days=1)))
+    left_out = [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
+    named = f"({categories.query(wanted.target_categories)})" if wanted.target_categories else ""
+    return search_query(days, *left_out, named)
 
 
 def _epoch(day: date) -> int:
@@ -368,7 +367,7 @@ class GmailMailboxes:
 
 
 def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:
-    """What a job was expected to take and what it took; None for a job that nobody estimated."""
+    """What a job was expected to take and what it took; None for a job without an estimate."""
     if job.estimate is None:
         return None
     end = job.completed_at or job.updated_at

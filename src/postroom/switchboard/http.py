@@ -93,7 +93,7 @@ class SwitchboardHttp:
         mounts: Mapping[str, ASGIApp] | None = None,
         front: ASGIApp | None = None,
     ) -> None:
-        """`mounts` are applications at a path of their own, `front` is the one for every path that nobody else has."""
+        """`mounts` are applications at a path of their own, `front` is the one for every other path."""
         self._mounts = mounts or {}
         self._front = front or _nothing
         self._database = database
@@ -169,7 +169,7 @@ class SwitchboardHttp:
         return token
 
     async def _note(self, token_id: str, now: datetime) -> None:
-        """Nice to know, and no reason to turn anybody away."""
+        """Note when the token was last used; a failure here refuses no one."""
         try:
             await self._database.write(lambda tx: tokens.note_use(tx, token_id, now))
         except PostroomError as error:

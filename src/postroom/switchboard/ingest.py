@@ -62,7 +62,7 @@ class IngestAccepted:
     request_id: str
     duplicate: bool
     account_id: str | None = None
-    """Told with what is new, for a connector's metrics: they name no mailbox by its address."""
+    """Returned for new mail, for a connector's metrics, which name no mailbox by its address."""
 
     def told(self) -> IngestResult:
         account = {} if self.account_id is None else {"account_id": self.account_id}
@@ -178,7 +178,7 @@ def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller,
 
 
 def delete_messages(tx: Tx, ids: Sequence[str]) -> None:
-    """Whether a message is new is known once it is in; what the gate refuses then goes out again, unseen by anybody."""
+    """Remove messages that the gate refused. That they are new was only known once they were inserted."""
     if ids:
         tx.execute(delete(messages).where(messages.c.id.in_(ids)))
 
@@ -197,7 +197,8 @@ def _accounts(tx: Tx, identities: set[str]) -> dict[str, str | None]:
 
 def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[str, Any]:
     envelope, evidence = delivery.envelope, delivery.evidence
-    source, event, control, payload = envelope.source, envelope.event, envelope.control, envelope.payload
+    source, event, control = envelope.source, envelope.event, envelope.control
+    attachments = evidence.attachments if evidence and delivery.is_full else envelope.payload.attachments
     return {
         "id": delivery.message_id,
         "account_id": account_id,
@@ -209,7 +210,7 @@ def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[
         "idempotency_key": delivery.key,
         "sender_identity": envelope.sender.identity,
         "sender_name": envelope.sender.display_name,
-        "attachments": [attachment.model_dump(exclude_none=True) for attachment in payload.attachments],
+        "attachments": [each.model_dump(exclude_none=True) for each in attachments],
         "ingestion_tier": control.ingestion_tier,
         "policy_tier": control.policy_tier,
         "backfill_job_id": control.backfill_job_id,
@@ -266,7 +267,7 @@ def _inbox_row(delivery: Delivery, caller: Caller, now: datetime) -> dict[str, A
 
 
 class QuestionMeter(Protocol):
-    """Knows the most that one question about a text can cost; None where nobody knows, and then nothing is spent. What
+    """Knows the most that one question about a text can cost; None if unknown, and then nothing is spent. What
     is asked once more sets the rest aside itself."""
 
     def most(self, text: str) -> Micros | None: ...

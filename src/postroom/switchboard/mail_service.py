@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from typing import Any
 
 from sqlalchemy import select
 
@@ -38,7 +39,7 @@ from postroom.db.database import insert
 from postroom.db.tables.mail import sent_messages
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
-from postroom.reading.mail import read_headers
+from postroom.mail.headers import Headers
 
 _LONGEST_HEADER = 4_000
 _OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
@@ -68,12 +69,18 @@ class MailService:
         self._watch = watch
 
     async def store(
-        self, identity: str, mails: Sequence[IncomingMail], lane: ArrivalLane = ArrivalLane.LIVE
+        self,
+        identity: str,
+        mails: Sequence[IncomingMail],
+        lane: ArrivalLane = ArrivalLane.LIVE,
+        *,
+        with_headers: bool = False,
     ) -> list[StoredMail]:
         """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
+        self._archive.recent.add(stored)
         await self._note(identity, lane, stored)
-        return [_described(proof) for proof in stored]
+        return [_described(proof, with_headers=with_headers) for proof in stored]
 
     async def report_trouble(
         self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
@@ -88,7 +95,7 @@ class MailService:
         await self._database.write(record)
 
     async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
-        """Those that could not be read are listed; those that were listed because they could not be had are no more."""
+        """List those that could not be read; settle those that were listed because they could not be fetched."""
         unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
         fine = [proof.key for proof in stored if not proof.trouble]
 
@@ -117,7 +124,7 @@ class MailService:
 
         def read(archive: MailReader) -> RangeReply:
             found, following = archive.walk(account, *days, cursor, limit)
-            walked = [_walked(message, archive.raw_of(message), headers) for message in found]
+            walked = [_walked(message, archive.headers_of(message), headers) for message in found]
             return RangeReply(messages=walked, cursor=following, complete=complete)
 
         return await self._archive.read_apart(read)
@@ -192,9 +199,11 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
-def _described(proof: StoredMessage) -> StoredMail:
-    trouble = {"trouble": proof.trouble} if proof.trouble else {}
-    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **trouble)
+def _described(proof: StoredMessage, *, with_headers: bool) -> StoredMail:
+    told: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
+    if with_headers:
+        told["headers"] = [HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
+    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **told)
 
 
 def _account_id(tx: Tx, identity: str) -> str:
@@ -223,9 +232,8 @@ def _mailbox(identity: str) -> str:
         raise BadInput("endpoint_identity", error.problem) from None
 
 
-def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> ArchivedMail:
-    parsed = read_headers(raw)
-    wanted = {name.lower() for name in headers}
+def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> ArchivedMail:
+    wanted = {name.lower() for name in names}
     return ArchivedMail(
         gmail_id=message.gmail_id,
         thread_id=message.thread_id,
@@ -236,8 +244,6 @@ def _walked(message: ArchivedMessage, raw: bytes, headers: Sequence[str]) -> Arc
         labels=list(message.labels),
         deleted_at_source=message.deleted_at_source is not None,
         headers=[
-            HeaderLine(name=name, value=value[:_LONGEST_HEADER])
-            for name, value in parsed.pairs
-            if name.lower() in wanted
+            HeaderLine(name=name, value=value[:_LONGEST_HEADER]) for name, value in headers if name.lower() in wanted
         ],
     )

@@ -68,7 +68,7 @@ class OnDemandSearch:
         return self._search.search(query, accounts=only, limit=limit).hits
 
     async def _send_for(self, accounts: Sequence[Account], query: str, max_results: int) -> list[str]:
-        """A job for each mailbox, ahead of other work: somebody is waiting."""
+        """A job for each mailbox, ahead of other work: a person is waiting."""
         jobs = [
             NewJob(
                 ON_DEMAND.name,

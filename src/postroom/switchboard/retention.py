@@ -2,7 +2,7 @@
 
 Backfilled and live mail alike, counted from when the mailbox received it. Rows of the control database are pruned;
 raw bytes stay in the archive, which has no way to let go of a message yet. Spend and audit outlive the mail. What was
-set aside for a message that nobody has judged yet is free again when it goes.
+reserved for a message that is not judged yet is released when it goes.
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ def _remove(tx: Tx, gone: Sequence[Kept], spending: JobSpending | None) -> None:
 
 
 def _open_money(tx: Tx, gone: Sequence[Kept]) -> list[tuple[str, str]]:
-    """The job and the id of those for which money is still set aside, in the order in which everybody locks jobs."""
+    """The job and the id of those for which money is still set aside, in the order in which all transactions lock
+    jobs."""
     jobs = {mail.backfill_job_id for mail in gone if mail.backfill_job_id is not None}
     opened = (reservations.c.state == RESERVED) & reservations.c.job_id.in_(sorted(jobs))
     rows = tx.execute(select(reservations.c.job_id, reservations.c.message_ref).where(opened)) if jobs else ()

@@ -185,7 +185,7 @@ class AccessToken:
 def create_token(
     tx: Tx, new: NewToken, now: datetime, who: Actor = SYSTEM, maker: str | None = None
 ) -> tuple[AccessToken, str]:
-    """The token as it is stored, and its text, which nobody can recover later.
+    """The token as it is stored, and its text, which cannot be recovered later.
 
     `maker` is the id of the token that asks; it is locked, so that it cannot be revoked while it makes another.
     """

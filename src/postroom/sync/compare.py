@@ -18,12 +18,13 @@ from postroom.archive.messages import KnownId
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, MissingMessage
 from postroom.mailboxes.gmail.resources import MessageFormat
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.labels import IdSet, align_label, listed_ids, strip_label
-from postroom.sync.slices import Granularity, oldest_mail, plan, query_of
+from postroom.sync.slices import Granularity, oldest_mail, plan
 from postroom.sync.state import bad_of, find_state, get_state, record_comparison
 from postroom.telemetry import logs
 
@@ -181,7 +182,7 @@ class SourceCheck:
         oldest = await oldest_mail(self._client, watermark)
         for part in plan(oldest, watermark, Granularity.MONTH):
             if part.end is not None:
-                async for ids in listed_ids(self._client, query_of(part)):
+                async for ids in listed_ids(self._client, search_query(part)):
                     yield ids
 
     async def _lacking(self, reader: MailReader, ids: Sequence[str]) -> dict[str, SourceGapKind]:

@@ -7,8 +7,8 @@ in the mailbox during the walk is in the history, and nothing is missed between 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from postroom.accounts.account import Account
 from postroom.accounts.history_cursor import (
@@ -31,36 +31,30 @@ from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.settings import SyncSettings
+from postroom.sync.alerts import SyncMonitor
 from postroom.sync.bad_messages import BadMessageRetry
 from postroom.sync.compare import Reconciliation
-from postroom.sync.fetch import MailFetcher, OutageBackoff, require_mailbox
+from postroom.sync.context import SyncContext, sync_context
+from postroom.sync.fetch import MailFetcher, require_mailbox
 from postroom.sync.history import ChangeCounts, HistoryFollower
-from postroom.sync.labels import LabelFollower, LabelNames
-from postroom.sync.monitor import SyncMonitor
 from postroom.sync.slices import newest_end, plan_walk
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
-from postroom.sync.status import Note, ProgressCounters, SyncPhase, SyncProgress
+from postroom.sync.status import SyncPhase, SyncProgress
 from postroom.sync.walk import Walk, first_error
 from postroom.telemetry import logs
 
-T = TypeVar("T")
-_RENEWALS_A_LEASE = 3
+_RENEWALS_PER_LEASE = 3
 log = logs.get(__name__)
 
 
 class ChangeReader(Protocol):
     async def read(self) -> object:
-        """Take in what changed since the cursor, and move it. Raises HistoryExpired where Gmail no longer knows."""
+        """Take in what changed since the cursor, and move it. Raises HistoryExpired if the cursor is too old."""
 
 
 class SideTask(Protocol):
     async def __call__(self) -> object:
-        """Something to do now and then beside the sync; it decides itself whether it is due."""
-
-
-class _ReadElsewhere:
-    async def read(self) -> None:
-        """The connector does."""
+        """Called after each reading of changes; it decides whether it is due."""
 
 
 MakeChangeReader = Callable[[HistoryLease, MailFetcher], ChangeReader]
@@ -72,209 +66,199 @@ class _ConnectorCame(PostroomError):
 
 
 class SyncEngine:
-    """`holder` says who this is, for the one reader of an account's changes: the same name after a restart.
+    """`holder` names the one reader of the account's changes; it must be the same after a restart.
 
-    Without `deltas`, and from when a connector serves the mailbox, somebody else reads the changes: the sync walks,
-    and leaves the cursor alone.
+    Without `changes`, and while a connector serves the mailbox, the changes are read elsewhere: the sync only walks,
+    and does not move the cursor.
     """
 
     def __init__(
         self,
-        database: Database,
-        account: Account,
-        client: GmailClient,
-        store: AccountStore,
-        settings: SyncSettings,
-        clock: Clock,
-        *,
+        context: SyncContext,
         holder: str,
-        deltas: MakeChangeReader | None,
-        chores: MakeSideTasks = lambda reader, bringer: (),
-        note: Note = lambda messages, bad: None,
+        *,
+        changes: MakeChangeReader | None,
+        side_tasks: MakeSideTasks = lambda lease, fetcher: (),
     ) -> None:
-        self._database = database
-        self._account = account
-        self._client = client
-        self._settings = settings
-        self._clock = clock
+        self._context = context
         self._holder = holder
-        self._make_deltas = deltas
-        self._make_chores = chores
-        self._bringer = MailFetcher(
-            client, store, LabelNames(client, LabelFollower(database, account.id, client, store))
-        )
-        self._weather = OutageBackoff(clock, settings.patience_s)
-        self._counters = ProgressCounters(clock, client.limiter, client.profile, note)
+        self._make_changes = changes
+        self._make_side_tasks = side_tasks
 
     def progress(self) -> SyncProgress:
-        return self._counters.snapshot(is_waiting=self._weather.is_bad)
+        return self._context.counters.snapshot(is_waiting=self._context.outage.is_down)
 
     async def run(self, *, once: bool = False) -> None:
         """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
-        logs.bind(account=self._account.id)
+        logs.bind(account=self._context.account.id)
         try:
             await self._run(once)
         except _ConnectorCame:
-            log.info("sync.leaves_changes_to_connector")
+            log.info("sync.connector_reads_changes")
             await self._run(once)
 
     async def _run(self, once: bool) -> None:
-        reader = await self._database.write(self._claim)
+        database, clock = self._context.database, self._context.clock
+        lease = await database.write(self._claim)
         try:
             with first_error():
                 async with asyncio.TaskGroup() as tasks:
-                    keeper = tasks.create_task(self._keep_lease(reader), name="sync lease")
-                    await self._sync(reader, once)
-                    keeper.cancel()
+                    renewals = tasks.create_task(self._keep_lease(lease), name="sync lease")
+                    await self._sync_run(lease).run(once)
+                    renewals.cancel()
         finally:
-            await self._database.write(lambda tx: release_reader(tx, reader, self._clock.now()))
+            await database.write(lambda tx: release_reader(tx, lease, clock.now()))
 
     def _claim(self, tx: Tx) -> HistoryLease:
-        now = self._clock.now()
-        is_served = self._make_deltas is None or has_connector(tx, self._account.email, now)
-        duty = Duty.WALK if is_served else Duty.CHANGES
-        return claim_reader(tx, self._account.id, self._holder, now, duty=duty)
+        now, account = self._context.clock.now(), self._context.account
+        is_read_elsewhere = self._make_changes is None or has_connector(tx, account.email, now)
+        duty = Duty.WALK if is_read_elsewhere else Duty.CHANGES
+        return claim_reader(tx, account.id, self._holder, now, duty=duty)
 
-    async def _keep_lease(self, reader: HistoryLease) -> None:
-        """Raises ReaderLost, and so ends the run, when another has taken over. A database that is away for a while is
-        no reason: should somebody take over meanwhile, the fence tells, here and at every change."""
+    async def _keep_lease(self, lease: HistoryLease) -> None:
+        """Raises ReaderLost, and so ends the run, when another process has taken over. An unavailable database does
+        not end it: if the lease is lost meanwhile, the fence refuses every later change."""
 
         def renew(tx: Tx) -> None:
-            now = self._clock.now()
-            renew_reader(tx, reader, now)
-            if reader.duty is Duty.CHANGES and has_connector(tx, self._account.email, now):
+            now = self._context.clock.now()
+            renew_reader(tx, lease, now)
+            if lease.duty is Duty.CHANGES and has_connector(tx, self._context.account.email, now):
                 raise _ConnectorCame
 
         while True:
-            await self._clock.sleep(LEASE.total_seconds() / _RENEWALS_A_LEASE)
+            await self._context.clock.sleep(LEASE.total_seconds() / _RENEWALS_PER_LEASE)
             try:
-                await self._database.write(renew)
+                await self._context.database.write(renew)
             except Retryable as error:
                 log.warning("sync.lease_not_renewed", problem=error.message)
 
-    async def _sync(self, reader: HistoryLease, once: bool) -> None:
-        deltas: ChangeReader = _ReadElsewhere()
-        if self._make_deltas is not None and reader.duty is Duty.CHANGES:
-            deltas = self._make_deltas(reader, self._bringer)
-        chores = self._make_chores(reader, self._bringer)
-        state = await self._database.read(lambda tx: find_state(tx, self._account.id))
-        if state is None:
-            state = await self._begin(reader)
-        elif not await self._bringer.store.belongs_to(self._account.id, state.walk):
-            log.warning("archive.not_the_one", walk=state.walk, watermark=state.watermark)
-            state = await self._begin(reader, is_new_archive=True)
-        else:
-            profile = await self._patiently(self._client.get_profile)
-            require_mailbox(profile, self._account)
-            self._counters.messages_total = profile.messages_total
-            self._counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+    def _sync_run(self, lease: HistoryLease) -> _SyncRun:
+        fetcher = self._context.fetcher
+        changes = None
+        if self._make_changes is not None and lease.duty is Duty.CHANGES:
+            changes = self._make_changes(lease, fetcher)
+        return _SyncRun(self._context, lease, changes, self._make_side_tasks(lease, fetcher))
+
+
+class _SyncRun:
+    """One run of the engine, under one lease. Without `changes`, only the side tasks run beside the walk."""
+
+    def __init__(
+        self, context: SyncContext, lease: HistoryLease, changes: ChangeReader | None, side_tasks: Sequence[SideTask]
+    ) -> None:
+        self._context = context
+        self._lease = lease
+        self._regular_tasks: list[SideTask] = [*([] if changes is None else [changes.read]), *side_tasks]
+
+    async def run(self, once: bool) -> None:
+        state = await self._first_state()
         may_extend = True
         while True:
             try:
-                await self._walk(reader, state, deltas, chores)
-                if not await self._follow(deltas, chores, once=once, may_extend=may_extend):
+                await self._walk(state)
+                if not await self._follow(once=once, may_extend=may_extend):
                     return
-                state = await self._extend(reader)
-                may_extend = not once  # what came since then is for another run
+                state = await self._extend()
+                may_extend = not once  # mail that arrives from now on is for another run
             except HistoryExpired:
                 log.warning("history.expired", walk=state.walk)
                 # Before the walk begins: killed in between, the archive is still known to be the right one.
-                await self._bringer.store.mark(self._account.id, state.walk + 1)
-                state = await self._begin(reader, has_expired=True)
+                await self._context.store.mark(self._context.account.id, state.walk + 1)
+                state = await self._begin(has_expired=True)
 
-    async def _begin(
-        self, reader: HistoryLease, *, has_expired: bool = False, is_new_archive: bool = False
-    ) -> SyncState:
-        """Another walk. A cursor that is there already, and still good, is older than the walk: it stays."""
-        self._counters.phase = SyncPhase.PLANNING
-        plan = await self._patiently(lambda: plan_walk(self._client, self._settings, self._clock.now()))
-        require_mailbox(plan.profile, self._account)
-        self._counters.messages_total = plan.profile.messages_total
+    async def _first_state(self) -> SyncState:
+        context = self._context
+        state = await context.database.read(lambda tx: find_state(tx, context.account.id))
+        if state is None:
+            return await self._begin()
+        if not await context.store.belongs_to(context.account.id, state.walk):
+            log.warning("archive.replaced", walk=state.walk, watermark=state.watermark)
+            return await self._begin(is_new_archive=True)
+        profile = await context.outage.retry(context.client.get_profile)
+        require_mailbox(profile, context.account)
+        context.counters.messages_total = profile.messages_total
+        context.counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+        return state
+
+    async def _begin(self, *, has_expired: bool = False, is_new_archive: bool = False) -> SyncState:
+        """Plan another walk. A cursor that exists and has not expired is older than the walk, so it stays."""
+        context, account_id = self._context, self._context.account.id
+        context.counters.phase = SyncPhase.PLANNING
+        plan = await context.outage.retry(lambda: plan_walk(context.client, context.settings, context.clock.now()))
+        require_mailbox(plan.profile, context.account)
+        context.counters.messages_total = plan.profile.messages_total
 
         def begin(tx: Tx) -> SyncState:
-            now = self._clock.now()
-            renew_reader(tx, reader, now)
-            if reader.duty is Duty.WALK:
-                begin_cursor(tx, self._account.id, plan.profile.history_id, now)
-            elif has_expired or cursor_of(tx, self._account.id) is None:
-                move_cursor(tx, reader, plan.profile.history_id, now)
+            now = context.clock.now()
+            renew_reader(tx, self._lease, now)
+            if self._lease.duty is Duty.WALK:
+                begin_cursor(tx, account_id, plan.profile.history_id, now)
+            elif has_expired or cursor_of(tx, account_id) is None:
+                move_cursor(tx, self._lease, plan.profile.history_id, now)
             return begin_walk(
-                tx, self._account.id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
+                tx, account_id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
             )
 
-        state = await self._database.write(begin)
-        await self._bringer.store.mark(self._account.id, state.walk)
+        state = await context.database.write(begin)
+        await context.store.mark(account_id, state.walk)
         log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
         return state
 
-    async def _extend(self, reader: HistoryLease) -> SyncState:
-        now = self._clock.now()
-        until = newest_end(self._settings, now)
+    async def _extend(self) -> SyncState:
+        now = self._context.clock.now()
+        until = newest_end(self._context.settings, now)
 
         def extend(tx: Tx) -> SyncState:
-            renew_reader(tx, reader, now)
-            return extend_walk(tx, self._account.id, until, now)
+            renew_reader(tx, self._lease, now)
+            return extend_walk(tx, self._context.account.id, until, now)
 
-        state = await self._database.write(extend)
+        state = await self._context.database.write(extend)
         log.info("walk.extended", walk=state.walk, until=state.until)
         return state
 
-    async def _walk(
-        self, reader: HistoryLease, state: SyncState, deltas: ChangeReader, chores: Sequence[SideTask]
-    ) -> None:
-        """The walk, with what changes meanwhile read beside it."""
-        self._counters.watermark = state.watermark
+    async def _walk(self, state: SyncState) -> None:
+        """Walk, and run the regular tasks beside it."""
+        counters = self._context.counters
+        counters.watermark = state.watermark
         log.info(
             "walk.at", walk=state.walk, frontier=state.frontier, watermark=state.watermark, done=not state.is_walking
         )
         if not state.is_walking:
             return
-        self._counters.phase = SyncPhase.WALKING
-        walk = Walk(self._database, self._bringer, reader, self._settings, self._counters, self._weather, self._clock)
+        counters.phase = SyncPhase.WALKING
         with first_error():
             async with asyncio.TaskGroup() as tasks:
-                beside = tasks.create_task(self._read_beside(deltas, chores), name="sync deltas")
-                await walk.run(state)
+                beside = tasks.create_task(self._run_tasks_regularly(), name="sync changes")
+                await Walk(self._context, self._lease).run(state)
                 beside.cancel()
-        log.info("walk.over", walk=state.walk)
+        log.info("walk.finished", walk=state.walk)
 
-    async def _read_beside(self, deltas: ChangeReader, chores: Sequence[SideTask]) -> None:
+    async def _run_tasks_regularly(self) -> None:
         while True:
-            await self._clock.sleep(self._settings.poll_s)
-            await self._catch_up(deltas, chores)
+            await self._context.clock.sleep(self._context.settings.poll_s)
+            await self._run_tasks()
 
-    async def _catch_up(self, deltas: ChangeReader, chores: Sequence[SideTask]) -> None:
-        for work in (deltas.read, *chores):
-            await self._patiently(work)
+    async def _run_tasks(self) -> None:
+        for task in self._regular_tasks:
+            await self._context.outage.retry(task)
 
-    async def _follow(self, deltas: ChangeReader, chores: Sequence[SideTask], *, once: bool, may_extend: bool) -> bool:
-        """Read what changed, now and then. True when it is time to list the newest mail, so that the watermark follows;
-        False when that is all."""
-        self._counters.phase = SyncPhase.FOLLOWING
+    async def _follow(self, *, once: bool, may_extend: bool) -> bool:
+        """Run the regular tasks until the newest mail is due to be listed, so that the watermark can follow (True), or
+        once (False)."""
+        self._context.counters.phase = SyncPhase.FOLLOWING
         while True:
-            await self._catch_up(deltas, chores)
+            await self._run_tasks()
             if may_extend and await self._is_time_to_extend():
                 return True
             if once:
                 return False
-            await self._clock.sleep(self._settings.poll_s)
+            await self._context.clock.sleep(self._context.settings.poll_s)
 
     async def _is_time_to_extend(self) -> bool:
-        state = await self._database.read(lambda tx: get_state(tx, self._account.id))
-        passed = newest_end(self._settings, self._clock.now()) - state.until
-        return passed > 0 and passed >= self._settings.extend_s
-
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Again and again while only the weather is bad."""
-        while True:
-            await self._weather.wait()
-            try:
-                value = await work()
-            except Retryable as error:
-                self._weather.storm(error)
-            else:
-                self._weather.fair()
-                return value
+        context = self._context
+        state = await context.database.read(lambda tx: get_state(tx, context.account.id))
+        passed = newest_end(context.settings, context.clock.now()) - state.until
+        return passed > 0 and passed >= context.settings.extend_s
 
 
 def build_engine(
@@ -288,28 +272,20 @@ def build_engine(
     follows: bool = True,
     watch: MailboxObserver = NoObserver(),  # noqa: B008 - holds nothing
 ) -> SyncEngine:
-    """`follows`: it reads the account's changes too, and tells `watch`, where no connector does."""
-    alarm = SyncMonitor(database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts)
-
-    def note_page(page: ChangeCounts) -> None:
-        alarm.note(page.stored + page.gone + page.bad, page.bad)
-
-    def deltas(reader: HistoryLease, bringer: MailFetcher) -> HistoryFollower:
-        return HistoryFollower(database, reader, bringer, clock, note_page, watch)
-
-    def chores(reader: HistoryLease, bringer: MailFetcher) -> Sequence[SideTask]:
-        retry = BadMessageRetry(database, account.id, bringer, settings, clock)
-        return retry.retry_due, Reconciliation(database, account.id, bringer, clock), alarm.check
-
-    return SyncEngine(
-        database,
-        account,
-        client,
-        store,
-        settings,
-        clock,
-        holder=store.place.sync_holder,
-        deltas=deltas if follows else None,
-        chores=chores,
-        note=alarm.note,
+    """`follows`: where no connector does, it reads the account's changes too, and reports them to `watch`."""
+    monitor = SyncMonitor(
+        database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts
     )
+    context = sync_context(database, account, client, store, settings, clock, on_outcomes=monitor.note)
+
+    def on_page(page: ChangeCounts) -> None:
+        monitor.note(page.stored + page.gone + page.bad, page.bad)
+
+    def changes(lease: HistoryLease, fetcher: MailFetcher) -> HistoryFollower:
+        return HistoryFollower(database, lease, fetcher, clock, on_page, watch)
+
+    def side_tasks(lease: HistoryLease, fetcher: MailFetcher) -> Sequence[SideTask]:
+        retry = BadMessageRetry(database, account.id, fetcher, settings, clock)
+        return retry.retry_due, Reconciliation(database, account.id, fetcher, clock), monitor.check
+
+    return SyncEngine(context, store.place.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)

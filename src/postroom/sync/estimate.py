@@ -16,6 +16,7 @@ from datetime import datetime
 from postroom.accounts.account import Account
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
@@ -139,8 +140,7 @@ async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
     dice = random.Random(0)  # noqa: S311 - the same sample for the same mailbox
     ids: list[str] = []
     for part in dice.sample(list(slices), min(_SAMPLED_SLICES, len(slices))):
-        before = "" if part.end is None else f" before:{part.end}"
-        ids += await _some(client, f"after:{part.start}{before}", _SAMPLED_EACH)
+        ids += await _some(client, search_query(part), _SAMPLED_EACH)
     if not ids:  # a mailbox with little mail in many months
         ids = await _some(client, "", _SAMPLED_SLICES * _SAMPLED_EACH)
     found = await client.get_messages(ids, MessageFormat.MINIMAL)

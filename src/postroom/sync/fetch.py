@@ -1,8 +1,7 @@
 """Fetches messages by id into the archive, in small chunks, each on disk before the next is requested. Every id gets a
 result.
 
-Errors of the account, the service or the archive are raised and never held against a message. During an outage all
-callers share one backoff.
+Errors of the account, the service or the archive are raised and never held against a message.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ from dataclasses import dataclass, field
 from postroom.accounts.account import Account
 from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.service import AccountStore
-from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.addresses import canonical_address
 from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, Profile
-from postroom.sync.labels import LabelNames
-from postroom.telemetry import logs
+from postroom.mailboxes.labels import LabelNames
 
 
 def require_mailbox(profile: Profile, account: Account) -> None:
@@ -30,52 +27,6 @@ def require_mailbox(profile: Profile, account: Account) -> None:
             f"The login of {account.email} opens the mailbox of {profile.email} instead. Log in as {account.email} "
             f"with `postroom account add gmail`, or add the account of {profile.email}."
         )
-
-
-_FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 60.0
-log = logs.get(__name__)
-
-
-class OutageBackoff:
-    """Shared by all who call the service. A pause that the service asked for is obeyed and costs no patience."""
-
-    def __init__(self, clock: Clock, patience_s: float) -> None:
-        self._clock = clock
-        self._patience_s = patience_s
-        self._bad_since: float | None = None
-        self._hold_until = clock.monotonic()
-        self._storms = 0
-
-    @property
-    def is_bad(self) -> bool:
-        return self._bad_since is not None
-
-    async def wait(self) -> None:
-        """Until it is worth trying again."""
-        while (left := self._hold_until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(left)
-
-    def storm(self, error: Retryable) -> None:
-        """It did not go through. Raises the error itself once patience has run out."""
-        now = self._clock.monotonic()
-        if now < self._hold_until:
-            return  # one of many that were under way when it began
-        asked_for = error.retry_after.total_seconds() if error.retry_after else 0.0
-        if self._bad_since is None:
-            self._bad_since = now
-        elif now - self._bad_since >= self._patience_s:
-            raise error
-        self._bad_since += asked_for
-        wait = max(asked_for, min(_FIRST_WAIT_S * 2**self._storms, _LONGEST_WAIT_S))
-        self._storms += 1
-        self._hold_until = now + wait
-        log.warning("sync.waiting", seconds=round(wait, 1), problem=error.message)
-
-    def fair(self) -> None:
-        """It went through."""
-        self._bad_since = None
-        self._storms = 0
 
 
 OnChunk = Callable[["FetchOutcome"], None]

@@ -16,19 +16,20 @@ from postroom.accounts.account_jobs import account_of
 from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.service import SharedArchive
-from postroom.archive.shards.ownership import OwnedElsewhere
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
 from postroom.domain.clock import Clock
+from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext, JobType, KeyUse
 from postroom.queue.job import Json, RetryPolicy
 from postroom.settings import Settings
-from postroom.sync.archiver.removal import ArchiverService
+from postroom.sync.archiver import ArchiverService
 from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.estimate import SyncEstimate, estimate
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelFollower, LabelNames
+from postroom.sync.labels import LabelFollower
 from postroom.sync.status import SyncProgress
 
 

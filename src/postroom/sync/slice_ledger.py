@@ -1,49 +1,48 @@
-"""The jobs of a walk and the account of each slice: what was listed, what became of every message, what is still open.
+"""The jobs of a walk and the account of each slice under way: what was listed, what became of every message, what is
+still open.
 
-A failed job is retried, then split in halves down to single messages, which are recorded as bad. A slice is closed,
-and the watermark moved, only when its messages add up and its shards are checkpointed.
+A slice is closed, and the watermark moved, only when its messages add up and the archive is checkpointed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from postroom.accounts.history_cursor import HistoryLease, renew_reader
-from postroom.archive.service import AccountStore
-from postroom.db import Database, Tx
-from postroom.domain.clock import Clock
+from postroom.db import Tx
+from postroom.domain.backoff import Backoff
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.reading.mail import READER_VERSION
 from postroom.sync import status
-from postroom.sync.fetch import FetchOutcome, OutageBackoff
+from postroom.sync.context import SyncContext
+from postroom.sync.fetch import FetchOutcome
 from postroom.sync.slices import Slice
 from postroom.sync.state import SyncState, add_counters, finish_slice, record_bad, record_outcome
-from postroom.sync.status import ProgressCounters
 from postroom.telemetry import logs
 
-_FIRST_PAUSE_S = 2.0
-_LONGEST_PAUSE_S = 120.0
+log = logs.get(__name__)
+_BACKOFF = Backoff(2.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchJob:
-    """A batch of message ids. Time ranges are behind us: only ids are retried and split."""
+    """A batch of message ids from a listed slice."""
 
     listing: int
-    """Which listing of a slice it comes from."""
+    """The number of the listing that it comes from."""
     ids: tuple[str, ...]
     tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Every id was answered for."""
+    """Every id has an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two halves of what failed, each on its own from now on."""
+    """Two halves of what failed, each a job of its own from now on."""
 
     halves: tuple[tuple[str, ...], tuple[str, ...]]
     tries: int
@@ -65,7 +64,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    gmail_id: str
+    """The last id left; it cannot be fetched or stored."""
+
+    message_id: str
     error: PostroomError
 
 
@@ -73,14 +74,14 @@ JobVerdict: TypeAlias = Done | Again | Split | Bad
 
 
 def judge_attempt(job: FetchJob, failed: Mapping[str, PostroomError], budget: int) -> JobVerdict:
-    """`failed` are the ids of the job that this attempt did not settle, with why."""
+    """`failed` holds the ids of the job that this attempt did not settle, with why; `budget` limits the tries."""
     left = tuple(each for each in job.ids if each in failed)
     if not left:
         return Done()
     tries = job.tries + 1
     is_worth_a_retry = any(isinstance(failed[each], Retryable) for each in left)
     if tries < budget and is_worth_a_retry:
-        return Again(left, tries, min(_FIRST_PAUSE_S * 2**job.tries, _LONGEST_PAUSE_S))
+        return Again(left, tries, _BACKOFF.delay_s(tries))
     if len(left) == 1:
         return Bad(left[0], failed[left[0]])
     middle = len(left) // 2
@@ -89,13 +90,15 @@ def judge_attempt(job: FetchJob, failed: Mapping[str, PostroomError], budget: in
 
 @dataclass(slots=True)
 class SliceTally:
+    """One listing of a slice. A slice that is listed again, or in halves, gets another."""
+
     listing: int
     part: Slice
     listed: int = 0
     jobs: int = 0
     open_jobs: int = 0
     at_listing: Counter[str] = field(default_factory=Counter)
-    """Those of its outcomes that were known without asking Gmail."""
+    """Those of its outcomes that were known without asking the mailbox."""
     is_listed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
     """What became of its messages: stored, known, gone, bad."""
@@ -105,101 +108,170 @@ class SliceTally:
         """Everything it holds was listed, and no job of it is open."""
         return self.is_listed and self.open_jobs == 0
 
+    def add_job(self) -> None:
+        self.jobs += 1
+        self.open_jobs += 1
 
-class SliceTallies:
-    """All listings under way, by number. A job of one that was given up counts for nobody."""
+    def require_balance(self) -> None:
+        if self.outcomes.total() != self.listed:
+            raise Fatal(
+                f"The slice from {self.part.start} lists {self.listed} messages and accounts for "
+                f"{self.outcomes.total()}. This is a mistake in Postroom; the watermark stays where it is."
+            )
 
-    def __init__(self) -> None:
-        self._under_way: dict[int, SliceTally] = {}
+
+class SliceLedger:
+    """Lister and workers report to it; `run` closes slices as they become complete, as many at once as have gathered.
+
+    Jobs of a listing that was dropped are not counted.
+    """
+
+    def __init__(self, context: SyncContext, lease: HistoryLease, state: SyncState, known_bad: Iterable[str]) -> None:
+        self.state = state
+        """As of the last slice that was closed."""
+        self.known_bad = set(known_bad)
+        """Recorded as bad during this walk: when they are listed again, they are not requested again."""
+        self._context = context
+        self._lease = lease
+        self._tallies: dict[int, SliceTally] = {}
         self._numbers = count(1)
+        self._may_close = asyncio.Event()
+        self._closing = asyncio.Lock()
+
+    # Slices
 
     def begin(self, part: Slice) -> SliceTally:
         tally = SliceTally(next(self._numbers), part)
-        self._under_way[tally.listing] = tally
+        self._tallies[tally.listing] = tally
         return tally
 
-    def drop(self, listing: int) -> None:
-        """The slice is listed again, or in halves."""
-        self._under_way.pop(listing, None)
+    def listed(self, tally: SliceTally) -> None:
+        tally.is_listed = True
+        log.info("slice.listed", listed=tally.listed, jobs=tally.jobs, **tally.at_listing, **self._fields(tally))
+        self._may_close.set()
 
-    def of(self, listing: int) -> SliceTally | None:
-        return self._under_way.get(listing)
+    def slice_split(self, tally: SliceTally, at: int) -> None:
+        self._tallies.pop(tally.listing, None)
+        self._context.counters.splits += 1
+        self._context.counters.slices_total += 1
+        status.record_split("slice")
+        log.info("slice.split", at=at, **self._fields(tally))
 
-    def take_complete(self) -> list[SliceTally]:
-        """Those that are complete, oldest first; they are no longer under way."""
-        complete = [tally for tally in self._under_way.values() if tally.is_complete]
-        for tally in complete:
-            del self._under_way[tally.listing]
-        return sorted(complete, key=lambda tally: tally.part.start)
+    def listing_failed(self, tally: SliceTally) -> None:
+        self._tallies.pop(tally.listing, None)
+        log.info("slice.listing_failed", **self._fields(tally))
 
+    def not_requested(self, tally: SliceTally, known: int, bad: int) -> None:
+        """Listed messages that need no fetching: in the archive already, or bad."""
+        outcomes = {"known": known, "bad": bad}
+        tally.at_listing.update(outcomes)
+        self._count(tally, outcomes)
 
-T = TypeVar("T")
-log = logs.get(__name__)
+    # Jobs
 
+    def fetched(self, job: FetchJob, chunk: FetchOutcome) -> None:
+        outcomes = _settled(chunk)
+        self._context.counters.fetched(sum(outcomes.values()))
+        if tally := self._tallies.get(job.listing):
+            self._count(tally, outcomes)
+            log.debug("job.fetched", listing=job.listing, **outcomes, ids=sorted(chunk.settled))
 
-class SliceCloser:
-    """Closes slices as they become complete, as many at once as have gathered."""
+    def attempted(self, job: FetchJob, outcome: FetchOutcome) -> None:
+        """An attempt has ended, with or without an error."""
+        failed = len(outcome.failed)
+        log.info("job.attempted", listing=job.listing, ids=len(job.ids), **_settled(outcome), failed=failed)
 
-    def __init__(
-        self,
-        database: Database,
-        store: AccountStore,
-        reader: HistoryLease,
-        state: SyncState,
-        tallies: SliceTallies,
-        counters: ProgressCounters,
-        weather: OutageBackoff,
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._store = store
-        self._reader = reader
-        self.state = state
-        self._tallies = tallies
-        self._counters = counters
-        self._weather = weather
-        self._clock = clock
-        self._awake = asyncio.Event()
-        self._closing = asyncio.Lock()
+    async def unreadable(self, job: FetchJob, outcome: FetchOutcome) -> None:
+        """Record messages that are stored with their exact bytes but cannot be parsed, before their job is done."""
+        if not outcome.unread:
+            return
+        account_id, unread = self.state.account_id, FetchOutcome(unread=outcome.unread)
+        now = self._context.clock.now()
+        await self._context.database.write(lambda tx: record_outcome(tx, account_id, unread, now))
+        log.warning("message.unreadable", listing=job.listing, messages=len(outcome.unread))
 
-    def wake(self) -> None:
-        """A slice may be complete."""
-        self._awake.set()
+    def done(self, job: FetchJob) -> None:
+        log.info("job.done", listing=job.listing, tries=job.tries + 1)
+        self._close_job(job)
+
+    def retried(self, job: FetchJob, left: tuple[str, ...], tries: int) -> None:
+        self._context.counters.retries += 1
+        status.record_retry()
+        log.info("job.retried", listing=job.listing, left=len(left), tries=tries)
+
+    def split(self, job: FetchJob, halves: tuple[tuple[str, ...], ...], tries: int) -> None:
+        self._context.counters.splits += 1
+        status.record_split("job")
+        log.info("job.split", listing=job.listing, parts=[len(half) for half in halves], tries=tries)
+        if tally := self._tallies.get(job.listing):
+            tally.open_jobs += len(halves) - 1
+
+    def stalled(self, job: FetchJob) -> None:
+        self._context.counters.stalls += 1
+        status.record_stall()
+        log.warning("job.stalled", listing=job.listing, ids=len(job.ids), tries=job.tries)
+
+    async def bad(self, job: FetchJob, message_id: str, error: PostroomError) -> None:
+        """Recorded before it is counted: after a crash in between it is listed as bad, and its slice is open."""
+        reason = logs.clean(error.message)
+        now, account_id = self._context.clock.now(), self.state.account_id
+        await self._context.database.write(
+            lambda tx: record_bad(tx, account_id, message_id, reason, READER_VERSION, now)
+        )
+        self.known_bad.add(message_id)
+        status.count_bad_message()
+        log.warning("message.bad", listing=job.listing, reason=reason)
+        log.debug("message.bad_id", listing=job.listing, id=message_id)
+        if tally := self._tallies.get(job.listing):
+            self._count(tally, {"bad": 1})
+        self._close_job(job)
+
+    def _close_job(self, job: FetchJob) -> None:
+        if tally := self._tallies.get(job.listing):
+            tally.open_jobs -= 1
+            self._may_close.set()
+
+    def _count(self, tally: SliceTally, outcomes: Mapping[str, int]) -> None:
+        tally.outcomes.update(outcomes)
+        status.record_processed(outcomes)
+        self._context.counters.add(outcomes)
+
+    # Closing
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Close slices until cancelled."""
         while True:
-            await self._awake.wait()
-            self._awake.clear()
+            await self._may_close.wait()
+            self._may_close.clear()
             await self.close_complete()
 
     async def close_complete(self) -> None:
         async with self._closing:
-            complete = self._tallies.take_complete()
+            complete = self._take_complete()
             if not complete:
                 return
             for tally in complete:
-                _require_whole(tally)
-            await self._patiently(self._store.checkpoint)
+                tally.require_balance()
+            retry = partial(self._context.outage.retry, ends_outage=False)
+            await retry(self._context.store.checkpoint)
             for tally in complete:
-                log.info("slice.stored", **self._fields(tally))
-            finish = partial(self._database.write, lambda tx: self._finish(tx, complete))
-            before, self.state = self.state, await self._patiently(finish)
-            self._tell(before, len(complete))
+                log.info("slice.stored", **self._fields(tally), listed=tally.listed, **tally.outcomes)
+            finish = partial(self._context.database.write, lambda tx: self._finish(tx, complete))
+            before, self.state = self.state, await retry(finish)
+            self._report_progress(before, len(complete))
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            await self._weather.wait()
-            try:
-                return await work()
-            except Retryable as error:
-                self._weather.storm(error)
+    def _take_complete(self) -> list[SliceTally]:
+        """Oldest first; they are no longer under way."""
+        complete = [tally for tally in self._tallies.values() if tally.is_complete]
+        for tally in complete:
+            del self._tallies[tally.listing]
+        return sorted(complete, key=lambda tally: tally.part.start)
 
     def _finish(self, tx: Tx, complete: Sequence[SliceTally]) -> SyncState:
         """Refused as a whole if another process has taken over this account."""
-        now = self._clock.now()
+        now = self._context.clock.now()
         state = self.state
-        renew_reader(tx, self._reader, now)
+        renew_reader(tx, self._lease, now)
         outcomes: Counter[str] = Counter()
         for tally in complete:
             state = finish_slice(tx, state.account_id, state.walk, tally.part, tally.listed, now)
@@ -207,144 +279,18 @@ class SliceCloser:
         add_counters(tx, state.account_id, {**outcomes, "processed": outcomes.total()}, now)
         return state
 
-    def _tell(self, before: SyncState, slices: int) -> None:
-        self._counters.slices_done += slices
-        self._counters.watermark = self.state.watermark
-        status.record_watermark(self.state.account_id, self.state.watermark)
-        if self.state.watermark > before.watermark:
-            log.info("watermark.moved", walk=before.walk, since=before.watermark, to=self.state.watermark)
+    def _report_progress(self, before: SyncState, slices: int) -> None:
+        watermark = self.state.watermark
+        self._context.counters.slices_done += slices
+        self._context.counters.watermark = watermark
+        status.record_watermark(self.state.account_id, watermark)
+        if watermark > before.watermark:
+            log.info("watermark.moved", walk=before.walk, since=before.watermark, to=watermark)
 
     def _fields(self, tally: SliceTally) -> dict[str, object]:
-        return {
-            "walk": self.state.walk,
-            "start": tally.part.start,
-            "end": tally.part.end,
-            "listing": tally.listing,
-            "listed": tally.listed,
-            **tally.outcomes,
-        }
-
-
-def _require_whole(tally: SliceTally) -> None:
-    """Progress is a proof: a slice whose messages do not add up is not done, whatever else says so."""
-    if tally.outcomes.total() != tally.listed:
-        raise Fatal(
-            f"The slice from {tally.part.start} lists {tally.listed} messages and accounts for "
-            f"{tally.outcomes.total()}. This is a mistake in Postroom; the watermark stays where it is."
-        )
-
-
-class SliceLedger:
-    def __init__(
-        self,
-        database: Database,
-        state: SyncState,
-        already_bad: Iterable[str],
-        tallies: SliceTallies,
-        closer: SliceCloser,
-        counters: ProgressCounters,
-        clock: Clock,
-    ) -> None:
-        self.known_bad = set(already_bad)
-        """Found bad during this walk: listed once more, they are not asked for again before their time."""
-        self._database = database
-        self._state = state
-        self._tallies = tallies
-        self._closer = closer
-        self._counters = counters
-        self._clock = clock
-
-    # Slices
-
-    def listed(self, tally: SliceTally) -> None:
-        tally.is_listed = True
-        log.info("slice.listed", listed=tally.listed, jobs=tally.jobs, **tally.at_listing, **self._slice(tally))
-        self._closer.wake()
-
-    def slice_split(self, tally: SliceTally, at: int) -> None:
-        self._tallies.drop(tally.listing)
-        self._counters.splits += 1
-        self._counters.slices_total += 1
-        status.record_split("slice")
-        log.info("slice.split", at=at, **self._slice(tally))
-
-    def listing_failed(self, tally: SliceTally) -> None:
-        self._tallies.drop(tally.listing)
-        log.info("slice.listing_failed", **self._slice(tally))
-
-    def not_asked_for(self, tally: SliceTally, known: int, bad: int) -> None:
-        """Listed messages that need no fetching: in the archive already, or bad."""
-        outcomes = {"known": known, "bad": bad}
-        tally.at_listing.update(outcomes)
-        self._account(tally, outcomes)
-
-    # Jobs
-
-    def brought(self, job: FetchJob, chunk: FetchOutcome) -> None:
-        outcomes = {"stored": len(chunk.stored), "known": len(chunk.duplicates), "gone": len(chunk.gone)}
-        self._counters.fetched(sum(outcomes.values()))
-        tally = self._tallies.of(job.listing)
-        if tally is not None:
-            self._account(tally, outcomes)
-            log.debug("job.brought", listing=job.listing, **outcomes, ids=sorted(chunk.settled))
-
-    def attempted(self, job: FetchJob, brought: FetchOutcome) -> None:
-        """An attempt is over, however it went."""
-        counts = {"stored": len(brought.stored), "known": len(brought.duplicates), "gone": len(brought.gone)}
-        log.info("job.attempted", listing=job.listing, ids=len(job.ids), **counts, failed=len(brought.failed))
-
-    async def unread(self, job: FetchJob, brought: FetchOutcome) -> None:
-        """Stored with their exact bytes, and not readable: on record before their job is done."""
-        if not brought.unread:
-            return
-        found = FetchOutcome(unread=brought.unread)
-        await self._database.write(lambda tx: record_outcome(tx, self._state.account_id, found, self._clock.now()))
-        log.warning("message.unread", listing=job.listing, messages=len(brought.unread))
-
-    def done(self, job: FetchJob) -> None:
-        log.info("job.done", listing=job.listing, tries=job.tries + 1)
-        self._close(job)
-
-    def again(self, job: FetchJob, left: tuple[str, ...], tries: int) -> None:
-        self._counters.retries += 1
-        status.record_retry()
-        log.info("job.again", listing=job.listing, left=len(left), tries=tries)
-
-    def split(self, job: FetchJob, halves: tuple[tuple[str, ...], ...], tries: int) -> None:
-        self._counters.splits += 1
-        status.record_split("job")
-        log.info("job.split", listing=job.listing, parts=[len(half) for half in halves], tries=tries)
-        if tally := self._tallies.of(job.listing):
-            tally.open_jobs += len(halves) - 1
-
-    def stalled(self, job: FetchJob) -> None:
-        self._counters.stalls += 1
-        status.record_stall()
-        log.warning("job.stalled", listing=job.listing, ids=len(job.ids), tries=job.tries)
-
-    async def bad(self, job: FetchJob, gmail_id: str, error: PostroomError) -> None:
-        """On record before it counts: a crash in between leaves it listed as bad and its slice open."""
-        reason = logs.clean(error.message)
-        now, account_id = self._clock.now(), self._state.account_id
-        await self._database.write(lambda tx: record_bad(tx, account_id, gmail_id, reason, READER_VERSION, now))
-        self.known_bad.add(gmail_id)
-        status.count_bad_message()
-        log.warning("message.bad", listing=job.listing, reason=reason)
-        log.debug("message.bad_id", listing=job.listing, id=gmail_id)
-        if tally := self._tallies.of(job.listing):
-            self._account(tally, {"bad": 1})
-        self._close(job)
-
-    def _close(self, job: FetchJob) -> None:
-        if tally := self._tallies.of(job.listing):
-            tally.open_jobs -= 1
-            self._closer.wake()
-
-    def _account(self, tally: SliceTally, outcomes: Mapping[str, int]) -> None:
-        tally.outcomes.update(outcomes)
-        status.record_processed(outcomes)
-        self._counters.add(outcomes)
-
-    def _slice(self, tally: SliceTally) -> dict[str, object]:
         part = tally.part
-        return {"walk": self._state.walk, "start": part.start, "end": part.end, "listing": tally.listing}
+        return {"walk": self.state.walk, "start": part.start, "end": part.end, "listing": tally.listing}
+
+
+def _settled(outcome: FetchOutcome) -> dict[str, int]:
+    return {"stored": len(outcome.stored), "known": len(outcome.duplicates), "gone": len(outcome.gone)}

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from postroom.mailboxes.gmail.calls import SHORTEST_EPOCH, search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.resources import Profile
+from postroom.mailboxes.protocol import Span
 from postroom.settings import SyncSettings
 
 DAY_S = 86_400
 _WEEK_S = 7 * DAY_S
 _DAILY_ABOVE = 200_000
 _MONTHLY_BELOW = 20_000
-EARLIEST_CUT = 100_000_000
-"""March 1973. A shorter number in a query could be taken for a date, so no slice is cut before."""
+EARLIEST_CUT = SHORTEST_EPOCH
+"""No query can tell earlier times apart, so no slice is cut before."""
 
 
 class Granularity(StrEnum):
@@ -28,11 +30,8 @@ class Granularity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Slice:
-    """Mail dated from `start` up to and without `end`, in seconds since 1970; without an end, all that comes after."""
-
-    start: int
-    end: int | None
+class Slice(Span):
+    """A span that is listed, fetched and closed as one."""
 
 
 def granularity_for(messages: int) -> Granularity:
@@ -134,7 +133,7 @@ async def oldest_mail(client: GmailClient, until: int) -> int:
 
 
 async def _has_mail_before(client: GmailClient, instant: int) -> bool:
-    async for page in client.list_messages(f"before:{instant}", include_spam_trash=True, page_size=1):
+    async for page in client.list_messages(search_query(Span(0, instant)), include_spam_trash=True, page_size=1):
         if page.messages:
             return True
     return False
@@ -148,17 +147,6 @@ class TooDeep(Exception):
         self.halves = halves
 
 
-def query_of(part: Slice) -> str:
-    """The slice in Gmail's words.
-
-    `before:` is exclusive. Whether `after:` includes its own second is not documented, so it names the second before:
-    what is listed twice is found in the archive the second time, what is never listed is lost. The first slice has no
-    beginning, for mail dated before 1970.
-    """
-    words = [] if part.start == 0 else [f"after:{part.start - 1}"]
-    return " ".join(words if part.end is None else [*words, f"before:{part.end}"])
-
-
 async def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
     """The ids, in portions that follow each other without an end in memory.
 
@@ -168,7 +156,7 @@ async def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> As
     halves = split(part)
     listed: list[str] = []
     pages = 0
-    async for page in client.list_messages(query_of(part), include_spam_trash=True, page_size=settings.page_size):
+    async for page in client.list_messages(search_query(part), include_spam_trash=True, page_size=settings.page_size):
         pages += 1
         listed += [ref.id for ref in page.messages]
         if pages == settings.max_pages_per_slice and page.next_token is not None and halves:

@@ -26,8 +26,8 @@ from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
 from postroom.telemetry.metrics import meter
 
 _RATE_OVER_S = 60.0
-Note = Callable[[int, int], None]
-"""Is told of messages that were worked on, and how many of them are bad."""
+OnOutcomes = Callable[[int, int], None]
+"""Called with the number of messages that were worked on, and how many of them are bad."""
 
 
 class SyncPhase(StrEnum):
@@ -78,14 +78,14 @@ class SyncProgress:
 
 
 class ProgressCounters:
-    """What the parts of the engine count as they go. Only ever read through `snapshot`."""
+    """Counted by the parts of the engine as they go; read through `snapshot`."""
 
     def __init__(
         self,
         clock: Clock,
         limiter: Limiter,
         profile: QuotaProfile | None,
-        note: Note = lambda messages, bad: None,
+        on_outcomes: OnOutcomes = lambda messages, bad: None,
     ) -> None:
         self.phase = SyncPhase.PLANNING
         self.slices_done = self.slices_total = self.watermark = self.messages_total = 0
@@ -93,7 +93,7 @@ class ProgressCounters:
         self.splits = self.retries = self.stalls = 0
         self.earlier = 0
         """Messages whose fate was settled before this run."""
-        self._note = note
+        self._on_outcomes = on_outcomes
         self._clock = clock
         self._limiter = limiter
         self._allowance = None if profile is None else profile.units_per_minute
@@ -106,7 +106,7 @@ class ProgressCounters:
         self.known += outcomes.get("known", 0)
         self.gone += outcomes.get("gone", 0)
         self.bad += outcomes.get("bad", 0)
-        self._note(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
+        self._on_outcomes(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
 
     def fetched(self, messages: int) -> None:
         """So many messages came through just now; what the rate is made of."""
@@ -164,25 +164,14 @@ _splits = meter.create_counter("postroom.sync.splits", unit="{split}", descripti
 _stalls = meter.create_counter("postroom.sync.stalls", unit="{job}", description="jobs cancelled for their silence")
 _bad = meter.create_counter("postroom.sync.bad", unit="{message}", description="messages listed as bad")
 _watermarks: dict[str, int] = {}
-_metadata: dict[str, float] = {}
 
 
 def _oldest_watermark(options: CallbackOptions) -> Iterable[Observation]:
     return [Observation(min(_watermarks.values()))] if _watermarks else []
 
 
-def _fullest_metadata(options: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(max(_metadata.values()))] if _metadata else []
-
-
 meter.create_observable_gauge(
     "postroom.sync.watermark", [_oldest_watermark], unit="s", description="of the account that is furthest behind"
-)
-meter.create_observable_gauge(
-    "postroom.sync.metadata_usage",
-    [_fullest_metadata],
-    unit="1",
-    description="share of the budget, the fullest account",
 )
 
 
@@ -211,11 +200,6 @@ def count_bad_message() -> None:
 
 def record_watermark(account_id: str, watermark: int) -> None:
     _watermarks[account_id] = watermark
-
-
-def record_metadata(account_id: str, usage: float) -> None:
-    """The share of its budget that an account's metadata document takes."""
-    _metadata[account_id] = usage
 
 
 UP_TO_DATE = "up to date"

@@ -1,4 +1,4 @@
-"""What the model is told besides the message, read from the control database: directions, labels, the conversation
+"""What the model gets besides the message, read from the control database: directions, labels, the conversation
 so far, and the addresses to which mail may be forwarded.
 """
 
@@ -34,7 +34,7 @@ def briefing_for(tx: Tx, message: TriageMessage, thread_messages: int) -> Briefi
         log.info("guidance.left_out", left_out=guidance.left_out)
     known = [] if message.account_id is None else labels_of(tx, message.account_id)
     usable = for_classifier(known)
-    told = [*guidance.directions, *(rule.text for rule in guidance.rules)]
+    instructions = [*guidance.directions, *(rule.text for rule in guidance.rules)]
     return Briefing(
         directions=guidance.directions,
         rules=_worded(guidance),
@@ -44,7 +44,7 @@ def briefing_for(tx: Tx, message: TriageMessage, thread_messages: int) -> Briefi
         offer=ToolOffer(
             labels=bounded([label.name for label in usable], MOST_LABEL_CHOICES_BYTES),
             on_message=_on_message(message, known),
-            forward_to=bounded(named_addresses(tx, told), MOST_ADDRESS_BYTES),
+            forward_to=bounded(named_addresses(tx, instructions), MOST_ADDRESS_BYTES),
         ),
     )
 
@@ -54,7 +54,7 @@ def _worded(guidance: Guidance) -> tuple[str, ...]:
 
 
 def _kept_back(known: Sequence[KnownLabel]) -> frozenset[str]:
-    """What the model may not use it is not told of either, by name or by id."""
+    """Labels that the model may not use are withheld from it, by name and by id."""
     private = [label for label in known if not label.available_to_classifier]
     return frozenset(text for label in private for text in (label.name, label.label_id))
 
@@ -106,9 +106,9 @@ def contacts_among(tx: Tx, message: TriageMessage) -> tuple[str, ...]:
     return tuple(sorted(known.scalars()))
 
 
-def named_addresses(tx: Tx, told: Iterable[str]) -> list[str]:
+def named_addresses(tx: Tx, instructions: Iterable[str]) -> list[str]:
     """Whom the owner's words name: by address, or by the name under which the contacts have one address."""
-    text = "\n".join(told)
+    text = "\n".join(instructions)
     if not text:
         return []
     written = [canonical_address(address.strip(".'")) for address in _ADDRESS.findall(text)]

@@ -112,13 +112,13 @@ class Classifier:
         rules: Rules,
         model: ModelClient | None,
         spending: BackfillBudget,
-        desk: ActionSink,
+        sink: ActionSink,
         ways: ClassifierOptions,
     ) -> None:
         self._rules = rules
         self._model = model
         self._spending = spending
-        self._desk = desk
+        self._sink = sink
         self._ways = ways
 
     async def __call__(self, context: JobContext) -> Json:
@@ -222,7 +222,7 @@ class Classifier:
         if decision_id is None:
             return {"outcome": "decided before"}
         if decision.actions and decision.obstacle is None:
-            self._desk.accept(tx, self._order(message, decision, decision_id))
+            self._sink.accept(tx, self._order(message, decision, decision_id))
         return {"outcome": "review" if decision.needs_review else "decided", "action": decision.action}
 
     def _order(self, message: TriageMessage, decision: Decision, decision_id: str) -> ActionOrder:

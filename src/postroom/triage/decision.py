@@ -17,7 +17,7 @@ class DecidedBy(StrEnum):
 
     RULE = "deterministic"
     MODEL = "llm"
-    NOBODY = "none"
+    UNDECIDED = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Decision:
 
 
 def left_alone(reason: str) -> Decision:
-    return Decision(DecidedBy.NOBODY, reason)
+    return Decision(DecidedBy.UNDECIDED, reason)
 
 
 def for_review(reason: str) -> Decision:
-    return Decision(DecidedBy.NOBODY, reason, needs_review=True)
+    return Decision(DecidedBy.UNDECIDED, reason, needs_review=True)

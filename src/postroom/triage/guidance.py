@@ -58,7 +58,7 @@ class StoredModelRule:
 
 
 def lock(tx: Tx) -> None:
-    """Nobody else changes directions or model rules until this transaction ends."""
+    """Lock directions and model rules against other writers until this transaction ends."""
     tx.lock_table(directions)
     tx.lock_table(model_rules)
 
@@ -81,7 +81,7 @@ def direction_with_id(tx: Tx, direction_id: str) -> Direction:
     for found in list_directions(tx):
         if found.id == direction_id:
             return found
-    raise NotFound("direction", "it is gone; somebody removed it")
+    raise NotFound("direction", "it is gone; someone removed it")
 
 
 def add_direction(
@@ -137,7 +137,7 @@ def model_rule_with_id(tx: Tx, rule_id: str) -> StoredModelRule:
     for found in list_model_rules(tx):
         if found.id == rule_id:
             return found
-    raise NotFound("guidance", "it is gone; somebody removed it")
+    raise NotFound("guidance", "it is gone; someone removed it")
 
 
 def add_model_rule(
@@ -160,7 +160,7 @@ def add_model_rule(
 def change_model_rule(
     tx: Tx, before: StoredModelRule, changes: Mapping[str, Any], who: Actor, now: datetime
 ) -> StoredModelRule:
-    """`changes` may hold name, scope, text and enabled; refused if somebody else was quicker."""
+    """`changes` may hold name, scope, text and enabled; refused if the row changed since it was read."""
     tx.lock_table(model_rules)
     values: dict[str, Any] = {}
     if "name" in changes:
@@ -223,7 +223,7 @@ def _later(before: datetime, now: datetime) -> datetime:
 
 
 def changed_meanwhile(what: str) -> BadInput:
-    return BadInput(what, "was changed or removed by somebody else meanwhile; look at it again")
+    return BadInput(what, "was changed or removed by someone else meanwhile; look at it again")
 
 
 MOST_DIRECTIONS = 50
@@ -251,18 +251,18 @@ class Guidance:
 def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
     """Everything enabled that concerns this sender's mail to this account; the narrowest rules come first.
 
-    Of several senders, what concerns them all: what the owner says of one must not hold for whoever stands beside him.
+    Of several senders, what concerns them all: what the owner says about one must not apply to a co-sender.
     """
     query = select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
     return within_bounds([str(row.text) for row in tx.execute(query)], _rules_for(tx, account_id, senders))
 
 
-def within_bounds(told: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
+def within_bounds(directions: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
     room = MOST_GUIDANCE_BYTES - _TITLES
     kept: list[str] = []
     kept_rules: list[ModelRule] = []
     left_out: list[str] = []
-    for number, text in enumerate(told, 1):
+    for number, text in enumerate(directions, 1):
         room -= (size := len(text.encode("utf-8", "replace")) + _BULLET)
         if room < 0 or len(kept) == MOST_DIRECTIONS:
             room += size

@@ -178,7 +178,7 @@ GROUPS = (
         ),
     ),
     PhraseGroup(
-        "it repeats what only the model is told",
+        "it repeats instructions that only the model gets",
         STRONG,
         (
             "your last answer could not be used",
@@ -188,7 +188,7 @@ GROUPS = (
         ),
     ),
     PhraseGroup(
-        "it claims that somebody approved",
+        "it claims that someone approved",
         STRONG,
         (
             "(?:approved|authori[sz]ed|permitted) (?:this|the|these|all) (?:actions?|assistants?|agents?|operations?)",
@@ -215,7 +215,7 @@ GROUPS = (
         ),
     ),
     PhraseGroup(
-        "it wants nobody to be asked",
+        "it asks that no one be consulted",
         WEAK,
         (
             r"(?:without|no) (?:[^ ]+ )?(?:asking|approval|confirmation)\b",

@@ -120,7 +120,7 @@ def model_of(settings: ModelSettings, key: str | None, http: httpx2.AsyncClient)
 
 
 def _mapped(error: Exception) -> PostroomError:
-    """Never the provider's own words: they may repeat the mail."""
+    """The provider's own message is left out, because it may repeat the mail."""
     match error:
         case exceptions.ModelRateLimitError():
             return Retryable("The model's provider asks for fewer requests.", retry_after=_wait(error))

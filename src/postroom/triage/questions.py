@@ -49,7 +49,7 @@ class ModelAnswer:
     model: str
     used: TokenCounts
     cost: Micros | None
-    """None: the provider does not say what it used, and an answer that nobody measured is not an answer for nothing."""
+    """None: the provider does not report usage. Such an answer is not free; it counts at its highest cost."""
     latency_ms: int
     is_cut: bool
     """The limit of output tokens ended it."""

@@ -86,7 +86,8 @@ def _is_decided(tx: Tx, message_id: str) -> bool:
 def begin_call(
     tx: Tx, message: TriageMessage, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
 ) -> str:
-    """Note a call that is about to be made, and those before it whose end nobody saw. `prompt` where it is kept."""
+    """Record a call before it is made, and close earlier calls without an end. `prompt` is given where prompts are
+    kept."""
     open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
     lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
     tx.execute(update(model_calls).where(open_before).values(**lost))

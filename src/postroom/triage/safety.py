@@ -100,7 +100,7 @@ def least_confidence(reach: Consequence, settings: SafetySettings) -> float:
 
 def decided_by_rule(rule: Rule, safety: SafetySettings) -> Decision:
     """A rule does what the owner wrote, whatever the message says; what is dangerous waits all the same, unless the
-    owner marked the rule as one that needs nobody."""
+    owner marked the rule as unattended."""
     proposals = tuple(
         Proposal(wanted, reasons_for(wanted, DecidedBy.RULE, 1.0, safety, unattended=rule.unattended))
         for wanted in rule.actions
@@ -129,14 +129,14 @@ def decided_by_model(
 
 
 def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
-    """What a model alone never hides, whatever it was told and however sure it is."""
+    """What the model alone never hides, whatever its instructions and confidence."""
     known = [f"{address} is a contact of yours" for address in contacts]
     sign = security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers)
     return (*known, f"it looks like security mail, for {sign}") if sign else tuple(known)
 
 
 def _strangers(wanted: WantedAction, mail: MailToJudge, briefing: Briefing) -> tuple[str, ...]:
-    """Whom the action would reach though nobody but the mail names them."""
+    """Recipients of the action that only the mail itself names."""
     if isinstance(wanted.parameters, ForwardParameters):
         return tuple(address for address in wanted.parameters.to if address not in briefing.offer.forward_to)
     if wanted.type is ActionType.AUTO_REPLY:

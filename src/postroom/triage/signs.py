@@ -221,7 +221,7 @@ def _signs(text: str) -> Iterator[tuple[str, int]]:
 def _hidden(text: str) -> Iterator[tuple[str, int]]:
     """What cannot be read as it stands is a sign by itself, or where an order comes out of it."""
     if TAGS.search(_FLAG.sub("", text)):
-        yield "it holds characters that nobody can see", STRONG
+        yield "it holds invisible characters", STRONG
     if REVERSED.search(text):
         yield "it turns the direction of writing around", WEAK
     if any(_is_order(piece) for piece in _decoded(text)):

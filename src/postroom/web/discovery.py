@@ -133,7 +133,7 @@ def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[Fo
 
 
 def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, dry_run: bool) -> list[RetriedItems]:
-    """Pages that could not be had are asked for once more; what backfill found still goes by backfill's rules."""
+    """Queue failed pages once more; those found by a backfill keep backfill's rules."""
     query = (
         select(discovered_items, web_endpoints.c.source_slug)
         .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
@@ -202,7 +202,7 @@ def _twin(tx: Tx, row: dict[str, Any]) -> Row[Any] | None:
 def _join_twin(tx: Tx, row: dict[str, Any], now: datetime) -> tuple[str, str] | None:
     """The page is, or was, fetched for another endpoint: what became of it holds here too.
 
-    A job id has 48 bits of its address, so two addresses can meet in one: that is told, not passed over.
+    A job id has 48 bits of its address, so two addresses can share one: that is reported as an error.
     """
     twin = _twin(tx, row)
     if twin is not None and twin.url == row["url"]:

@@ -47,7 +47,8 @@ _index = table(EVIDENCE_INDEX, column("rowid"), column(EVIDENCE_INDEX), *map(col
 
 
 def update_index(tx: Tx, evidence_id: str, words: Mapping[str, Any]) -> None:
-    """Before the words of this page are written: PostgreSQL sees to it by itself, SQLite has to be told old and new."""
+    """Call before the words of this page are written: SQLite's index needs the old and the new text, PostgreSQL's
+    neither."""
     if tx.dialect is Dialect.POSTGRESQL:
         return
     columns = (evidence_numbers.c.number, *(evidence_texts.c[name] for name in WORDS))
@@ -76,6 +77,6 @@ def may_say(tx: Tx, columns: Sequence[str], wanted: str) -> ColumnElement[bool]:
 
 
 def _forget(tx: Tx, old: Row[Any]) -> None:
-    """FTS5 keeps no text, so it has to be told what it is to forget."""
+    """FTS5 keeps no text, so a deletion has to pass the text that was indexed."""
     said = {name: old._mapping[name] for name in WORDS}
     tx.execute(insert(_index).values({EVIDENCE_INDEX: "delete", "rowid": old.number, **said}))

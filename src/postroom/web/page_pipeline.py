@@ -71,7 +71,7 @@ class PagePipeline:
 
     def __init__(
         self,
-        road: Fetching,
+        fetching: Fetching,
         pace: DatabasePace,
         limits_of: LimitsOf,
         reader: DocumentReader,
@@ -79,7 +79,7 @@ class PagePipeline:
         backfill: BackfillSettings,
         is_followed: Callable[[str], bool] = lambda slug: True,
     ) -> None:
-        self._road = road
+        self._fetching = fetching
         self._pace = pace
         self._limits_of = limits_of
         self._reader = reader
@@ -146,7 +146,7 @@ class PagePipeline:
 
     async def _bring(self, context: JobContext, item: _Item) -> Json:
         async with context.step("fetch") as step:
-            fetched = await self._road.get(
+            fetched = await self._fetching.get(
                 item.fetch_url,
                 purpose=Purpose.EVIDENCE,
                 conditional=item.known.validators if item.known else None,

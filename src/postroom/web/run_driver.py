@@ -63,7 +63,7 @@ class _Recorded:
 
 @dataclass(frozen=True)
 class RunLog:
-    """Implements `walking.Log` for one walk of a run. `on_progress` is told of each change."""
+    """Implements `walking.Log` for one walk of a run. `on_progress` is called on each change."""
 
     queue: JobQueue
     web: WebSettings
@@ -103,7 +103,7 @@ class RunLog:
         await self._write(lambda tx, run, now: with_error(run, self.key, url, problem, now, times))
 
     async def ended(self, place: WalkPlace) -> None:
-        """Nothing more to do; a resumed run passes this walk over, but for pages that could not be had."""
+        """Nothing more to do; a resumed run skips this walk, except for failed pages."""
         await self._write(lambda tx, run, now: with_counters(run, self.key, Counters(), place, done=True))
 
     async def _found(self, place: WalkPlace, items: list[FoundPage]) -> _Recorded:
@@ -246,27 +246,27 @@ class RunDriver:
     async def drive(self, run: Run, stop: asyncio.Event | None = None) -> Run:
         """Take a RUNNING run to its end; `stop` ends it early, resumable. Returns it as it stands then."""
         work = asyncio.create_task(self._walk_all(run), name="web.walks")
-        pulse = asyncio.create_task(self._pulse(run, stop or asyncio.Event()), name="web.pulse")
+        heartbeat = asyncio.create_task(self._heartbeat(run, stop or asyncio.Event()), name="web.heartbeat")
         try:
-            await asyncio.wait({work, pulse}, return_when=asyncio.FIRST_COMPLETED)
-            return await self._conclude(run, work, pulse)
+            await asyncio.wait({work, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
+            return await self._conclude(run, work, heartbeat)
         except RunLost as error:
             log.warning("backfill.lost", run=run.id, reason=error.message)
             return await self._current(run)
         except asyncio.CancelledError:
-            await self._give_up(run, "interrupted: its process was told to stop")
+            await self._give_up(run, "interrupted: its process was stopped")
             raise
         except Exception as error:
             await self._give_up(run, describe(error))
             raise
         finally:
-            for task in (work, pulse):
+            for task in (work, heartbeat):
                 task.cancel()
-            await asyncio.gather(work, pulse, return_exceptions=True)
+            await asyncio.gather(work, heartbeat, return_exceptions=True)
 
-    async def _conclude(self, run: Run, work: asyncio.Task[_Outcome], pulse: asyncio.Task[str]) -> Run:
+    async def _conclude(self, run: Run, work: asyncio.Task[_Outcome], heartbeat: asyncio.Task[str]) -> Run:
         if not work.done():
-            why = pulse.result()
+            why = heartbeat.result()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             return await self._give_up(run, why)
@@ -304,7 +304,7 @@ class RunDriver:
     ) -> None:
         route = strategy_of(source, endpoint, run.window, run.created_at.date(), self.web.max_page_bytes)
         place = run.walks[walk_key(source, endpoint)].place or route.start()
-        log_ = RunLog(self.queue, self.web, self.backfill, run, source, endpoint, seen, self._told)
+        log_ = RunLog(self.queue, self.web, self.backfill, run, source, endpoint, seen, self._report)
         ended = await Walker(self.fetching, self.queue.clock, self.web.max_pages).walk(route, place, log_)
         if ended.reason is not None:
             outcome.caps.append(ended.reason)
@@ -322,12 +322,12 @@ class RunDriver:
                     walks.append((source, endpoint))
         return walks
 
-    def _told(self, run: Run) -> None:
+    def _report(self, run: Run) -> None:
         counts = {"queued": run.queued_count, "skipped": run.skipped_count, "errors": run.error_count}
         log.info("backfill.progress", run=run.id, discovered=run.discovered_count, of=run.max_urls, **counts)
         self.on_progress(run)
 
-    async def _pulse(self, run: Run, stop: asyncio.Event) -> str:
+    async def _heartbeat(self, run: Run, stop: asyncio.Event) -> str:
         """Signs of life, and a look at the switch every second; returns why the run must end."""
         turn = 0
         while not stop.is_set():
@@ -338,9 +338,9 @@ class RunDriver:
             except RunLost:
                 raise
             except Retryable as error:  # the walks will find out as well; a short trouble passes
-                log.warning("backfill.pulse_failed", run=run.id, error=error.message)
+                log.warning("backfill.heartbeat_failed", run=run.id, error=error.message)
             await self.queue.clock.sleep(LOOK_EVERY_S)
-        return "interrupted: somebody stopped it"
+        return "interrupted: it was stopped"
 
     async def _beat(self, run: Run) -> None:
         beaten = await self.queue.database.write(lambda tx: runs.beat(tx, run, self.backfill, self.queue.clock.now()))

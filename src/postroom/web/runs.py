@@ -38,7 +38,7 @@ from postroom.web.sources import ConfiguredSources, EndpointMode
 from postroom.web.web_jobs import backfill_job
 
 SILENCE = timedelta(minutes=2)
-"""A running run that nobody has written to for so long has lost its process."""
+"""A running run without a heartbeat for so long has lost its process."""
 MOST_LISTED = 500
 SUBJECT = "web_run"
 SILENT = "silent for two minutes: its process is gone"
@@ -176,7 +176,7 @@ def fail(tx: Tx, run: Run, reason: str, who: Actor, now: datetime) -> Run:
 
 
 def cancel(tx: Tx, run_id: str, who: Actor, now: datetime) -> Run:
-    """For good. What was discovered and queued stays; whoever runs it stops at its next word with the database."""
+    """Cancel permanently. What was discovered and queued stays; its process stops at its next database write."""
     run = find(tx, run_id, lock=True)
     return _move(tx, run, RunEvent.CANCEL, who, now, status_reason=f"cancelled by {who.name}", finished_at=now)
 
@@ -186,7 +186,7 @@ def is_silent(run: Run, now: datetime) -> bool:
 
 
 def until_silent(run: Run, now: datetime) -> timedelta:
-    """How long it will take for a running run to count as silent, if nobody writes to it."""
+    """How long until a running run counts as lost without another heartbeat."""
     return (run.heartbeat_at or run.updated_at) + SILENCE - now
 
 
@@ -223,7 +223,7 @@ def _move(tx: Tx, run: Run, event: RunEvent, who: Actor, now: datetime, **values
     changed = update(backfill_runs).where(*unchanged).values(status=target, updated_at=now, **values)
     row = tx.execute(changed.returning(backfill_runs)).one_or_none()
     if row is None:
-        raise RunLost(f"The run {run.id} was changed by somebody else meanwhile.")
+        raise RunLost(f"The run {run.id} was changed by another process meanwhile.")
     moved = read_run(row)
     audit.record(tx, who, f"{SUBJECT}.{event}", (SUBJECT, run.id), now, before=audited(run), after=audited(moved))
     return moved
@@ -241,7 +241,7 @@ def _walks(sources: ConfiguredSources, slugs: list[str], mode: EndpointMode) -> 
 
 
 def _resumed(run: Run) -> dict[str, WalkState]:
-    """Its walks as they go on: what could not be had comes first."""
+    """Its walks as they go on: failed pages come first."""
     return {
         key: replace(
             walk, done=walk.done and not (walk.place and walk.place.again), place=walk.place and walk.place.resumed()
@@ -282,7 +282,7 @@ def fail_silent(tx: Tx, now: datetime) -> list[Run]:
 
 
 def fail_abandoned(tx: Tx, now: datetime) -> list[Run]:
-    """Every run that waits for a worker although its job has ended, as when somebody cancelled the job."""
+    """Every run that waits for a worker although its job has ended, as when the job was cancelled."""
     waiting = _locked(tx, RunStatus.PENDING, backfill_runs.c.updated_at < now - SILENCE)
     keys = {backfill_job(run.id).key: run for run in waiting}
     alive = select(jobs.c.idempotency_key).where(jobs.c.idempotency_key.in_(keys), jobs.c.state.not_in(list(FINISHED)))

@@ -74,7 +74,7 @@ class WalkPlace:
     pending: tuple[str, ...] = ()
     visited: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
-    """Pages that could not be had; a resumed walk begins with them."""
+    """Failed pages; a resumed walk begins with them."""
     barren: int = 0
 
     def resumed(self) -> WalkPlace:

@@ -5,10 +5,12 @@ Both lanes walk this way; the `WalkLog` that a walk writes into decides what bec
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
+from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.telemetry import logs
@@ -23,8 +25,7 @@ BATCH = 50
 
 _MOST_REPORTED = 10
 _ATTEMPTS = 3
-_FIRST_PAUSE = timedelta(seconds=30)
-_LONGEST_PAUSE = timedelta(minutes=10)
+_BACKOFF = Backoff(30, 600, longest_asked_s=600, asked_may_shorten=True)
 PATIENCE = timedelta(minutes=10)
 """How long a walk waits for its turn at a domain. A site may ask to be left alone for a day: no walk stands there, and
 keeps others from theirs, for so long."""
@@ -112,19 +113,16 @@ class Walker:
         return replace(onward, again=(*place.again, url))
 
     async def _get(self, url: str) -> Fetched:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return await self.fetching.get(url, purpose=Purpose.DISCOVERY, patience=PATIENCE)
-            except Retryable as error:
-                if attempt == _ATTEMPTS:
-                    raise
-                pause = min(error.retry_after or _FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
-                log.info("web.page_again", url=url, in_s=pause.total_seconds(), error=error.message)
-                await self.clock.sleep(pause.total_seconds())
-        raise AssertionError("the last attempt either returned or raised")
+        def on_wait(error: Retryable, delay_s: float) -> None:
+            log.info("web.page_again", url=url, in_s=delay_s, error=error.message)
+
+        def get() -> Awaitable[Fetched]:
+            return self.fetching.get(url, purpose=Purpose.DISCOVERY, patience=PATIENCE)
+
+        return await retry(get, _BACKOFF, self.clock, attempts=_ATTEMPTS, on_wait=on_wait)
 
     async def _tell(self, problems: tuple[str, ...], place: WalkPlace, url: str, log_: WalkLog) -> None:
-        """A page can be wrong in fifty thousand places: the first are told one by one, the rest are counted."""
+        """A page can be wrong in fifty thousand places: the first are listed, the rest are counted."""
         for problem in problems[:_MOST_REPORTED]:
             await log_.trouble(place, url, problem)
         if (rest := len(problems) - _MOST_REPORTED) > 0:

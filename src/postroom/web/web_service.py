@@ -48,14 +48,14 @@ class WebService:
         return load_sources(self.settings.home)
 
     @asynccontextmanager
-    async def road(self, sources: ConfiguredSources) -> AsyncIterator[WebClient]:
+    async def open_client(self, sources: ConfiguredSources) -> AsyncIterator[WebClient]:
         require(Extra.WEB, FOLLOWING)
         web, clock = self.settings.web, self.queue.clock
         limits, allowed = limits_of(sources, web), private_hosts(sources)
         async with open_web_client(
             self.queue.database, clock, web, limits, may_lead=sources.may_lead, private_hosts=allowed
-        ) as road:
-            yield road
+        ) as client:
+            yield client
 
     async def create(self, who: Actor, new: NewRun) -> Run:
         """A run that waits to be started."""
@@ -64,7 +64,7 @@ class WebService:
         return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
 
     async def begin(self, who: Actor, new: NewRun) -> Run:
-        """A run that is started in the same breath, for `drive`: one that nobody drives cannot be left behind."""
+        """Start a run for `drive` in one transaction, so that no run without a driver is left behind."""
         require(Extra.WEB, FOLLOWING)
         sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
 
@@ -110,8 +110,8 @@ class WebService:
         return await self._write(check_and_queue)
 
     async def refuse(self, run_id: str, reason: str) -> Run:
-        """A run that waits for a worker cannot be started: it says why, and can be resumed. One that somebody else has
-        started meanwhile goes on."""
+        """A run that waits for a worker cannot be started: it says why, and can be resumed. One that another process
+        has started meanwhile goes on."""
 
         def refuse_waiting(tx: Tx, now: datetime) -> Run:
             run = runs.find(tx, run_id, lock=True)
@@ -125,9 +125,9 @@ class WebService:
     async def drive(self, run: Run, on_progress: Progress = lambda run: None, stop: asyncio.Event | None = None) -> Run:
         """Take a run that was started or resumed to its end, in this process."""
         sources = self.sources()
-        async with self.road(sources) as road:
+        async with self.open_client(sources) as client:
             settings = self.settings
-            driver = RunDriver(self.queue, sources, road.fetcher, settings.web, settings.backfill, on_progress)
+            driver = RunDriver(self.queue, sources, client.fetcher, settings.web, settings.backfill, on_progress)
             return await driver.drive(run, stop)
 
     async def show(self, run_id: str) -> Run:
@@ -135,15 +135,15 @@ class WebService:
         return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
 
     async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
-        """Newest first. A run whose process is gone says so here too, where no worker has told it yet."""
+        """Newest first. A run whose process is gone says so here too, where no worker has recorded it yet."""
         await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
 
     async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[SentinelReport]:
         """The sentinel's look, at these sources or at all."""
         sources = self.sources()
-        async with self.road(sources) as road:
-            sentinel = Sentinel(self.queue, sources, road.fetcher, self.settings.web, dry_run=dry_run)
+        async with self.open_client(sources) as client:
+            sentinel = Sentinel(self.queue, sources, client.fetcher, self.settings.web, dry_run=dry_run)
             return await sentinel.look(slugs)
 
     async def look_later(self, who: Actor) -> str:
@@ -158,7 +158,7 @@ class WebService:
         return await self._write(queue)
 
     async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[RetriedItems]:
-        """Ask once more for pages that could not be had, as many as may wait at once."""
+        """Retry failed pages, as many as may wait at once."""
         require(Extra.WEB, FOLLOWING)
         sources, most = self.sources(), self.settings.web.queue_depth
         chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
@@ -206,10 +206,12 @@ def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
 
     async def bring(context: JobContext) -> Json:
         sources, settings = web.sources(), web.settings
-        async with web.road(sources) as road:
+        async with web.open_client(sources) as client:
             limits = limits_of(sources, settings.web)
             followed = sources.by_slug.__contains__
-            pipeline = PagePipeline(road.fetcher, road.pace, limits, reader, settings.web, settings.backfill, followed)
+            pipeline = PagePipeline(
+                client.fetcher, client.pace, limits, reader, settings.web, settings.backfill, followed
+            )
             return await pipeline(context)
 
     async def look(context: JobContext) -> Json:

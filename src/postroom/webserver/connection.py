@@ -38,7 +38,7 @@ class ConnectionGuard:
     """All connections of a server. Closes the one that has the least right to its place when there are too many."""
 
     def __init__(self, limits: ConnectionLimits, report: Callable[[Mapping[str, int]], None] | None = None) -> None:
-        """`report` is told about once a minute how many connections were closed, by reason."""
+        """`report` is called about once a minute with the number of connections closed, by reason."""
         self.limits = limits
         self._report = report
         self._open: dict[GuardedConnection, None] = {}  # the oldest first

@@ -18,7 +18,7 @@ from postroom.webserver.limits import ConnectionLimits
 
 
 def listening(host: str, port: int, field: str = "port") -> socket.socket:
-    """A socket to serve on; port 0 asks the system for a free one. `field` names the port to whoever chose it."""
+    """A socket to serve on; port 0 asks the system for a free one. `field` names the setting in errors."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP so that asyncio turns off Nagle's delay: head and body are two writes, 40 ms apart otherwise.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -49,8 +49,8 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve within `limits`; at the end, calls under way may take `patience_s` to finish.
 
-    `report` hears about once a minute how many connections were closed, by reason. `protocol` serves without limits,
-    for stand-ins.
+    `report` is called about once a minute with the number of connections closed, by reason. `protocol` serves without
+    limits, for stand-ins.
     """
     door = ConnectionGuard(limits or ConnectionLimits(), report)
     config = uvicorn.Config(
@@ -82,7 +82,7 @@ async def serving(
 
 
 class _Server(uvicorn.Server):
-    """Stops when told to, at once, and leaves the signals of the process to its owner."""
+    """A server that stops at once when asked and leaves the process's signals alone."""
 
     def __init__(self, config: uvicorn.Config, door: ConnectionGuard, patience_s: float) -> None:
         super().__init__(config)

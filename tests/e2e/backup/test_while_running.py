@@ -22,7 +22,7 @@ from postroom.app.backup.contents import DUMP
 from postroom.app.worker import open_worker
 from postroom.archive.messages import IncomingMail
 from postroom.archive.service import open_archive
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.db import Database, Dialect, connect
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
@@ -165,7 +165,7 @@ async def test_what_is_copied_from_a_busy_installation_is_whole_and_goes_on_else
     async with database_at(url) as database:
         spoken_of = await database.read(lambda tx: list(tx.execute(select(messages.c.archive_key)).scalars()))
         assert await count(database, jobs.c.state == "queued") == len(spoken_of) > 0
-    with ArchiveReader(new / "archive") as archive:
+    with FileArchiveReader(new / "archive") as archive:
         assert len(spoken_of) < archive.count() < len(mails), "the archive was copied later"
         assert all(archive.raw(ME, key) for key in spoken_of), "whatever the database speaks of is there"
 

@@ -143,10 +143,10 @@ def test_whoever_has_the_archive_is_named_and_one_that_keeps_sync_from_it_is_war
     finding = judge_archive(patient.settings)
     assert (finding.verdict, f"`{command}` (process {os.getpid()}" in finding.text) == (verdict, True)
     owner.release()
-    assert "nobody has them open" in judge_archive(patient.settings).text
+    assert "no process has them open" in judge_archive(patient.settings).text
     killed = {"pid": 2**22 + 1, "host": socket.gethostname(), "purpose": command, "since": "long ago"}
     (root / "owner.lock").write_text(json.dumps(killed))
-    assert "nobody has them open" in judge_archive(patient.settings).text
+    assert "no process has them open" in judge_archive(patient.settings).text
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ async def test_an_answer_that_comes_too_late_does_not_count(office: PendingAppro
     clock.advance(timedelta(days=7).total_seconds())
     answer = await office.answer(action_id, ApprovalVerdict.APPROVE)
     assert not answer.counted
-    assert answer.said == "expired: nobody answered in time"
+    assert answer.said == "expired: no answer in time"
     assert await office.jobs_of(ACTION.name) == []
 
 

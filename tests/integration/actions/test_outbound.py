@@ -146,7 +146,7 @@ async def test_an_original_that_is_nowhere_ends_the_action(box: Outbox) -> None:
         ({"List-Id": "<news.example>"}, "mailing list"),
         ({"Return-Path": "<>"}, "Return-Path"),
         ({"Reply-To": OWNER.replace("@", "+tag@")}, "mailbox of yours"),
-        ({"Reply-To": "no-reply@shop.example"}, "nobody reads"),
+        ({"Reply-To": "no-reply@shop.example"}, "no one reads"),
         ({"Reply-To": ", ".join(f"v{n}@victims.example" for n in range(40))}, "40 addresses"),
         ({"X-Postroom-Action": "x"}, "Postroom itself"),
     ],

@@ -13,12 +13,12 @@ import pytest
 
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
-from postroom.archive.search import Search
 from postroom.archive.shards import shard_file
-from postroom.archive.shards.ownership import OwnedElsewhere
-from postroom.archive.shards.reader import ArchiveReader, shards_on_disk
-from postroom.archive.shards.verification import ArchiveFlaw, rebuild, verify
+from postroom.archive.shards.reader import FileArchiveReader, shards_on_disk
+from postroom.archive.shards.searching import search_shards
+from postroom.archive.shards.verification import rebuild, verify
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.archive.status import ArchiveFlaw, OwnedElsewhere
 from postroom.domain.errors import Fatal, NewerSchema, Retryable
 from postroom.settings import ArchiveSettings
 from tests.support.archives import ME, generated_mail, plain_letter
@@ -57,7 +57,7 @@ def test_whoever_comes_second_is_told_who_writes_and_may_read_all_the_same(tmp_p
         pass
     with pytest.raises(OwnedElsewhere, match=f"`a test's writer` \\(process {process.pid} on"):
         FileArchiveWriter(tmp_path)
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert reader.count(ME) == 40
     kill(process)
     with FileArchiveWriter(tmp_path) as archive:
@@ -83,10 +83,10 @@ def test_what_was_reported_as_stored_survives_kill_after_kill(tmp_path: Path) ->
             if patience == 0 and rounds < 4:
                 break
         kill(process)
-        with ArchiveReader(tmp_path) as reader:
+        with FileArchiveReader(tmp_path) as reader:
             for key in reported:
                 assert reader.raw(ME, key) == mails[key]
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert reader.count() == len(mails)
     assert verify(tmp_path).is_sound
     assert rounds > 2
@@ -105,7 +105,7 @@ def test_a_full_disk_stores_nothing_by_halves_and_work_goes_on_when_there_is_roo
         writer.change(lambda connection, _: connection.execute("PRAGMA max_page_count = 1000000").fetchone()).result()
         outcomes = {stored.outcome for stored in archive.store(ME, LETTERS[1:200])}
     assert StoreOutcome.STORED in outcomes
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert reader.count() == 200
     assert verify(tmp_path).is_sound
 
@@ -119,7 +119,7 @@ def test_a_year_that_grows_too_large_is_continued_in_another_file(tmp_path: Path
         again = archive.store(ME, LETTERS)
     assert {stored.outcome for stored in again} == {StoreOutcome.DUPLICATE}
     assert len(shards_on_disk(tmp_path)) > 1
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert reader.count() == 400
 
 
@@ -129,7 +129,7 @@ def test_a_shard_from_a_newer_version_is_refused_and_left_alone(filled: Path) ->
     before = path.read_bytes()
     with FileArchiveWriter(filled) as archive, pytest.raises(NewerSchema, match="shard version 99"):
         archive.store(ME, LETTERS[:1])
-    with ArchiveReader(filled) as reader, pytest.raises(NewerSchema, match="Upgrade Postroom"):
+    with FileArchiveReader(filled) as reader, pytest.raises(NewerSchema, match="Upgrade Postroom"):
         reader.count()
     assert path.read_bytes() == before
 
@@ -186,7 +186,7 @@ def test_a_read_only_folder_is_named_and_its_shards_are_left_alone(filled: Path)
 def test_an_archive_on_a_read_only_medium_can_be_read(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backup disc: nothing can be written beside the shards, not even for a moment."""
     monkeypatch.setattr(shard_file, "_cannot_change", lambda path: True)
-    with ArchiveReader(filled) as reader, Search(filled) as search:
+    with FileArchiveReader(filled) as reader, search_shards(filled) as search:
         assert reader.count() == 400
         assert len(search.search("number").hits) == 20
         assert [file.name for file in path_of(filled, SHARD).parent.iterdir()] == ["2026.db"]

@@ -9,8 +9,9 @@ import pytest
 
 from postroom.archive.service import SharedArchive
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.shards.ownership import OwnedElsewhere, Ownership
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.ownership import Ownership
+from postroom.archive.shards.reader import FileArchiveReader
+from postroom.archive.status import OwnedElsewhere
 from tests.support.archiver import incoming
 from tests.support.mail import OWNER, mailbox
 
@@ -30,7 +31,7 @@ async def test_two_accounts_share_the_archive_and_the_last_lets_go(tmp_path: Pat
             Ownership(tmp_path, "somebody else")
         await mine.store([incoming(SOURCE, 3)])
     Ownership(tmp_path, "somebody else").release()
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert (reader.count(OWNER), reader.count(OTHER)) == (3, 1)
 
 
@@ -53,5 +54,5 @@ async def test_mail_whose_bringer_gave_up_is_on_disk_before_the_archive_is_let_g
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         bringing.cancel()
-    with ArchiveReader(tmp_path) as reader:
+    with FileArchiveReader(tmp_path) as reader:
         assert reader.count(OWNER) == 4

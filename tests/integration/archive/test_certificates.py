@@ -10,19 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.certificates import (
-    ArchiveProof,
+from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
+from postroom.archive.messages import Provenance
+from postroom.archive.shards.certificates import (
     Certificates,
-    Removal,
-    RemovalAction,
-    RemovalResult,
     certificates_path,
     count_certificates,
     has_certificate,
     list_certificates,
     removed_among,
 )
-from postroom.archive.messages import Provenance
 from postroom.archive.shards.reader import shards_on_disk
 from postroom.archive.shards.verification import verify
 from postroom.domain.errors import Fatal, NewerSchema

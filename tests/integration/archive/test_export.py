@@ -15,7 +15,7 @@ from postroom.archive.exporting import count_messages, eml_name, export_eml, exp
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.sources import open_eml, open_mbox
 from postroom.archive.messages import IncomingMail, Provenance
-from postroom.archive.shards.file_archive import FileArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput, Fatal, NotFound
 from tests.support.archives import ME, generated_mail, plain_letter

@@ -18,7 +18,7 @@ import pytest
 
 from postroom.archive.importing import run as import_run
 from postroom.archive.importing.interpreting import plain
-from postroom.archive.importing.process import PreparingProcess
+from postroom.archive.importing.preparation import PreparingProcess
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.importing.state import (
@@ -30,7 +30,7 @@ from postroom.archive.importing.state import (
     MailFile,
 )
 from postroom.archive.messages import Provenance
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from tests.support.archives import ME, plain_letter
@@ -56,7 +56,7 @@ def run(root: Path, source: ImportSource, show: Callable[[ImportProgress], None]
 
 def stored_hashes(root: Path) -> list[str]:
     """Of every message, from its bytes as they are read back."""
-    with ArchiveReader(root) as archive:
+    with FileArchiveReader(root) as archive:
         return sorted(
             hashlib.sha256(shard.raw(row_id)).hexdigest()
             for shard in archive.shards()
@@ -111,7 +111,7 @@ def test_a_takeout_is_imported_with_ids_labels_and_provenance(root: Path, tmp_pa
     report = run(root, open_takeout(packed(tmp_path, package)))
     assert report.stored == COUNT
     names = dict(box.user_labels())
-    with ArchiveReader(root) as archive:
+    with FileArchiveReader(root) as archive:
         for index in range(COUNT):
             summary = box.summary(index)
             key = summary.id
@@ -193,7 +193,7 @@ def test_progress_counts_what_is_on_disk_up_to_all_of_it(root: Path, tmp_path: P
     seen: list[tuple[int, int]] = []
 
     def show(progress: ImportProgress) -> None:
-        with ArchiveReader(root) as archive:
+        with FileArchiveReader(root) as archive:
             assert archive.count() >= progress.report.stored
         seen.append((progress.bytes_done, progress.report.found))
 
@@ -236,7 +236,7 @@ def test_what_stands_before_the_damage_in_a_package_is_stored(
     path.write_bytes(data if package == "zip" else data[:middle])
     with pytest.raises(BadInput, match="is damaged or cut off"):
         run(root, open_takeout(path))
-    with ArchiveReader(root) as archive:
+    with FileArchiveReader(root) as archive:
         assert 0 < archive.count() < COUNT
 
 

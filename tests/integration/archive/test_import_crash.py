@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from tests.support.archives import ME
 from tests.support.mail import generated_mailbox, takeout_form, write_maildir, write_takeout
 
@@ -68,7 +68,7 @@ def import_through_kills(root: Path, format: str, path: Path, batch: int, kills:
 def stored(root: Path) -> dict[str, str]:
     """Key and hash of every message, as it is read back; every message is searchable."""
     found: dict[str, str] = {}
-    with ArchiveReader(root) as archive:
+    with FileArchiveReader(root) as archive:
         for shard in archive.shards(ME):
             for row_id, key in shard.query("SELECT id, key FROM messages"):
                 assert key not in found

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from postroom.archive.folding import fold, without_spam_and_trash
 from postroom.archive.layout import ShardName
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search
-from postroom.archive.search.folding import fold, without_spam_and_trash
-from postroom.archive.search.readers import SearchReader
-from postroom.archive.search.selecting import count, selects
 from postroom.archive.shards.reader import shards_on_disk
+from postroom.archive.shards.searching import SearchReader, search_shards
+from postroom.archive.shards.selecting import count, selects
 from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
 from postroom.mail.query import format_query
 from postroom.mail.query.nodes import (
@@ -160,7 +160,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory, town: Town) -> Iterator[Sce
     fill_shards(root, [*town.crafted[:70], *town.generated])
     fill_shards(root, town.crafted[70:90], part=2)
     fill_shards(root, town.crafted[80:], account=OTHER)
-    with Search(root) as search:
+    with search_shards(root) as search:
         yield Scene(search, town.by_account_and_key(), root)
 
 

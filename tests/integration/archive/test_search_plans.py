@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.folding import LabelIndex, fold, without_spam_and_trash
 from postroom.archive.layout import ShardName
-from postroom.archive.search.folding import LabelIndex, fold, without_spam_and_trash
-from postroom.archive.search.readers import SearchReader
-from postroom.archive.search.selecting import selects
+from postroom.archive.shards.searching import SearchReader
+from postroom.archive.shards.selecting import selects
 from postroom.mail.query import parse
 from postroom.sim.gmail.generated import GeneratedMailbox
 from tests.support.archives import ACCOUNT, fill_shards, from_source

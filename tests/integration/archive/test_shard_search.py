@@ -11,6 +11,7 @@ import pytest
 
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.search import Search, SearchPage
+from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.shard_file import open_for_writing
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, Fatal, Retryable
@@ -26,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def search(root: Path) -> Iterator[Search]:
-    with Search(root, ManualClock(FIRST_DAY + timedelta(days=10))) as opened:
+    with search_shards(root, ManualClock(FIRST_DAY + timedelta(days=10))) as opened:
         yield opened
 
 
@@ -116,7 +117,7 @@ def test_a_search_goes_on_while_a_writer_holds_the_shard(root: Path, search: Sea
 
 def test_a_closed_search_says_so(root: Path) -> None:
     fill_shards(root, [prepared_mail(1)])
-    search = Search(root)
+    search = search_shards(root)
     search.search("")
     search.close()
     with pytest.raises(Retryable, match="closed"):
@@ -131,7 +132,7 @@ def test_a_query_that_takes_too_long_is_given_up(root: Path) -> None:
             self.advance(1)
             return super().monotonic()
 
-    with Search(root, Hasty(), patience_s=0.5) as search:
+    with search_shards(root, Hasty(), patience_s=0.5) as search:
         with pytest.raises(BadInput, match="takes too long"):
             search.count(" ".join(f"lunch OR larger:{number}" for number in range(300)))
         assert search.search("lunch").problems == ()

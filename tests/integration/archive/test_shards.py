@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.messages import IncomingMail, Provenance
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from tests.support.archives import ME, plain_letter
 
@@ -37,7 +37,7 @@ def test_the_same_attachment_in_many_messages_is_stored_once(archive: FileArchiv
     )
     raws = [f"{head}Message-ID: <{number}@x>\r\n\r\n".encode() + content for number in range(5)]
     stored = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT) for raw in raws])
-    with ArchiveReader(archive.root) as reader:
+    with FileArchiveReader(archive.root) as reader:
         [shard] = reader.shards(ME)
         assert shard.query("SELECT count(*) FROM pieces") == [(1,)]
         assert [shard.raw(answer.row_id) for answer in stored] == raws

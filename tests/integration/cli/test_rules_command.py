@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.messages import IncomingMail, Provenance
-from postroom.archive.shards.file_archive import FileArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.triage.rules.files import RulesFileFormat, parse_text
 from tests.support.archives import ME

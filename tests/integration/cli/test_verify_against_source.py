@@ -10,9 +10,9 @@ import pytest
 from postroom.accounts.account import get_account
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
+from postroom.mailboxes.labels import LabelNames
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelNames
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice
 from tests.support.archives import opened_store

@@ -128,6 +128,38 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
         assert set(await stage.rows()) == {kept, gone}
 
 
+async def labels_in_archive(stage: ConnectorRig) -> dict[str, list[str]]:
+    page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+    return {mail.gmail_id: mail.labels for mail in page.messages}
+
+
+async def test_a_label_deleted_before_its_change_is_read_leaves_no_trace(database: Database, tmp_path: Path) -> None:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        old = stage.deliver("here already")
+        await stage.passes.live()
+        passing = await stage.client.create_label("Passing")
+        await stage.client.modify_message(old, add=[passing.id], remove=["UNREAD"])
+        new = stage.deliver("labelled on arrival", labels=("INBOX", passing.id))
+        await stage.client.delete_label(passing.id)
+        await stage.passes.live()
+        assert await labels_in_archive(stage) == {old: ["INBOX"], new: ["INBOX"]}
+
+
+async def test_a_renamed_label_is_stored_by_its_new_name(database: Database, tmp_path: Path) -> None:
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        label = await stage.client.create_label("Work")
+        moved = stage.deliver("before", labels=("INBOX", label.id))
+        await stage.passes.live()
+        assert await labels_in_archive(stage) == {moved: ["INBOX", "Work"]}
+        stage.sim.control._box.store.labels.change(label.id, {"name": "Office"}, whole=False)
+        new = stage.deliver("after", labels=("INBOX", label.id))
+        await stage.client.modify_message(moved, remove=["INBOX"])
+        await stage.passes.live()
+        assert await labels_in_archive(stage) == {moved: ["Office"], new: ["INBOX", "Office"]}
+
+
 async def test_mail_taken_out_of_the_spam_folder_is_ingested(database: Database, tmp_path: Path) -> None:
     async with connector_rig(source_of([]), database, tmp_path) as stage:
         await stage.passes.live()

@@ -12,6 +12,7 @@ from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_c
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
 from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
+from postroom.contract.mail import ArchivedRef
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import Envelope
@@ -53,7 +54,9 @@ async def test_mail_is_stored_and_found_again(database: Database, tmp_path: Path
         mails = [RawMail(f"{n:x}", "", frozenset({"INBOX"}), n, b"Subject: x\r\n\r\n" + b"y" * n) for n in range(150)]
         refs = await switchboard.archive_store(mails)
         known = await switchboard.archive_lookup([mail.gmail_id for mail in mails] + ["abc"])
-        assert [known[mail.gmail_id] for mail in mails] == refs
+        found = [known[mail.gmail_id] for mail in mails]
+        assert found == [ArchivedRef(archive_key=ref.archive_key, sha256=ref.sha256) for ref in refs]
+        assert {(line.name, line.value) for ref in refs for line in ref.headers} == {("Subject", "x")}
         assert "abc" not in known
 
 

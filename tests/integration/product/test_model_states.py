@@ -108,7 +108,7 @@ async def test_model_check_makes_one_call_that_is_on_the_books(home: Path, monke
         assert done.code == 0, done.stdout + done.stderr
         assert "answered in" in done.stdout
         assert "for $0.00" in done.stdout
-        assert len(sim.desk.prompts) == 1
+        assert len(sim.responder.prompts) == 1
         async with open_app(Settings(home=home)) as app:
             [call] = await app.database.read(lambda tx: tx.execute(select(model_calls)).all())
         assert (call.message_id, call.outcome, call.simulated) == (None, "answered", True)
@@ -126,11 +126,11 @@ async def test_model_check_says_why_a_call_fails_and_makes_none_without_a_price(
         configured(monkeypatch, sim)
         for name in ("INPUT_PRICE", "OUTPUT_PRICE"):
             monkeypatch.delenv(f"POSTROOM_MODEL__{name}")
-        asked = len(sim.desk.prompts)
+        asked = len(sim.responder.prompts)
         done = await postroom("model", "check")
         assert done.code == 1
         assert "The price of simulated-small is not known, so it is not asked." in done.stdout
-        assert len(sim.desk.prompts) == asked
+        assert len(sim.responder.prompts) == asked
 
 
 async def test_the_doctor_has_findings_for_the_model(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ async def test_the_doctor_has_findings_for_the_model(home: Path, monkeypatch: py
         assert done.code == 0
         assert "simulated-small (compatible) is configured." in done.stdout
         assert "Its price is known" in done.stdout
-        assert not sim.desk.prompts
+        assert not sim.responder.prompts
     monkeypatch.setenv("POSTROOM_MODEL__PROVIDER", "openai")
     monkeypatch.delenv("POSTROOM_MODEL__API_KEY")
     done = await postroom("doctor")

@@ -413,7 +413,7 @@ async def test_ten_thousand_entries_are_sealed_and_verified_in_seconds_of_proces
     assert await ledger.sealer.tick() == 10_000 > BATCH
     sealing = _processor_s() - start
     told: list[int] = []
-    found = await ledger.verify_told(told.append)
+    found = await ledger.verify_with_progress(told.append)
     assert (found.sealed, found.is_sound) == (10_000, True)
     assert sum(told) == 10_000
     assert len(told) >= 10

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from postroom.archive.certificates import ArchiveProof, Certificates, Removal, RemovalAction
+from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction
 from postroom.archive.messages import Provenance
+from postroom.archive.shards.certificates import Certificates
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Database, Tx

@@ -12,6 +12,7 @@ import pytest
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.search import Search
+from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database
 from postroom.db.tables.mail import messages
@@ -34,7 +35,7 @@ def search(tmp_path: Path) -> Any:
     raw = b"From: Dr. Smith <smith@clinic.example>\r\nSubject: Your visit\r\n\r\nUntil Monday.\r\n"
     with FileArchiveWriter(root) as archive:
         archive.store(ME, [IncomingMail(raw, Provenance.API, "a" * 16, "t", frozenset({"INBOX"}), OLD)])
-    with Search(root) as opened:
+    with search_shards(root) as opened:
         yield opened
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.search import Search
 from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.searching import search_shards
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import sync_states
 from postroom.db.tables.mail import contact_exports, contacts, messages
@@ -93,7 +93,7 @@ async def whole_bench(database: Database, path: Path, clock: ManualClock) -> Asy
     estimator = Estimator(database, place, nobody, shipped(), tariff, BackfillSettings(), clock)
     async with open_bench(database, path, clock) as bench:
         queue = JobQueue(database, JobCatalogue([*bench.queue.catalogue, ON_DEMAND]), clock)
-        with Search(path / "archive", clock) as search:
+        with search_shards(path / "archive", clock) as search:
             on_demand = OnDemandSearch(queue, search, timedelta())
             services = Services(queue, bench.archive, search, bench.backfill, FlatMeter(), estimator, on_demand)
             yield replace(bench, toolbox=build_toolbox(services))

@@ -15,8 +15,19 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, AlertRecord, alerts_of, settle
-from postroom.sync.monitor import MetadataFull, SyncMonitor, account_document, serialised, size_of
+from postroom.sync.alerts import (
+    Alert,
+    AlertCondition,
+    AlertLevel,
+    AlertRecord,
+    MetadataFull,
+    SyncMonitor,
+    account_document,
+    alerts_of,
+    serialised,
+    settle,
+    size_of,
+)
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import add_counters, begin_walk, record_bad
 from tests.support.databases import on_sqlite

@@ -26,7 +26,7 @@ def test_another_archive_gets_everything_whatever_the_watermark_says_of_the_firs
         with captured_log() as events:
             await sync_into(tmp_path / "other", world)
         assert archived(tmp_path / "other", world.account.email) == world.truth()
-        assert "archive.not_the_one" in {event["event"] for event in events}
+        assert "archive.replaced" in {event["event"] for event in events}
         first_move = next(event for event in events if event["event"] == "watermark.moved")
         assert first_move["since"] == 0
         assert (await world.state()).watermark >= claimed

@@ -12,19 +12,14 @@ from typing import Any
 
 import pytest
 
-from postroom.archive.certificates import (
-    Certificates,
-    Removal,
-    RemovalAction,
-    RemovalResult,
-    certificates_path,
-    has_certificate,
-)
+from postroom.archive.certificates import Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import Provenance
+from postroom.archive.shards.certificates import Certificates, certificates_path, has_certificate
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.shards.ownership import OwnedElsewhere, Ownership
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.ownership import Ownership
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database, connect
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.mailboxes.errors import LoginNeeded
@@ -35,7 +30,7 @@ from postroom.sim.gmail.mailbox_store import MailboxStore
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import MailSummary
 from postroom.sync import state
-from postroom.sync.archiver.plan import KeepReason, UnsafeToRemove, find_messages, read_back
+from postroom.sync.archiver_plan import KeepReason, UnsafeToRemove, find_messages, read_back
 from tests.support.archiver import (
     CLOCK,
     FROM_INBOX,
@@ -119,7 +114,7 @@ async def test_only_mail_below_the_watermark_is_removed_each_with_its_certificat
         )
         index = IDS.index(certificate.proof.gmail_id)
         assert certificate.proof.size == len(SOURCE.raw(index))
-        with ArchiveReader(scene.root) as reader:
+        with FileArchiveReader(scene.root) as reader:
             kept = reader.message(OWNER, certificate.proof.key)
         assert kept is not None
         assert (kept.sha256, kept.shard, kept.row_id) == (

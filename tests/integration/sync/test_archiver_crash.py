@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from postroom.accounts.account import NewAccount, add_account
-from postroom.archive.certificates import RemovalResult, certificates_path
+from postroom.archive.certificates import RemovalResult
+from postroom.archive.shards.certificates import certificates_path
 from postroom.db import connect
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.sim.gmail.faults import FaultRule, GmailFault

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from postroom.archive.messages import Provenance
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.db import Database, connect
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource
-from postroom.sync.archiver.plan import KeepReason
+from postroom.sync.archiver_plan import KeepReason
 from tests.support.archiver import CLOCK, ArchiverScene, archiver_scene, incoming, store
 from tests.support.databases import SqliteFactory
 from tests.support.mail import OWNER, letter
@@ -57,7 +57,7 @@ async def test_mail_that_a_file_brought_first_is_as_old_as_gmail_says(database: 
     import_first(tmp_path, source)
     async with running_sim(source) as sim:
         scene = await archiver_scene(sim, source, database, tmp_path, int(CLOCK.now().timestamp()))
-        with ArchiveReader(tmp_path) as reader:
+        with FileArchiveReader(tmp_path) as reader:
             assert reader.count() == 1
             found = reader.message(OWNER, source.summary(0).id)
         assert found is not None

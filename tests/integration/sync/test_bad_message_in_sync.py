@@ -8,10 +8,10 @@ import pytest
 
 from postroom.accounts.troubled import TroubleKind, troubled_of
 from postroom.db import Database
+from postroom.mailboxes.labels import LabelNames
 from postroom.settings import SyncSettings
 from postroom.sync.bad_messages import BadMessageRetry
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelNames
 from tests.support.reading_faults import break_reading
 from tests.support.sync import letters, settings_with, sync_rig
 

@@ -13,9 +13,9 @@ from postroom.archive.preparing import PreparedMail
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import Fatal, Retryable
 from postroom.mailboxes.errors import MailboxUnavailable
+from postroom.mailboxes.labels import LabelNames
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.fetch import MailFetcher
-from postroom.sync.labels import LabelNames
 from tests.support.archives import generated_mail
 from tests.support.sync import SyncRig, in_virtual_time, letters
 
@@ -34,7 +34,7 @@ def test_why_a_message_cannot_be_stored_is_told_without_its_words(
         def prepare(mail: IncomingMail) -> PreparedMail:
             raise ValueError(f"not a number: {mail.raw!r}")
 
-        monkeypatch.setattr(service, "prepare", prepare)
+        monkeypatch.setattr(service, "prepare_and_read", prepare)
         [error] = (await bringer(world).bring(IDS[:1])).failed.values()
         assert error.message == "It could not be stored: ValueError"
 

@@ -12,9 +12,10 @@ from postroom.archive.messages import IncomingMail, Provenance, Relabelling
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.mailboxes.errors import HistoryExpired
+from postroom.mailboxes.labels import LabelNames
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.compare import Reconciliation
-from postroom.sync.labels import LabelFollower, LabelNames, names_seen
+from postroom.sync.labels import LabelFollower, names_seen
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, get_state
 from tests.support.databases import on_sqlite

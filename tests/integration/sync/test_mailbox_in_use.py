@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from postroom.archive.shards.reader import MESSAGE_COLUMNS, ArchiveReader
+from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.alerts import AlertCondition, alerts_of
 from postroom.sync.compare import Reconciliation
+from postroom.sync.context import sync_context
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.history import HistoryFollower
 from tests.support.mail import letter
@@ -56,15 +57,10 @@ class Owner:
 def engine_of(world: SyncRig) -> SyncEngine:
     settings, clock = settings_with(poll_s=3.0, job_size=20), world.clock
     return SyncEngine(
-        world.database,
-        world.account,
-        world.client,
-        world.store,
-        settings,
-        clock,
-        holder=HOLDER,
-        deltas=lambda reader, bringer: HistoryFollower(world.database, reader, bringer, clock),
-        chores=lambda reader, bringer: [Reconciliation(world.database, world.account.id, bringer, clock)],
+        sync_context(world.database, world.account, world.client, world.store, settings, clock),
+        HOLDER,
+        changes=lambda lease, fetcher: HistoryFollower(world.database, lease, fetcher, clock),
+        side_tasks=lambda lease, fetcher: [Reconciliation(world.database, world.account.id, fetcher, clock)],
     )
 
 
@@ -73,7 +69,7 @@ async def assert_like_the_source(world: SyncRig) -> None:
     messages = cast("list[dict[str, Any]]", list(world.control.truth(hashes=False)))
     truth = {each["id"]: {names[label] for label in each["label_ids"]} for each in messages}
     query = f"SELECT {MESSAGE_COLUMNS} FROM messages"  # noqa: S608 - a constant
-    with ArchiveReader(world.root) as reader:
+    with FileArchiveReader(world.root) as reader:
         rows = [shard.read_row(row) for shard in reader.shards() for row in shard.query(query)]
     assert {row.key: set(row.labels) for row in rows if row.deleted_at_source is None} == truth
 

@@ -11,6 +11,7 @@ from postroom.archive import preparing, service
 from postroom.archive.messages import IncomingMail
 from postroom.archive.preparing import PreparedMail
 from postroom.domain.errors import Retryable
+from postroom.mail.headers import Headers
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.engine import SyncEngine
@@ -177,13 +178,13 @@ def test_a_message_that_the_archive_cannot_take_is_bad_and_its_neighbours_are_st
 ) -> None:
     [poison] = some_ids(1, 60)
 
-    def prepare(mail: IncomingMail) -> PreparedMail:
+    def prepare(mail: IncomingMail) -> tuple[PreparedMail, Headers]:
         if mail.gmail_id == poison:
             raise RecursionError("too deep")
-        return preparing.prepare(mail)
+        return preparing.prepare_and_read(mail)
 
     async def story(world: SyncRig) -> None:
-        monkeypatch.setattr(service, "prepare", prepare)
+        monkeypatch.setattr(service, "prepare_and_read", prepare)
         await world.sync(SMALL)
         assert await world.bad() == {poison}
         assert set(world.archived()) == set(world.truth()) - {poison}

@@ -15,7 +15,7 @@ from postroom.accounts.history_cursor import claim_reader
 from postroom.app import App, open_app
 from postroom.app.job_types import schedules
 from postroom.app.worker import open_worker
-from postroom.archive.shards.reader import ArchiveReader
+from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
@@ -71,7 +71,7 @@ async def test_a_worker_syncs_every_account_and_then_archives_what_may_go(
         await run_worker(app)
         synced = await job_of(app, "sync.gmail")
         assert (synced.state, synced.result["stored"]) == ("completed", COUNT)
-        with ArchiveReader(home / "archive") as reader:
+        with FileArchiveReader(home / "archive") as reader:
             assert reader.count(OWNER) == COUNT
         assert (await job_of(app, "sync.bad.gmail")).state == "completed"
         assert not await app.database.read(lambda tx: list_jobs(tx, JobFilter(type="archive.gmail")))

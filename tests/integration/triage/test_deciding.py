@@ -195,7 +195,7 @@ async def test_the_owners_stored_rules_are_those_that_decide(office: TriageRig) 
     await office.database.write(lambda tx: add_rule(tx, draft, SYSTEM, office.clock.now()))
     whole = office.classify
     book = RuleBook(office.database, office.clock)
-    office.classify = Classifier(book, None, whole._spending, whole._desk, whole._ways)
+    office.classify = Classifier(book, None, whole._spending, whole._sink, whole._ways)
     await office.take_in()
     await office.take_in(sender_identity="bert@example.org")
     await office.work()
@@ -223,7 +223,7 @@ async def test_the_model_is_told_directions_rules_labels_and_what_was_said_befor
     office.use(thread_messages=2)
     office.answer(call("apply_label", label="Receipts"))
     await office.work()
-    [prompt] = office.sim.desk.prompts
+    [prompt] = office.sim.responder.prompts
     for said in ("- Bills go to Receipts.", "Anna may wait.", '"Receipts": what was paid', '"by_owner":true', "My own"):
         assert said in prompt
     for unsaid in ("Bert may not", "Private", "First.", "only an envelope", "Of another thread"):
@@ -292,7 +292,7 @@ async def test_when_the_budget_runs_out_within_a_batch_the_rest_is_left_for_revi
     """Of five cents, three messages have 1.65 each. The first loses its answer on the way, the others use theirs up, so
     that nothing is left to ask about the first again."""
     job_id = await office.backfill_job(cap_cents=5)
-    office.sim.desk.stage.add_fault(ModelFault(kind="drop", pattern="unlucky", times=1))
+    office.sim.responder.stage.add_fault(ModelFault(kind="drop", pattern="unlucky", times=1))
     dear = call("archive").model_copy(update={"input_tokens": 54_000, "output_tokens": 1})
     office.answer(dear, dear)
     first = await office.take_in(job_id=job_id, text="unlucky", reserved=Micros(16_500))

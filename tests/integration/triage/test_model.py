@@ -36,7 +36,9 @@ QUESTION = ModelQuestion("You sort mail.", "Here it is.", (TOOL,))
 
 async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path: Path) -> None:
     async with simulated_model(tmp_path) as (sim, model):
-        sim.desk.stage.queue.append(Scripted(arguments={"action": "archive"}, input_tokens=1_001, output_tokens=33))
+        sim.responder.stage.queue.append(
+            Scripted(arguments={"action": "archive"}, input_tokens=1_001, output_tokens=33)
+        )
         answer = await model.ask(QUESTION)
     assert isinstance(answer, ModelAnswer)
     assert [(call.name, call.arguments) for call in answer.calls] == [("decide", '{"action": "archive"}')]
@@ -45,7 +47,7 @@ async def test_an_answer_has_its_call_its_tokens_its_cost_and_its_mark(tmp_path:
     assert answer.cost == 383
     assert answer.is_simulated
     assert not answer.is_cut
-    assert "You sort mail." in sim.desk.prompts[0]
+    assert "You sort mail." in sim.responder.prompts[0]
 
 
 async def test_the_same_seed_and_question_get_the_same_made_up_answer(tmp_path: Path) -> None:
@@ -61,9 +63,9 @@ async def test_the_same_seed_and_question_get_the_same_made_up_answer(tmp_path: 
 
 async def failure_of(tmp_path: Path, fault: ModelFault, **changes: Any) -> CallFailed:
     async with simulated_model(tmp_path, **changes) as (sim, model):
-        sim.desk.stage.add_fault(fault)
+        sim.responder.stage.add_fault(fault)
         failed = await model.ask(QUESTION)
-        assert sim.desk.tally.requests == 1, "the provider's library tried again behind our back"
+        assert sim.responder.tally.requests == 1, "the provider's library tried again behind our back"
     assert isinstance(failed, CallFailed)
     return failed
 
@@ -117,7 +119,7 @@ async def test_a_server_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["malformed_tool_call", "unknown_tool", "text"])
 async def test_a_strange_answer_is_an_answer_all_the_same_and_is_paid_for(tmp_path: Path, fault: Any) -> None:
     async with simulated_model(tmp_path) as (sim, model):
-        sim.desk.stage.add_fault(ModelFault(kind=fault))
+        sim.responder.stage.add_fault(ModelFault(kind=fault))
         answer = await model.ask(QUESTION)
     assert isinstance(answer, ModelAnswer)
     assert answer.cost
@@ -125,7 +127,7 @@ async def test_a_strange_answer_is_an_answer_all_the_same_and_is_paid_for(tmp_pa
 
 async def test_an_answer_longer_than_the_limit_is_cut(tmp_path: Path) -> None:
     async with simulated_model(tmp_path, max_output_tokens=50) as (sim, model):
-        sim.desk.stage.queue.append(Scripted(arguments={"action": "x" * 1_000}))
+        sim.responder.stage.queue.append(Scripted(arguments={"action": "x" * 1_000}))
         answer = await model.ask(QUESTION)
     assert isinstance(answer, ModelAnswer)
     assert answer.is_cut

@@ -98,7 +98,7 @@ async def test_changes_are_audited_and_old_copies_refused(database: Database, cl
     await add(database, clock, "Shops", "domain:shop.example")
     old = await database.read(lambda tx: store.get_model_rule(tx, "Shops"))
     await database.write(lambda tx: store.change_model_rule(tx, old, {"text": "Other"}, ME, clock.now()))
-    with pytest.raises(BadInput, match="somebody else"):
+    with pytest.raises(BadInput, match="someone else"):
         await database.write(lambda tx: store.change_model_rule(tx, old, {"text": "Late"}, ME, clock.now()))
     with pytest.raises(BadInput, match="already"):
         await add(database, clock, "shops")
@@ -146,7 +146,7 @@ async def test_an_old_copy_of_anything_is_refused_even_within_one_moment(
         lambda tx: store.change_model_rule(tx, rule, {"name": "Late"}, ME, clock.now()),
         lambda tx: store.remove_model_rule(tx, rule, ME, clock.now()),
     ):
-        with pytest.raises(BadInput, match="somebody else"):
+        with pytest.raises(BadInput, match="someone else"):
             await database.write(late)
 
 

@@ -25,7 +25,7 @@ STEP = 300
 @pytest.fixture
 async def office(database: Database, clock: ManualClock, tmp_path: Path) -> AsyncIterator[TriageRig]:
     async with open_triage(database, clock, tmp_path) as opened:
-        opened.sim.desk.stage.add_script(Script(pattern=".", answer=call("star")))
+        opened.sim.responder.stage.add_script(Script(pattern=".", answer=call("star")))
         yield opened
 
 
@@ -44,13 +44,13 @@ async def office(database: Database, clock: ManualClock, tmp_path: Path) -> Asyn
 async def test_away_for_an_hour_and_back(office: TriageRig, fault: ModelFault, is_free: bool) -> None:
     job_id = await office.backfill_job()
     mine = [await office.take_in(job_id=job_id) for _ in range(3)] + [await office.take_in()]
-    office.sim.desk.stage.add_fault(fault)
+    office.sim.responder.stage.add_fault(fault)
     for _ in range(HOUR // STEP):
         await office.work()
         office.clock.advance(STEP)
     assert await office.rows(decisions) == []
     assert set(await office.job_states()) == {JobState.QUEUED}
-    office.sim.desk.stage.clear_faults()
+    office.sim.responder.stage.clear_faults()
     for _ in range(3):
         await office.work()
         office.clock.advance(HOUR)
@@ -72,7 +72,7 @@ async def test_away_for_an_hour_and_back(office: TriageRig, fault: ModelFault, i
 @on_sqlite
 @pytest.mark.req("JB-10")
 async def test_a_slow_provider_is_waited_for(office: TriageRig) -> None:
-    office.sim.desk.stage.add_fault(ModelFault(kind="slow", seconds=0.1))
+    office.sim.responder.stage.add_fault(ModelFault(kind="slow", seconds=0.1))
     await office.take_in()
     await office.work()
     call_made = await office.only(model_calls)

@@ -58,7 +58,7 @@ async def test_nothing_secret_is_told(office: TriageRig) -> None:
         ),
         *(ModelFault(kind=kind, times=1) for kind in ("drop", "truncate", "malformed_json")),
     ):
-        office.sim.desk.stage.add_fault(fault)
+        office.sim.responder.stage.add_fault(fault)
         await office.take_in(**MAIL)
         await office.work()
         office.clock.advance(7_200)

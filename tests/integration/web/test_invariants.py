@@ -92,7 +92,7 @@ async def test_inv_2_every_queued_job_has_its_deterministic_id(
 
 
 @pytest.mark.req("WB-3")
-async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_whoever_makes_them(
+async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_across_processes(
     database: Database, follow: Path, site: TinySite
 ) -> None:
     """Two runs at once, as two processes would make them, of the same domain. Times are taken by the site."""
@@ -110,9 +110,9 @@ async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_whoever_m
     sources = web.sources()
 
     async def ask(worker: int) -> None:
-        async with web.road(sources) as road:
+        async with web.open_client(sources) as client:
             for n in range(5):
-                await road.fetcher.get(f"{site.url}/{worker}/{n}", purpose=Purpose.DISCOVERY)
+                await client.fetcher.get(f"{site.url}/{worker}/{n}", purpose=Purpose.DISCOVERY)
 
     await asyncio.gather(ask(1), ask(2))
     gaps = [after - before for before, after in pairwise(arrivals)]

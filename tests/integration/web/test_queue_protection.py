@@ -160,7 +160,7 @@ async def test_a_page_that_two_endpoints_list_is_fetched_once_and_settled_for_bo
 
 
 @pytest.mark.req("WB-2")
-async def test_two_addresses_with_one_job_id_are_told_and_not_passed_over(
+async def test_two_addresses_with_one_job_id_are_reported(
     database: Database, home: Path, site: TinySite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom.web.discovery.backfill_job_id", lambda slug, url: f"backfill:{slug}:same")

@@ -173,10 +173,10 @@ async def test_a_dry_run_counts_what_a_run_would_do_and_writes_only_its_row(web:
     with_sitemap(site, 20)
     await backfilled(web)
     with_sitemap(site, 70)
-    before = await contents(database, "backfill_runs", "audit_log", "domain_pace")
+    before = await contents(database, "backfill_runs", "audit_log", "audit_pending", "domain_pace")
     dry = await backfilled(web, dry_run=True)
     assert (dry.status, dry.discovered_count, dry.queued_count, dry.skipped_count) == (RunStatus.COMPLETED, 70, 50, 20)
-    assert await contents(database, "backfill_runs", "audit_log", "domain_pace") == before
+    assert await contents(database, "backfill_runs", "audit_log", "audit_pending", "domain_pace") == before
     real = await backfilled(web)
     assert (real.discovered_count, real.queued_count, real.skipped_count) == (70, 50, 20)
 

@@ -159,8 +159,8 @@ async def test_a_site_that_wants_to_be_left_alone_does_not_keep_others_from_bein
     write_sources(tmp_path, away + sources_file(site.url))
     with_sitemap(site, 2)
     web = make_web(database, tmp_path, clock)
-    async with web.road(web.sources()) as road:
-        await road.pace.hold("localhost", timedelta(days=1))
+    async with web.open_client(web.sources()) as client:
+        await client.pace.hold("localhost", timedelta(days=1))
     begun = clock.now()
     first, second = await web.look()
     assert "It is not the turn of localhost" in first.problems[-1]

@@ -121,7 +121,7 @@ def test_a_reply_without_anybody_to_answer_is_refused_with_the_reason() -> None:
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": "reply"})
     for orphan in (b"Subject: x\n\nx\n", b"To: victim@x.example\nSubject: x\n\nx\n"):
         nobody = compose(request, ReplyParameters(body="x"), Original.of(orphan), Author("me@example.org", OWN))
-        assert nobody == SendRefused("to: nobody to send to; name at least one recipient")
+        assert nobody == SendRefused("to: there is no recipient; name at least one")
 
 
 def test_a_reply_to_that_names_the_owner_has_nobody_else_answered() -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import envelope_of, from_gmail, full_payload, metadata_payload
-from postroom.contract.mail import ArchivedRef
+from postroom.contract.mail import ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import parse_envelope
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
+from postroom.reading.mail import read_headers
 from postroom.sim.gmail.generated import GeneratedMailbox
 
 REF = ArchivedRef(archive_key="18f0", sha256="a" * 64)
@@ -23,6 +24,9 @@ LINES = st.lists(
 
 def checked(message: GmailMessage) -> None:
     mail = from_gmail(message)
+    if message.raw is not None:
+        lines = [HeaderLine(name=name, value=value) for name, value in read_headers(message.raw)]
+        mail = mail.stored_at(StoredRef(archive_key=REF.archive_key, sha256=REF.sha256, headers=lines))
     for payload in (metadata_payload(mail), full_payload(mail.found_at(REF))):
         envelope = envelope_of(mail, ME, FALLBACK, payload, None)
         assert parse_envelope(envelope.model_dump(mode="json")) == envelope

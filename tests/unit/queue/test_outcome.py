@@ -21,7 +21,6 @@ from postroom.queue.outcome import (
     Settlement,
     Succeeded,
     TimedOut,
-    backoff,
     settle,
 )
 
@@ -93,7 +92,7 @@ def test_an_error_text_that_no_database_could_store_is_made_storable() -> None:
 @given(st.integers(1, 10_000), st.integers(0, 2**32))
 def test_back_off_grows_stays_within_its_jitter_and_never_passes_the_longest_delay(attempt: int, seed: int) -> None:
     policy = RetryPolicy()
-    delay = backoff(attempt, policy, Random(seed)).total_seconds()
+    delay = policy.delay(attempt, Random(seed)).total_seconds()
     middle = min(10 * 4.0 ** min(attempt - 1, 60), 3_600)
     assert middle * 0.75 <= delay <= middle * 1.25 + 1e-6
 
@@ -101,7 +100,7 @@ def test_back_off_grows_stays_within_its_jitter_and_never_passes_the_longest_del
 @pytest.mark.req("JB-4")
 def test_the_default_attempts_outlive_an_outage_of_ten_minutes() -> None:
     policy = RetryPolicy(jitter=0)
-    horizon = sum(backoff(n, policy, Random(0)).total_seconds() for n in range(1, policy.max_attempts))
+    horizon = sum(policy.delay(n, Random(0)).total_seconds() for n in range(1, policy.max_attempts))
     assert horizon > 600
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from postroom.domain.errors import Retryable
-from postroom.sync.fetch import OutageBackoff
+from postroom.sync.context import OutageBackoff
 from postroom.sync.slice_ledger import FetchJob
 from postroom.sync.walk import Dispatcher, Supervisor
 from tests.support import virtual_time
@@ -60,7 +60,7 @@ def test_only_the_silent_are_cancelled() -> None:
                     for _ in range(10):
                         await asyncio.sleep(300)
                         if beats:
-                            supervisor.beat(attempt)
+                            supervisor.heartbeat(attempt)
                 except asyncio.CancelledError:
                     return attempt.is_stalled
             return False
@@ -76,12 +76,12 @@ def test_only_the_silent_are_cancelled() -> None:
 def test_patience_has_an_end() -> None:
     async def story() -> None:
         clock = VirtualClock()
-        weather = OutageBackoff(clock, patience_s=100)
+        outage = OutageBackoff(clock, patience_s=100)
 
         async def endure() -> None:
             while True:
-                weather.storm(Retryable("it is down"))
-                await weather.wait()
+                outage.failed(Retryable("it is down"))
+                await outage.wait()
 
         with pytest.raises(Retryable, match="down"):
             await endure()
@@ -90,16 +90,16 @@ def test_patience_has_an_end() -> None:
     virtual_time.run(story())
 
 
-def test_many_failures_of_one_storm_count_as_one() -> None:
+def test_many_failures_of_one_outage_count_as_one() -> None:
     async def story() -> None:
         clock = VirtualClock()
-        weather = OutageBackoff(clock, patience_s=1_000)
+        outage = OutageBackoff(clock, patience_s=1_000)
         for _ in range(50):
-            weather.storm(Retryable("it is down"))
-        await weather.wait()
+            outage.failed(Retryable("it is down"))
+        await outage.wait()
         assert clock.monotonic() == pytest.approx(1.0)
-        assert weather.is_bad
-        weather.fair()
-        assert not weather.is_bad
+        assert outage.is_down
+        outage.succeeded()
+        assert not outage.is_down
 
     virtual_time.run(story())

@@ -14,7 +14,6 @@ from postroom.sync.slices import (
     advance,
     granularity_for,
     plan,
-    query_of,
     split,
 )
 
@@ -72,13 +71,6 @@ def test_halves_cover_the_whole(start: int, end: int) -> None:
 def test_a_second_and_what_has_no_end_cannot_be_split() -> None:
     assert split(Slice(1_700_000_000, 1_700_000_001)) is None
     assert split(Slice(1_700_000_000, None)) is None
-
-
-@pytest.mark.req("SY-1")
-def test_a_slice_in_gmails_words_loses_nothing_at_its_edges() -> None:
-    assert query_of(Slice(0, 1_700_000_000)) == "before:1700000000"
-    assert query_of(Slice(1_700_000_000, 1_700_086_400)) == "after:1699999999 before:1700086400"
-    assert query_of(Slice(1_700_086_400, None)) == "after:1700086399"
 
 
 @st.composite

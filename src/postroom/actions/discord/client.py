@@ -2,7 +2,7 @@
 
 Retryable   429 (knows when to come back), 5xx, no connection, an answer cut off
 Fatal       401 the token, 403 the bot's rights, 404 the channel, 400 what was said
-MessageGone 404 of a message: somebody deleted it
+MessageGone 404 of a message: it was deleted
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DiscordChannel:
         return str(answer["id"])
 
     async def edit(self, message_id: str, message: Json) -> None:
-        """Replace what a message says; MessageGone where somebody deleted it."""
+        """Replace what a message says; MessageGone if it was deleted."""
         if not message_id.isdecimal():
             raise MessageGone
         await self._call("PATCH", f"{self._path}/{message_id}", message)
@@ -130,9 +130,9 @@ def _code(answer: Json | None) -> object:
 
 def _wait(response: httpx2.Response, answer: Json | None) -> timedelta | None:
     """Seconds, with a fraction in the body; the header is the fallback."""
-    told = (answer or {}).get("retry_after", response.headers.get("retry-after"))
+    wait = (answer or {}).get("retry_after", response.headers.get("retry-after"))
     try:
-        seconds = float(told) if isinstance(told, int | float | str) else None
+        seconds = float(wait) if isinstance(wait, int | float | str) else None
     except ValueError:
         return None
     return None if seconds is None or not 0 <= seconds < 1e9 else timedelta(seconds=min(seconds, _LONGEST_WAIT_S))

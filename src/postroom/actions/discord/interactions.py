@@ -1,6 +1,6 @@
 """`POST /discord/interactions`: buttons pressed in Discord. Nothing is trusted before its Ed25519 signature holds.
 
-Only listed users are heard. A repeated or late press changes nothing and is told the current state.
+Only listed users are heard. A repeated or late press changes nothing and is answered with the current state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SignatureVerifier:
         self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
 
     def holds(self, signature: str, timestamp: str, body: bytes, now: datetime) -> bool:
-        """False for a wrong signature, and for a right one of another day: it is somebody's recording."""
+        """False for a wrong signature, and for a right one of another day, which may be a replay."""
         if not _SECONDS.fullmatch(timestamp) or not _SIGNATURE.fullmatch(signature):
             return False
         if abs(now.timestamp() - int(timestamp)) > OLDEST.total_seconds():
@@ -134,12 +134,12 @@ class DiscordInteractions:
 
 
 def _user(interaction: Json) -> tuple[str, str] | None:
-    """Id and name of whoever pressed: in a server the member's user, in a direct message the user."""
+    """Id and name of the person who pressed: in a server the member's user, in a direct message the user."""
     member = interaction.get("member")
     user = member.get("user") if isinstance(member, dict) else interaction.get("user")
     if not isinstance(user, dict) or not isinstance(user.get("id"), str) or not user["id"].isdecimal():
         return None
-    return user["id"], _UNNAMED.sub("", str(user.get("username", "")))[:40] or "somebody"
+    return user["id"], _UNNAMED.sub("", str(user.get("username", "")))[:40] or "someone"
 
 
 def _only_to_you(text: str) -> Json:

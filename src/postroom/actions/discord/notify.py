@@ -68,7 +68,7 @@ def parse_custom_id(text: object) -> tuple[ApprovalVerdict, str] | None:
 
 
 def inert(text: str | None, most: int = _MOST_OF_A_FIELD) -> str:
-    """Anybody's words in a code span, on one line, cut; nothing in them can end the span."""
+    """Text from outside in a code span, on one line, cut; nothing in them can end the span."""
     whole = _SPACE.sub(" ", text or "").strip()
     plain = "".join(char for char in whole if char == " " or not unicodedata.category(char).startswith(("C", "Z")))
     plain = plain.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
@@ -119,7 +119,7 @@ class ApprovalNotifier:
 
     async def __call__(self, context: JobContext) -> Json:
         if self._channel is None:
-            return {"outcome": "nobody to tell"}
+            return {"outcome": "no channel to post in"}
         question, notice = await _situation(context)
         if question.is_open and (notice is None or notice.message_id is None):
             notice = await self._ask(context, self._channel, question)

@@ -54,7 +54,7 @@ def compose(
     request: SendRequest, parameters: Parameters, original: Original, author: Author
 ) -> OutgoingMail | SendRefused:
     if original.mail.trouble:
-        # Without its headers nobody can tell whether an answer would go round in circles.
+        # Without its headers a mail loop cannot be ruled out.
         return SendRefused(f"not sent: the message could not be read ({original.mail.trouble}); answer it yourself")
     try:
         match request.message_type:

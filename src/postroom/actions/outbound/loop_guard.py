@@ -31,7 +31,7 @@ _LIST_HEADERS = (
     "X-Mailing-List",
 )
 _MACHINE_HEADERS = ("Feedback-ID", "X-Autoreply", "X-Autorespond", "X-Autoresponder", "X-Loop", "X-Failed-Recipients")
-_NOBODY = re.compile(
+_UNREAD_ADDRESS = re.compile(
     r"(^|[._+-])(no|not|never|dont?|do-?not|do_not)[._-]?(reply|respond|answer)"
     r"|(^|[._+-])(mailer-daemon|mailerdaemon|postmaster|bounces?|daemon|autoresponder|undeliverable)($|[._+-])"
     r"|(^|[._+-])(nicht-?antworten|ne-?pas-?repondre|no-?responder|nao-?responda|noresponder|nichtantworten)"
@@ -39,7 +39,7 @@ _NOBODY = re.compile(
 
 
 def unanswerable(original: ParsedMail, labels: Collection[str], own: Collection[str]) -> str | None:
-    """Why nobody should answer this message by itself."""
+    """Why this message must not be answered automatically."""
     if "SPAM" in labels:
         return "the message is in spam"
     checks: tuple[Callable[[ParsedMail], str | None], ...] = (_own_action, _automatic, _bulk, _bounced)
@@ -47,7 +47,7 @@ def unanswerable(original: ParsedMail, labels: Collection[str], own: Collection[
         if problem := check(original):
             return problem
     senders = (*original.from_, *original.sender)
-    return _to_nobody(senders) or _to_oneself(senders, own)
+    return _unread(senders) or _to_oneself(senders, own)
 
 
 def misdirected_reply(letter: OutgoingMail, own: Collection[str]) -> str | None:
@@ -55,11 +55,11 @@ def misdirected_reply(letter: OutgoingMail, own: Collection[str]) -> str | None:
     addressed = (*letter.to, *letter.cc, *letter.bcc)
     if len(addressed) > MOST_ANSWERED:
         return f"the answer would go to {len(addressed)} addresses; an automatic one goes to {MOST_ANSWERED} at most"
-    return _to_nobody(addressed) or _to_oneself(addressed, own)
+    return _unread(addressed) or _to_oneself(addressed, own)
 
 
 def diverted_reply(original: ParsedMail, letter: OutgoingMail) -> str | None:
-    """Why a reply that nobody looks at must not go where the message asks for it: a sender's name is easily forged, and
+    """Why an unattended reply must not go where the message asks for it: a sender's name is easily forged, and
     `Reply-To` then carries the owner's words to the forger."""
     homes = {_domain(each) for each in original.from_}
     for address in (*letter.to, *letter.cc, *letter.bcc):
@@ -121,10 +121,10 @@ def _bounced(original: ParsedMail) -> str | None:
     return "it is a report of a mail server" if kind.startswith("multipart/report") else None
 
 
-def _to_nobody(addresses: Iterable[Address]) -> str | None:
+def _unread(addresses: Iterable[Address]) -> str | None:
     for address in addresses:
-        if _NOBODY.search(address.canonical.rpartition("@")[0]):
-            return f"nobody reads mail to {address.address}"
+        if _UNREAD_ADDRESS.search(address.canonical.rpartition("@")[0]):
+            return f"no one reads mail to {address.address}"
     return None
 
 

@@ -93,7 +93,7 @@ def mark_unclear(tx: Tx, action_id: str, now: datetime) -> None:
 
 
 def mark_given_up(tx: Tx, action_id: str, now: datetime) -> None:
-    """Where there is no draft yet, it ends here, and whoever would have been answered may be answered later."""
+    """If there is no draft yet, sending ends here, and its recipients may be answered later."""
     if _advance(tx, action_id, {SendStage.COMPOSING}, SendStage.GIVEN_UP, now):
         tx.execute(delete(auto_replies).where(auto_replies.c.action_id == action_id))
 
@@ -123,7 +123,7 @@ def take_reply_turn(tx: Tx, account_id: str, action_id: str, addresses: Collecti
 
 
 UNCLEAR = (
-    "It cannot be told whether the mail was sent: its draft is gone, and no sent message was found. Look into the "
+    "It is not known whether the mail was sent: its draft is gone, and no sent message was found. Look into the "
     "mailbox's Sent folder. Trying the action again looks again; it never sends a second time."
 )
 

@@ -36,9 +36,11 @@ from postroom.domain.actions import ActionStatus, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxUnavailable
+from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import Draft, GmailMessage, MessageFormat
+from postroom.mailboxes.protocol import Span
 from postroom.queue import JobContext
 from postroom.queue.context import LeaseLost
 from postroom.queue.job import Json
@@ -72,7 +74,7 @@ async def _in_thread(client: GmailClient, action_id: str, thread_id: str) -> str
 
 
 async def _among_sent(client: GmailClient, action_id: str, since: datetime) -> str | None:
-    query = f"after:{int((since - _SKEW).timestamp())}"
+    query = search_query(Span(int((since - _SKEW).timestamp())))
     async for page in client.list_messages(
         query, label_ids=["SENT"], include_spam_trash=True, page_size=_MOST_LOOKED_AT
     ):
@@ -219,7 +221,7 @@ class MailSender:
         return await asyncio.to_thread(lambda: compose(task.request, parameters, Original.of(raw, task.labels), author))
 
     async def _deliver(self, task: _Task, client: GmailClient, known: Outbound) -> str | None:
-        """Send the draft on record; the sent message's id, or None where nobody can tell what became of it."""
+        """Send the draft on record; the sent message's id, or None if its fate is unknown."""
         context, action_id = task.context, task.action.id
         draft_id = known.draft_id or ""
         await context.write(lambda tx: record.mark_sending(tx, action_id, context.queue.clock.now()))
@@ -307,7 +309,7 @@ def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -
 
 
 def _check(request: SendRequest, account: Account, action: Action) -> None:
-    """The job, the account and the action belong together; what does not is nobody's to send."""
+    """Refuse a job whose account and action do not belong together."""
     if action.account_id != account.id:
         raise BadInput("account_id", f"action {action.id} belongs to another account")
     own = outbound_job(

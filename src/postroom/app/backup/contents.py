@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from postroom.audit.heads import FILE_NAME as HEADS
-from postroom.connectors.arrivals import DEFERRED_FILE as PARKED
+from postroom.connectors.arrivals import DEFERRED_FILE
 from postroom.connectors.state_files import FOLDER as CONNECTORS
 from postroom.domain.errors import BadInput
 from postroom.settings import FILE_NAME as SETTINGS
@@ -78,7 +78,7 @@ def read_manifest(content: bytes) -> Manifest:
 
 
 def describe(folder: Path, paths: Iterable[str], was_read: Callable[[int], None]) -> tuple[BackupFile, ...]:
-    """What these files of a folder are; `was_read` is told how many bytes were read since it was last told."""
+    """What these files of a folder are; `was_read` is called with the number of bytes read since its last call."""
     return tuple(_describe(folder, path, was_read) for path in paths)
 
 
@@ -105,7 +105,7 @@ Files = dict[str, bytes]
 
 
 def settings_and_secrets(home: Path, *, with_key: bool) -> Files:
-    """Each is replaced as a whole by whoever writes it, and so is never half written here."""
+    """Their writers replace each file as a whole, so none is half written."""
     names = [SETTINGS, SOURCES, *([KEY_FILE] if with_key else [])]
     return _contents(home, [*(home / name for name in names), *sorted((home / VAULT).glob("*.sealed"))])
 
@@ -122,12 +122,12 @@ def connector_notes(home: Path) -> Files:
 def joined_notes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Files:
     """What connectors remember, to go with a control database that was copied between the two looks.
 
-    Positions must not be ahead of the database, so the earlier look counts. A message that was parked, or a gap that
+    Positions must not be ahead of the database, so the earlier look counts. A message that was deferred, or a gap that
     was found, is added from the later one: the database may have moved on without it. What is done twice does no harm.
     """
     joined = {**after, **before}
     for path in before:
-        if path.endswith(f"/{PARKED}") and path in after:
+        if path.endswith(f"/{DEFERRED_FILE}") and path in after:
             joined[path] = _joined_objects(before[path], after[path])
     return joined
 

@@ -29,7 +29,7 @@ from postroom.settings import VAULT_KEY_VARIABLE, Settings
 from postroom.vault import KEY_FILE
 
 Began = Callable[[str], None]
-"""Told the name of each larger thing before it is copied."""
+"""Called with the name of each larger thing before it is copied."""
 
 _SPARE = 1.05
 """Small files, and what grows while it is copied."""
@@ -58,8 +58,8 @@ def create_backup(
         files = manifests.describe(folder, paths, copied)
         now = (clock or SystemClock()).now()
         head = head_in_sqlite(folder / DATABASE) if database == DATABASE else head
-        told = None if head is None else head_line(head, now)
-        manifest = Manifest(now.isoformat(timespec="seconds"), __version__, database, with_key, files, told)
+        head_text = None if head is None else head_line(head, now)
+        manifest = Manifest(now.isoformat(timespec="seconds"), __version__, database, with_key, files, head_text)
         _write(folder / manifests.FILE_NAME, manifests.write_manifest(manifest))
     return manifest
 
@@ -147,7 +147,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
 
 
 def refuse_taken(folder: Path, what: str) -> None:
-    """Nothing is ever written over what is there."""
+    """Refuse a folder that is not empty."""
     try:
         is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from postroom.app.backup.contents import DATABASE, DUMP, FILE_NAME, BackupFile, Manifest, read_manifest
 from postroom.app.backup.creating import empty_again, refuse_taken
-from postroom.archive.shards.verification import VerifyReport, verify
+from postroom.archive.shards.verification import verify
+from postroom.archive.status import VerifyReport
 from postroom.db.snapshot import Copied, sync
 from postroom.domain.errors import BadInput, Fatal
 from postroom.settings import FILE_NAME as SETTINGS

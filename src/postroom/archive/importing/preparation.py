@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from postroom.archive.importing.interpreting import delivery_date, plain
-from postroom.archive.importing.process import PreparingProcess
 from postroom.archive.importing.state import FoundMessage, Interpretation
 from postroom.archive.messages import IncomingMail
 from postroom.archive.preparing import UNDATED, PreparedMail, prepare
+from postroom.domain.errors import Retryable
 
 PREPARED_HERE = 1_000
 _MOST_PROCESSES = 3  # more than one reader and its writers can keep busy
@@ -90,3 +95,47 @@ def _prepare(interpret: Interpretation, found: FoundMessage) -> Prepared:
         mail = replace(mail, date=delivered)
     failure = problem or mail.trouble
     return Prepared(replace(mail, trouble=failure) if failure else mail, failure)
+
+
+class PreparingProcess:
+    """A process that prepares batches of mail, at the other end of a socket. One thread at a time asks.
+
+    It ends with its socket: a parent that is killed leaves nobody behind.
+    """
+
+    def __init__(self) -> None:
+        near, far = socket.socketpair()
+        command = [sys.executable, "-m", "postroom.archive.importing.preparation", str(far.fileno())]
+        # What is blocked now stays so in the child: Ctrl-C is for this process alone, which then ends the other.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen(command, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            far.close()
+        self._connection = Connection(near.detach())
+
+    def prepare(self, interpret: Interpretation, batch: Sequence[FoundMessage]) -> Any:
+        try:
+            self._connection.send((interpret, batch))
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+def serve(handle: int) -> None:
+    connection = Connection(handle)
+    try:
+        while True:
+            interpret, batch = connection.recv()
+            connection.send(prepare_to_send(interpret, batch))
+    except (EOFError, ConnectionError):
+        return  # the parent has no more, or is no more
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

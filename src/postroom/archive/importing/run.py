@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postroom.archive.backend import MailWriter
+from postroom.archive.backend import ImportPosition, ImportPositions, MailWriter
 from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
 from postroom.archive.importing.state import (
     COMPLETE,
@@ -22,8 +22,6 @@ from postroom.archive.importing.state import (
     ImportProgress,
     ImportReport,
     ImportSource,
-    Mark,
-    Positions,
     RefusedMessage,
     ShowProgress,
     Unreadable,
@@ -45,7 +43,7 @@ class _Entry(NamedTuple):
     """What was found next in a file, or its end."""
 
     file: str
-    mark: Mark
+    mark: ImportPosition
     finding: ImportFinding | None
     consumed: int
 
@@ -55,7 +53,7 @@ class _Batch:
     mails: list[FoundMessage] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
     refused: list[RefusedMessage] = field(default_factory=list)
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, ImportPosition] = field(default_factory=dict)
     bytes: int = 0
     consumed: int = 0  # bytes of the source that it stands for
 
@@ -118,7 +116,7 @@ class _Run:
         archive: MailWriter,
         account: str,
         source: ImportSource,
-        state: Positions,
+        state: ImportPositions,
         preparation: Preparation,
         progress: ShowProgress | None,
         stop: threading.Event,
@@ -239,9 +237,9 @@ class _Run:
                 self._consumed += position
                 self._report.resumed_from = f"byte {position:,} of {readable(file.name)}"
             for finding in file.read(position):
-                yield _Entry(file.name, Mark(identity, finding.end), finding, finding.end - position)
+                yield _Entry(file.name, ImportPosition(identity, finding.end), finding, finding.end - position)
                 position = finding.end
-            yield _Entry(file.name, Mark(identity, COMPLETE), None, 0)
+            yield _Entry(file.name, ImportPosition(identity, COMPLETE), None, 0)
 
 
 def _note(report: ImportReport, unreadable: Unreadable) -> None:

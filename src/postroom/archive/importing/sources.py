@@ -150,13 +150,13 @@ PACKAGE_ENDINGS = (".zip", ".tgz", ".tar.gz")
 def package_files(path: Path, name: str, identity: str) -> Iterator[MailFile]:
     """The mbox files of a package. Each is to be read before the next is asked for: a stream knows no way back."""
     members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
-    with _damage_is_told(path):
+    with _damage_as_bad_input(path):
         for member, size, stream in members(path):
             yield MailFile(f"{name}/{member}", size, lambda: identity, partial(_read_member, path, member, stream))
 
 
 def _read_member(path: Path, member: str, stream: ByteStream, offset: int) -> Iterator[ImportFinding]:
-    with _damage_is_told(path):
+    with _damage_as_bad_input(path):
         yield from MboxReader(stream, f"{path}, {member}").messages(offset)
 
 
@@ -181,7 +181,7 @@ def _is_mbox(name: str) -> bool:
 
 
 @contextmanager
-def _damage_is_told(path: Path) -> Iterator[None]:
+def _damage_as_bad_input(path: Path) -> Iterator[None]:
     """The libraries' errors as one that names the file; what was read before the damage is kept by the run.
 
     Damaged packages make them raise nearly anything: OSError for a place before the beginning, LZMAError, struct.error.
@@ -268,7 +268,8 @@ def _read_mbox(path: Path, unquote: bool, largest_message: int, offset: int) -> 
 
 
 def _identity(path: Path) -> str:
-    """Size, time of change, and what it begins with: the same file unless somebody takes pains."""
+    """Size, time of change, and what it begins with: enough to recognise the same file, but not proof against
+    forgery."""
     facts = path.stat()
     with path.open("rb") as file:
         head = hashlib.sha256(file.read(_HEAD)).hexdigest()

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from postroom.archive.backend import ImportPosition
 from postroom.archive.messages import IncomingMail
 from postroom.archive.shards.shard_file import storage_error
 from postroom.domain.errors import Fatal
@@ -106,7 +107,7 @@ class ImportProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the speed so far; None where nobody knows how much there is."""
+        """At the speed so far; None if the total is unknown."""
         if self.bytes_total is None or not self.report.bytes:
             return None
         return max(0, self.bytes_total - self.bytes_done) * self.report.seconds / self.report.bytes
@@ -127,33 +128,13 @@ _TABLE = """
 """
 
 
-class Mark(NamedTuple):
-    """A file is done up to here."""
-
-    identity: str
-    position: int
-
-
-class Positions(Protocol):
-    def position(self, file: str, identity: str) -> int:
-        """Where to go on in this file; a file that is not what it was is read from its start."""
-
-    def remember(self, marks: Mapping[str, Mark]) -> None:
-        """All before these positions is in the archive."""
-
-    def forget(self) -> None:
-        """The import is complete."""
-
-    def close(self) -> None: ...
-
-
 class ImportState:
     """Kept in a file beside the shards."""
 
     def __init__(self, root: Path, source: str) -> None:
         self._file = root / "imports.db"
         self._source = source
-        with self._errors_told():
+        with self._errors_mapped():
             self._db = sqlite3.connect(self._file, isolation_level=None, timeout=30)
             try:
                 self._is_resumed = self._prepare()
@@ -173,29 +154,29 @@ class ImportState:
         """Where to go on in this file; a file that is not what it was is read from its start."""
         if not self._is_resumed:  # a Maildir asks for every message
             return 0
-        with self._errors_told():
+        with self._errors_mapped():
             row = self._db.execute(
                 "SELECT position FROM positions WHERE source = ? AND file = ? AND identity = ?",
                 (self._source, readable(file), identity),
             ).fetchone()
         return int(row[0]) if row else 0
 
-    def remember(self, marks: Mapping[str, Mark]) -> None:
+    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
         rows = [(self._source, readable(file), *mark) for file, mark in marks.items()]
-        with self._errors_told():
+        with self._errors_mapped():
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", rows)
             self._db.execute("COMMIT")
 
     def forget(self) -> None:
-        with self._errors_told():
+        with self._errors_mapped():
             self._db.execute("DELETE FROM positions WHERE source = ?", (self._source,))
 
     def close(self) -> None:
         self._db.close()
 
     @contextmanager
-    def _errors_told(self) -> Iterator[None]:
+    def _errors_mapped(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

@@ -25,9 +25,9 @@ _LATER = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
 )
-# A writer that freezes, or whose host is gone, must not keep an account's lock for ever; and a commit is on disk before
-# anybody is told, whatever the server's own default is.
-# Whoever waits for a lock must see what was committed meanwhile, so the isolation is ours to say too.
+# A writer that freezes, or whose host is gone, must not keep an account's lock for ever; and a commit is on disk when
+# it returns, whatever the server's own default is.
+# A transaction that waited for a lock must see what was committed meanwhile, so the isolation level is set too.
 _OPTIONS = (
     "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c lock_timeout=60s -c jit=off "
     "-c idle_in_transaction_session_timeout=30s -c idle_session_timeout=0 -c statement_timeout=0"

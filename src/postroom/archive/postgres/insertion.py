@@ -1,7 +1,5 @@
-"""Stores messages and their labels, within a transaction that holds the account's lock. Idempotent, as in a shard.
-
-Identity is the account and the Gmail id. The sender writes the Message-ID, so it proves nothing by itself: it finds a
-duplicate only together with equal bytes, and only where one of the two has no Gmail id.
+"""Stores messages and their labels, within a transaction that holds the account's lock. Idempotent: a
+message that is there is recognised, by the rules of `identity`.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from postroom.archive import layout
+from postroom.archive.identity import may_be_twins, reconcile
 from postroom.archive.messages import Provenance, StoredMessage, StoreOutcome
 from postroom.archive.postgres.connections import ArchiveSession
 from postroom.archive.postgres.schema import partition_of
@@ -132,7 +131,7 @@ def message_hash(message_id: str) -> bytes:
 
 
 def new_ids(session: ArchiveSession, account: int, entries: Sequence[IndexedMail]) -> list[int]:
-    """For each message a row id that nobody has; those that turn out to be known do not use theirs."""
+    """A free row id for each message; those that turn out to be known do not use theirs."""
     taken = _taken(session, account, sorted({layout.first_id(entry.mail.date_ms) for entry in entries}))
 
     def largest_taken(first: int) -> int | None:
@@ -205,32 +204,29 @@ class PostgresInsertion:
             self._remember(facts, entry.message_hash)
             return self._stored(row_id, mail.key, mail.sha256, StoreOutcome.STORED, mail.trouble)
         self._flush()  # it may be one of this very batch
-        if mail.mail.labels is not None:
+        found = reconcile(known, mail)
+        if found.learns_labels:
             self._learn_labels(known.id, mail)
-        if mail.mail.provenance is Provenance.API and mail.mail.received is not None:
-            # Where a file brought it first, the date was the sender's. Its place among the row ids stays.
+        if found.corrects_date:
             self._update(known.id, "date_ms = %s", mail.date_ms)
-        if known.sha256 != mail.sha256:
-            return self._other_bytes(known, entry)
-        is_reread = known.is_unread and mail.trouble is None
-        if is_reread:
+        if found.replaces:
+            self._replace(known, entry)
+        if found.rereads:
             self._reread(known, entry)
-        if mail.mail.provenance is Provenance.API:
+        if found.confirms:
             known.provenance = Provenance.API
             self._update(known.id, "provenance = %s, deleted_at_source = NULL", Provenance.API)
             self._update_register(known.id, "provenance = %s", Provenance.API)
-        if mail.mail.gmail_id is not None and known.gmail_id is None:
+        if found.adopts:
             self._adopt(known, mail)
-            return self._stored(known.id, mail.key, mail.sha256, StoreOutcome.ADOPTED, mail.trouble)
-        outcome = StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE
-        return self._stored(known.id, known.key, known.sha256, outcome, mail.trouble)
+        return self._stored(known.id, found.key, found.sha256, found.outcome, found.trouble)
 
     def _find(self, entry: IndexedMail) -> _Known | None:
         mail = entry.mail
         if mail.key in self._by_key:
             return self._by_key[mail.key]
         twins = self._by_message.get((entry.message_hash, mail.sha256), ())
-        return next((twin for twin in twins if twin.gmail_id is None or mail.mail.gmail_id is None), None)
+        return next((twin for twin in twins if may_be_twins(twin.gmail_id, mail.mail.gmail_id)), None)
 
     def _learn_labels(self, row_id: int, mail: PreparedMail) -> None:
         """The API tells all the labels there are; any other source only some that there once were."""
@@ -240,21 +236,17 @@ class PostgresInsertion:
         else:
             self._labels.give([(row_id, labels)])
 
-    def _other_bytes(self, known: _Known, entry: IndexedMail) -> StoredMessage:
-        """The same Gmail id with other bytes: the API's are what Gmail holds; a Takeout's may differ in details."""
+    def _replace(self, known: _Known, entry: IndexedMail) -> None:
         mail = entry.mail
-        if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
-            self._store_pieces([entry])
-            self._db.query(_REPLACE, (*_facts(mail), *_contents(mail), self._account, known.id))
-            self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
-            known.sha256, known.provenance = mail.sha256, Provenance.API
-            values = (mail.sha256, entry.message_hash, Provenance.API)
-            self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
-            return self._stored(known.id, known.key, mail.sha256, StoreOutcome.REPLACED, mail.trouble)
-        return self._stored(known.id, known.key, known.sha256, StoreOutcome.DUPLICATE)
+        self._store_pieces([entry])
+        self._db.query(_REPLACE, (*_facts(mail), *_contents(mail), self._account, known.id))
+        self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
+        known.sha256, known.provenance = mail.sha256, Provenance.API
+        values = (mail.sha256, entry.message_hash, Provenance.API)
+        self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
 
     def _reread(self, known: _Known, entry: IndexedMail) -> None:
-        """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
+        """Where it came from and whether it is gone there stays."""
         mail = entry.mail
         self._store_pieces([entry])
         facts = (mail.message_id, mail.sender, mail.subject, bool(mail.attachments), _problems(mail), mail.date_ms)
@@ -283,8 +275,8 @@ class PostgresInsertion:
         self._labels.begin([(row_id, entry.mail.mail.labels or frozenset()) for row_id, entry in new])
 
     def _message(self, row_id: int, mail: PreparedMail) -> tuple[Any, ...]:
-        place = (self._account, row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.date_ms)
-        return (*place, *_facts(mail), *_contents(mail))
+        identity = (self._account, row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.date_ms)
+        return (*identity, *_facts(mail), *_contents(mail))
 
     def _registered(self, row_id: int, entry: IndexedMail) -> tuple[Any, ...]:
         mail = entry.mail

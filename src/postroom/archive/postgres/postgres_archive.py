@@ -31,9 +31,7 @@ from postroom.archive.postgres.searching import PostgresQuestions
 from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.writer import PostgresArchiveWriter
 from postroom.archive.search import Search
-from postroom.archive.shards.catalogue import ShardInfo
-from postroom.archive.shards.ownership import OwnedElsewhere, SyncMark
-from postroom.archive.shards.verification import Progress, Repair, VerifyReport
+from postroom.archive.status import OwnedElsewhere, Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import new_id
@@ -150,7 +148,7 @@ PATIENCE_S = 30
 
 
 class PostgresArchive:
-    """Needs no owner: everybody who has the address may read and write, from any host."""
+    """Needs no owner: every process with the address may read and write, from any host."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -191,7 +189,7 @@ class PostgresArchive:
 
     @contextmanager
     def one_archiver(self, email: str) -> Iterator[StillAlone]:
-        """A lock of the connection: the server gives it back when whoever holds it is gone, however it went. So it is
+        """A lock of the connection: the server releases it when its holder is gone, however it ended. So it is
         gone, too, when the connection breaks while its holder is well."""
         with self._connections.session() as session:
             account = account_number(session, account_name(email))

@@ -9,22 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Self
 
-from postroom.archive.layout import account_name, date_of_id, first_id
+from postroom.archive.layout import account_name, cursor_of, date_of_id, day_ms, first_id, read_cursor
 from postroom.archive.messages import (
+    MOST_FOUND,
     AccountHolding,
     ArchivedAttachment,
     ArchivedMessage,
     ArchivedSentMail,
     KnownId,
+    MessageReference,
     PersonWrittenTo,
     Provenance,
+    only_match,
+    wanted_by,
 )
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.schema import find_account, partition_of, partitions
 from postroom.archive.preparing import Cut, Packed, join, unpack
-from postroom.archive.shards.lookup import MOST_FOUND, MessageReference, only_match, wanted_by
-from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.errors import Fatal
+from postroom.mail.headers import Headers
+from postroom.reading.mail import read_headers
 
 PORTION = 500
 _DAY_MS = 86_400_000
@@ -156,6 +161,9 @@ class PostgresArchiveReader:
         with self._connections.session() as session:
             return raw_of(session, self._number(session, message), message.row_id)
 
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        return read_headers(self.raw_of(message))
+
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self._row(message, "body")
         return str(rows[0][0]) if rows else ""
@@ -167,11 +175,11 @@ class PostgresArchiveReader:
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:
-        first, end = first_id(_milliseconds(date_from)), first_id(_milliseconds(date_to) + _DAY_MS)
-        below = end if after is None else min(_read_cursor(after), end)
+        first, end = first_id(day_ms(date_from)), first_id(day_ms(date_to) + _DAY_MS)
+        below = end if after is None else min(read_cursor(after)[0], end)
         found = self._page(email, "m.id >= %s AND m.id < %s AND m.gmail_id IS NOT NULL", (first, below), limit + 1)
         more = len(found) > limit
-        return found[:limit], f"{found[limit - 1].row_id:x}.1" if more else None
+        return found[:limit], cursor_of(found[limit - 1].row_id) if more else None
 
     def newest_first(self, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
         accounts: Sequence[str | None] = [None] if emails is None else [account_name(email) for email in emails]
@@ -284,18 +292,3 @@ def _meant(session: ArchiveSession, account: int, wanted: MessageReference) -> l
         condition, values = "message_hash = %s", [message_hash(wanted.message_id)]
     sql = f"SELECT id FROM archive.register WHERE account = %s AND {condition} ORDER BY id LIMIT %s"
     return [row_id for (row_id,) in session.query(sql, (account, *values, MOST_FOUND))]
-
-
-def _milliseconds(day: date) -> int:
-    return round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
-
-
-def _read_cursor(text: str) -> int:
-    row_id, _, part = text.partition(".")
-    try:
-        place = int(row_id, 16), int(part)
-    except ValueError:
-        raise BadInput("cursor", "is not one that this tool gave") from None
-    if not (0 <= place[0] < 1 << 63 and 0 < place[1] < 1 << 31):
-        raise BadInput("cursor", "is not one that this tool gave")
-    return place[0]

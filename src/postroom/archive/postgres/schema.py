@@ -227,7 +227,7 @@ def make_partition(session: ArchiveSession, partition: Partition) -> None:
 
 
 def _attach(session: ArchiveSession, parent: str, name: str, values: str, kind: str = "") -> None:
-    """Made apart and then attached, which stops nobody who reads or writes meanwhile."""
+    """Create the partition separately and attach it, which blocks no reader or writer."""
     if session.query("SELECT to_regclass(%s)", (f"archive.{name}",)) == [(None,)]:
         session.query(f"CREATE TABLE archive.{name} (LIKE archive.{parent} INCLUDING ALL) {kind}")
         session.query(f"ALTER TABLE archive.{parent} ATTACH PARTITION archive.{name} FOR VALUES {values}")
@@ -258,5 +258,5 @@ def account_number(session: ArchiveSession, email: str) -> int:
 
 
 def lock_account(session: ArchiveSession, account: int) -> None:
-    """Until the transaction ends, nobody else changes the account's mail: so identity is decided once, in one place."""
+    """Lock the account's mail against other writers until the transaction ends, so that identity is decided once."""
     session.query("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, account))

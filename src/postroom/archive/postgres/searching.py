@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
+from postroom.archive.folding import LabelIndex, fold, message_ids
 from postroom.archive.layout import account_name, first_id
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
 from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
-from postroom.archive.search.answers import (
+from postroom.archive.search import (
     MOST_RANKED,
     AfterRank,
     SearchHit,
@@ -31,9 +32,7 @@ from postroom.archive.search.answers import (
     decode_page_token,
     encode_page_token,
 )
-from postroom.archive.search.conditions import message_ids
-from postroom.archive.search.folding import LabelIndex, fold
-from postroom.archive.search.snippets import shown, snippet
+from postroom.archive.snippets import shown, snippet
 from postroom.domain.errors import BadInput
 from postroom.mail.query.nodes import (
     And,
@@ -270,7 +269,7 @@ class PostgresQuestion:
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
-        """A message that the index knows and the archive has lost is told of, and does not spoil the rest."""
+        """A message that the index knows and the archive has lost is reported and does not fail the rest."""
         hits = asked.hits(found)
         if len(hits) < len(found):
             detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."

@@ -16,8 +16,7 @@ from postroom.archive.postgres.reader import raw_of
 from postroom.archive.postgres.schema import Partition, find_account, lock_account, partitions
 from postroom.archive.postgres.words import indexed, words_of
 from postroom.archive.preparing import prepare
-from postroom.archive.shards.catalogue import ShardInfo
-from postroom.archive.shards.verification import ArchiveFinding, ArchiveFlaw, Progress, Repair, Salvaged, VerifyReport
+from postroom.archive.status import ArchiveFinding, ArchiveFlaw, Progress, Repair, Salvaged, ShardInfo, VerifyReport
 from postroom.domain.errors import Fatal
 
 _AT_ONCE = 200

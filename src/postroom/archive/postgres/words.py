@@ -88,7 +88,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _short(word: str) -> str:
-    """A word of any length, told apart from any other by its hash."""
+    """A word of any length, shortened to a prefix and its hash."""
     if len(word) <= _LONGEST_WORD:
         return word
     return f"{word[:50]}.{hashlib.sha256(word.encode()).hexdigest()[:32]}"

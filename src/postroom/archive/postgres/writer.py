@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from postroom.archive.importing.state import Mark
+from postroom.archive.backend import ImportPosition
 from postroom.archive.layout import account_name
 from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, StoreOutcome, Submission
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
@@ -231,7 +231,7 @@ class ImportPositions:
         rows = self._connections.query(sql, (self._source, _hash(file), identity))
         return int(rows[0][0]) if rows else 0
 
-    def remember(self, marks: Mapping[str, Mark]) -> None:
+    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
         sql = (
             "INSERT INTO archive.imports VALUES (%s, %s, %s, %s) ON CONFLICT (source, file) "
             "DO UPDATE SET identity = excluded.identity, position = excluded.position"

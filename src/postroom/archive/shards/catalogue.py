@@ -16,6 +16,7 @@ from typing import Any
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import storage_error
+from postroom.archive.status import ShardInfo
 from postroom.domain.errors import Fatal, PostroomError
 
 _TABLES = """
@@ -41,7 +42,7 @@ class ShardCatalogue:
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = root / "catalogue.db"
-        with self._errors_told():
+        with self._errors_mapped():
             self._connection = sqlite3.connect(self._file, isolation_level=None, timeout=30, check_same_thread=False)
         try:
             for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLES):
@@ -81,11 +82,11 @@ class ShardCatalogue:
         self._connection.close()
 
     def _execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._errors_told():
+        with self._errors_mapped():
             return self._connection.execute(sql, values).fetchall()
 
     @contextmanager
-    def _errors_told(self) -> Iterator[None]:
+    def _errors_mapped(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -95,19 +96,6 @@ class ShardCatalogue:
                     "Shards that are gone it cannot miss."
                 ) from error
             raise storage_error(error, str(self._file)) from error
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    name: str
-    year: int
-    messages: int
-    lost: int
-    """Known to have been in it, and not recovered."""
-    bytes: int | None
-    """On disk, with its journal; null: it is not there."""
-    problem: str | None
-    """Why it cannot be read."""
 
 
 def shards_of(root: Path, account: str) -> list[ShardInfo]:

@@ -11,109 +11,31 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Self
 
-from postroom.archive import certificates
 from postroom.archive.backend import StillAlone
-from postroom.archive.certificates import CERTIFICATES_FILE as CERTIFICATES
-from postroom.archive.certificates import Certificate, Certificates, Removal, RemovalResult
-from postroom.archive.layout import account_name, date_of_id, folder_of, path_of
+from postroom.archive.certificates import Certificate, Removal, RemovalResult
+from postroom.archive.layout import account_name, folder_of, path_of
 from postroom.archive.messages import (
-    AccountHolding,
-    ArchivedAttachment,
     ArchivedMessage,
-    ArchivedSentMail,
-    KnownId,
-    PersonWrittenTo,
 )
 from postroom.archive.search import Search
-from postroom.archive.shards import lookup
-from postroom.archive.shards import lookup as source_ids
-from postroom.archive.shards import lookup as walking
+from postroom.archive.shards import certificates
 from postroom.archive.shards import ownership as sync_mark
-from postroom.archive.shards.catalogue import ShardInfo, shards_of
+from postroom.archive.shards.catalogue import shards_of
+from postroom.archive.shards.certificates import CERTIFICATES_FILE as CERTIFICATES
+from postroom.archive.shards.certificates import Certificates
 from postroom.archive.shards.ownership import SYNC_MARK_FILE as SYNC_MARK
-from postroom.archive.shards.ownership import Ownership, SyncMark
-from postroom.archive.shards.reader import ArchiveReader, shards_on_disk
-from postroom.archive.shards.verification import Progress, Repair, VerifyReport, repair, verify
+from postroom.archive.shards.ownership import Ownership
+from postroom.archive.shards.reader import FileArchiveReader, portions, shards_on_disk
+from postroom.archive.shards.searching import search_shards
+from postroom.archive.shards.verification import repair, verify
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.db.snapshot import Copied, copy_sqlite
 from postroom.domain.clock import Clock
 from postroom.settings import ArchiveSettings
-
-
-class FileArchiveReader(ArchiveReader):
-    """Everything that a consumer may ask of the shards."""
-
-    def accounts(self) -> list[str]:
-        return sorted({name.account for name in shards_on_disk(self.root)})
-
-    def holding(self, email: str) -> AccountHolding:
-        sql = "SELECT count(*), coalesce(sum(gmail_id IS NOT NULL AND deleted_at_source IS NULL), 0) FROM messages"
-        counts = [shard.query(sql)[0] for shard in self.shards(email)]
-        names = shards_on_disk(self.root, account_name(email))
-        return AccountHolding(
-            messages=sum(messages for messages, _ in counts),
-            at_source=sum(at_source for _, at_source in counts),
-            bytes=sum(path_of(self.root, name).stat().st_size for name in names),
-        )
-
-    def reread(self, message: ArchivedMessage) -> ArchivedMessage | None:
-        return self.shard_of(message).message(message.key)
-
-    def find(self, wanted: str, account: str | None = None) -> ArchivedMessage:
-        return lookup.find_message(self, wanted, account)
-
-    def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        return walking.find_many(self, email, keys)
-
-    def raw_of(self, message: ArchivedMessage) -> bytes:
-        return self.shard_of(message).raw(message.row_id)
-
-    def body_of(self, message: ArchivedMessage) -> str:
-        rows = self.shard_of(message).query("SELECT body FROM texts WHERE id = ?", (message.row_id,))
-        return str(rows[0][0]) if rows else ""
-
-    def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
-        return self.shard_of(message).attachments(message.row_id)
-
-    def walk(
-        self, email: str, date_from: date, date_to: date, after: str | None, limit: int
-    ) -> tuple[list[ArchivedMessage], str | None]:
-        return walking.walk(self, email, date_from, date_to, after, limit)
-
-    def newest_first(self, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
-        return walking.newest_first(self, emails)
-
-    def oldest_first(self, email: str | None = None) -> Iterator[ArchivedMessage]:
-        return walking.oldest_first(self, email)
-
-    def all_ids(self, email: str) -> Iterator[list[KnownId]]:
-        return source_ids.all_ids(self, email)
-
-    def look_up(self, email: str, gmail_ids: Sequence[str]) -> Mapping[str, KnownId]:
-        return source_ids.look_up(self, email, gmail_ids)
-
-    def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
-        sql = (
-            "SELECT r.address, max(r.name), max(r.id) FROM message_labels ml JOIN labels l USING (label) "
-            "JOIN recipients r ON r.id = ml.id WHERE l.name = 'SENT' AND r.kind IN ('to', 'cc', 'bcc') "
-            "GROUP BY r.address"
-        )
-        for shard in self.shards(email):
-            for address, name, row_id in shard.query(sql):
-                yield PersonWrittenTo(address, name, date_of_id(row_id))
-
-    def sent_mail(self, email: str) -> Iterator[ArchivedSentMail]:
-        sql = (
-            "SELECT m.message_id, m.date_ms FROM labels l JOIN message_labels ml USING (label) "
-            "JOIN messages m ON m.id = ml.id WHERE l.name = 'SENT' AND m.message_id LIKE '<%>'"
-        )
-        for shard in self.shards(email):
-            for message_id, date_ms in shard.query(sql):
-                yield ArchivedSentMail(message_id, datetime.fromtimestamp(date_ms / 1_000, UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +93,13 @@ class FileArchive:
         return FileArchiveReader(self.root)
 
     def search(self, clock: Clock | None = None) -> Search:
-        return Search(self.root, clock)
+        return search_shards(self.root, clock)
 
     def writer(self, purpose: str) -> FileArchiveWriter:
         return FileArchiveWriter(self.root, self._settings, purpose)
 
     def portions(self, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
-        return walking.portions(self.root, email, below)
+        return portions(self.root, email, below)
 
     def certificates(self, email: str) -> Certificates:
         return Certificates(self.root, email)
@@ -214,7 +136,7 @@ class FileArchive:
         return shutil.disk_usage(existing).free
 
     def close(self) -> None:
-        """Nothing is held open between two calls."""
+        """Nothing to close: no file is held open between calls."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,5 @@
-"""Stores one message in one shard, within the writer's transaction. Idempotent: a message that is there is recognised.
-
-Identity is the account and the Gmail id. The sender writes the Message-ID, so it proves nothing by itself: it finds a
-duplicate only together with equal bytes, and only where one of the two has no Gmail id.
+"""Stores one message in one shard, within the writer's transaction. Idempotent: a message that is there is recognised,
+by the rules of `identity`.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from postroom.archive import layout
+from postroom.archive.identity import reconcile
 from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.preparing import Cut, PreparedMail, Texts, pack
 from postroom.mail.parsing import UNREADABLE
@@ -29,7 +28,6 @@ class _Known(NamedTuple):
 
     @property
     def is_unread(self) -> bool:
-        """Little more than its bytes is known."""
         return (self.problems or "").startswith(UNREADABLE)
 
 
@@ -49,25 +47,24 @@ class ShardInsertion:
         known = self._find(mail)
         if known is None:
             row_id = self._insert(mail)
-            return self._stored(mail, row_id, mail.key, StoreOutcome.STORED)
-        if mail.mail.labels is not None:
+            return StoredMessage(mail.key, self._shard, row_id, mail.sha256.hex(), StoreOutcome.STORED, mail.trouble)
+        found = reconcile(known, mail)
+        if found.learns_labels:
             self._learn_labels(known.id, mail.mail)
-        if mail.mail.provenance is Provenance.API and mail.mail.received is not None:
-            # Where a file brought it first, the date was the sender's. Its place among the row ids stays.
+        if found.corrects_date:
             self._db.execute("UPDATE messages SET date_ms = ? WHERE id = ?", (mail.date_ms, known.id))
-        if known.sha256 != mail.sha256:
-            return self._other_bytes(known, mail)
-        is_reread = known.is_unread and mail.trouble is None
-        if is_reread:
+        if found.replaces:
+            self._remove_contents(known.id)
+            self._write_contents(known.id, mail)
+        if found.rereads:
             self._reread(known, mail)
-        if mail.mail.provenance is Provenance.API:
+        if found.confirms:
             self._db.execute(
                 "UPDATE messages SET provenance = ?, deleted_at_source = NULL WHERE id = ?", (Provenance.API, known.id)
             )
-        if mail.mail.gmail_id is not None and known.gmail_id is None:
+        if found.adopts:
             self._adopt(known, mail)
-            return self._stored(mail, known.id, mail.key, StoreOutcome.ADOPTED)
-        return self._stored(mail, known.id, known.key, StoreOutcome.REREAD if is_reread else StoreOutcome.DUPLICATE)
+        return StoredMessage(found.key, self._shard, known.id, found.sha256.hex(), found.outcome, found.trouble)
 
     def set_labels(self, row_id: int, labels: frozenset[str]) -> None:
         self._db.execute("DELETE FROM message_labels WHERE id = ?", (row_id,))
@@ -108,9 +105,6 @@ class ShardInsertion:
             labels |= {name for (name,) in rows}
         self.set_labels(row_id, labels)
 
-    def _stored(self, mail: PreparedMail, row_id: int, key: str, outcome: StoreOutcome) -> StoredMessage:
-        return StoredMessage(key, self._shard, row_id, mail.sha256.hex(), outcome, mail.trouble)
-
     def _find(self, mail: PreparedMail) -> _Known | None:
         row = self._db.execute(
             "SELECT id, key, gmail_id, sha256, provenance, problems FROM messages WHERE key = ?", (mail.key,)
@@ -123,16 +117,8 @@ class ShardInsertion:
             ).fetchone()
         return _Known(*row) if row else None
 
-    def _other_bytes(self, known: _Known, mail: PreparedMail) -> StoredMessage:
-        """The same Gmail id with other bytes: the API's are what Gmail holds; a Takeout's may differ in details."""
-        if mail.mail.provenance is Provenance.API and known.provenance != Provenance.API:
-            self._remove_contents(known.id)
-            self._write_contents(known.id, mail)
-            return self._stored(mail, known.id, known.key, StoreOutcome.REPLACED)
-        return StoredMessage(known.key, self._shard, known.id, known.sha256.hex(), StoreOutcome.DUPLICATE)
-
     def _reread(self, known: _Known, mail: PreparedMail) -> None:
-        """The same bytes, of which more is known now. Where it came from and whether it is gone there stays."""
+        """Where it came from and whether it is gone there stays."""
         self._remove_contents(known.id)
         self._db.execute(
             "UPDATE messages SET sender = ?, subject = ?, has_attachment = ?, problems = ?, message_id = ?, "
@@ -195,7 +181,7 @@ class ShardInsertion:
         )
 
     def _remove_contents(self, row_id: int) -> None:
-        """Everything that was made from the bytes; the index is told the old texts, as its kind wants it."""
+        """Delete everything derived from the bytes; the full-text index needs the old texts for that."""
         self._db.execute(
             f"INSERT INTO search (search, rowid, {_SEARCH_COLUMNS}) SELECT 'delete', id, {_SEARCH_COLUMNS} FROM texts "
             "WHERE id = ?",

@@ -10,34 +10,13 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.archive.layout import account_name, folder_of
-from postroom.domain.errors import Fatal, Retryable
-
-SWITCHBOARD = "postroom switchboard"
-"""As an owner's purpose: it keeps the files for as long as it runs, and runs no jobs."""
-
-
-class OwnedElsewhere(Retryable):
-    """Another process writes to the archive."""
-
-    def __init__(self, message: str, owner: Owner | None = None) -> None:
-        super().__init__(message)
-        self.writer = str(owner or "another process")
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    pid: int
-    host: str
-    purpose: str
-    since: str
-
-    def __str__(self) -> str:
-        return f"`{self.purpose}` (process {self.pid} on {self.host})"
+from postroom.archive.status import OwnedElsewhere, Owner, SyncMark
+from postroom.domain.errors import Fatal
 
 
 class Ownership:
@@ -67,7 +46,7 @@ class Ownership:
 
 
 def owner_of(root: Path) -> Owner | None:
-    """Who writes to the archive, as far as can be told without touching its lock."""
+    """Who writes to the archive, as far as is known without touching its lock."""
     try:
         handle = os.open(root / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -80,7 +59,7 @@ def owner_of(root: Path) -> Owner | None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whoever is killed leaves its name behind."""
+    """Needed because a process that was killed leaves its name behind."""
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -106,14 +85,6 @@ def _message(root: Path, owner: Owner | None) -> str:
 
 
 SYNC_MARK_FILE = "sync.json"
-
-
-@dataclass(frozen=True, slots=True)
-class SyncMark:
-    """This archive has everything that the account's sync claims in this walk, and in those before it."""
-
-    account_id: str
-    walk: int
 
 
 def read_mark(root: Path, email: str) -> SyncMark | None:

@@ -1,5 +1,5 @@
-"""Reads stored messages: by key, their exact bytes, their attachments. Needs no owner and never waits for the
-writer.
+"""Reads stored messages: by key, key prefix or Message-ID, by id at the source, or page by page by date; their exact
+bytes, headers, text and attachments. Needs no owner and never waits for the writer.
 """
 
 from __future__ import annotations
@@ -8,18 +8,49 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from heapq import merge
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
-from postroom.archive.layout import ShardName, account_name, folder_of, parse_filename, parse_name, path_of
-from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
+from postroom.archive.layout import (
+    ShardName,
+    account_name,
+    cursor_of,
+    date_of_id,
+    day_ms,
+    first_id,
+    folder_of,
+    parse_filename,
+    parse_name,
+    path_of,
+    read_cursor,
+)
+from postroom.archive.messages import (
+    MOST_FOUND,
+    AccountHolding,
+    ArchivedAttachment,
+    ArchivedMessage,
+    ArchivedSentMail,
+    KnownId,
+    MessageReference,
+    PersonWrittenTo,
+    Provenance,
+    only_match,
+    wanted_by,
+)
 from postroom.archive.preparing import Cut, Packed, join, unpack
 from postroom.archive.shards.shard_file import open_for_reading, storage_error
 from postroom.domain.errors import Fatal
+from postroom.mail.headers import Headers
+from postroom.reading.mail import read_headers
 
+PORTION = 500
+_IDS_AT_ONCE = 1_000
+_DAY_MS = 86_400_000
 MESSAGE_COLUMNS = (
     "id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance, has_attachment, "
     "deleted_at_source, (SELECT json_group_array(l.name) FROM message_labels ml JOIN labels l USING (label) "
@@ -112,8 +143,23 @@ class ShardReader:
         ):
             yield ArchivedAttachment(*row)
 
+    def after(self, row_id: int, bound: int | None) -> list[ArchivedMessage]:
+        """The oldest few hundred after a row, and before another if one is given."""
+        condition = "id > ? AND (? IS NULL OR id < ?)"
+        sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {PORTION}"
+        return [self.read_row(row) for row in self.query(sql, (row_id, bound, bound))]
 
-class ArchiveReader:
+
+RowPosition = tuple[int, int]
+"""A row's id and its shard's part: how far a walk is, among all shards of its year."""
+
+
+class _Step(NamedTuple):
+    message: ArchivedMessage
+    position: RowPosition
+
+
+class FileArchiveReader:
     """The whole archive, read-only. Not for several threads at once; each opens its own."""
 
     def __init__(self, root: Path) -> None:
@@ -143,15 +189,177 @@ class ArchiveReader:
         account = None if email is None else account_name(email)
         return (self.shard(name) for name in reversed(shards_on_disk(self.root, account)))
 
-    def message(self, email: str, key: str) -> ArchivedMessage | None:
-        return next((found for shard in self.shards(email) if (found := shard.message(key))), None)
-
-    def raw(self, email: str, key: str) -> bytes | None:
-        """The exact bytes of a message; None if the archive does not have it."""
-        for shard in self.shards(email):
-            if found := shard.message(key):
-                return shard.raw(found.row_id)
-        return None
+    def accounts(self) -> list[str]:
+        return sorted({name.account for name in shards_on_disk(self.root)})
 
     def count(self, email: str | None = None) -> int:
         return sum(shard.query("SELECT count(*) FROM messages")[0][0] for shard in self.shards(email))
+
+    def holding(self, email: str) -> AccountHolding:
+        sql = "SELECT count(*), coalesce(sum(gmail_id IS NOT NULL AND deleted_at_source IS NULL), 0) FROM messages"
+        counts = [shard.query(sql)[0] for shard in self.shards(email)]
+        names = shards_on_disk(self.root, account_name(email))
+        return AccountHolding(
+            messages=sum(messages for messages, _ in counts),
+            at_source=sum(at_source for _, at_source in counts),
+            bytes=sum(path_of(self.root, name).stat().st_size for name in names),
+        )
+
+    def message(self, email: str, key: str) -> ArchivedMessage | None:
+        return next((found for shard in self.shards(email) if (found := shard.message(key))), None)
+
+    def reread(self, message: ArchivedMessage) -> ArchivedMessage | None:
+        return self.shard_of(message).message(message.key)
+
+    def find(self, wanted: str, account: str | None = None) -> ArchivedMessage:
+        condition, parameters = _condition(wanted_by(wanted))
+        sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {MOST_FOUND}"
+        rows = ((shard, row) for shard in self.shards(account) for row in shard.query(sql, parameters))
+        return only_match(wanted, [shard.read_row(row) for shard, row in rows])
+
+    def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        """Newest shards are asked first; most mail that is asked for is new."""
+        found: dict[str, ArchivedMessage] = {}
+        query = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key IN (SELECT value FROM json_each(?))"
+        missing = set(keys)
+        for shard in self.shards(email):
+            if not missing:
+                break
+            for row in shard.query(query, (json.dumps(sorted(missing)),)):
+                message = shard.read_row(row)
+                found[message.key] = message
+            missing -= found.keys()
+        return found
+
+    def raw(self, email: str, key: str) -> bytes | None:
+        found = self.message(email, key)
+        return None if found is None else self.raw_of(found)
+
+    def raw_of(self, message: ArchivedMessage) -> bytes:
+        return self.shard_of(message).raw(message.row_id)
+
+    def headers_of(self, message: ArchivedMessage) -> Headers:
+        return read_headers(self.raw_of(message))
+
+    def body_of(self, message: ArchivedMessage) -> str:
+        rows = self.shard_of(message).query("SELECT body FROM texts WHERE id = ?", (message.row_id,))
+        return str(rows[0][0]) if rows else ""
+
+    def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
+        return self.shard_of(message).attachments(message.row_id)
+
+    def walk(
+        self, email: str, date_from: date, date_to: date, after: str | None, limit: int
+    ) -> tuple[list[ArchivedMessage], str | None]:
+        first, end = first_id(day_ms(date_from)), first_id(day_ms(date_to) + _DAY_MS)
+        before = read_cursor(after) if after else (end, 0)
+        steps = list(islice(self._steps(email, first, before, date_from.year, limit + 1), limit + 1))
+        more = len(steps) > limit
+        return [step.message for step in steps[:limit]], cursor_of(*steps[limit - 1].position) if more else None
+
+    def newest_first(self, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
+        """A few hundred of each shard are held at a time."""
+        accounts = None if emails is None else {account_name(email) for email in emails}
+        names = [name for name in shards_on_disk(self.root) if accounts is None or name.account in accounts]
+        by_year = sorted(names, key=lambda name: name.year, reverse=True)
+        for _, group in groupby(by_year, key=lambda name: name.year):
+            walks = [_backwards(self.shard(name), name.part) for name in group]
+            yield from (step.message for step in merge(*walks, key=lambda step: step.position, reverse=True))
+
+    def oldest_first(self, email: str | None = None) -> Iterator[ArchivedMessage]:
+        for shard in reversed(list(self.shards(email))):
+            last = -1
+            while found := shard.after(last, None):
+                yield from found
+                last = found[-1].row_id
+
+    def all_ids(self, email: str) -> Iterator[list[KnownId]]:
+        query = (
+            "SELECT id, gmail_id, date_ms, deleted_at_source IS NOT NULL FROM messages "
+            "WHERE id > ? AND gmail_id IS NOT NULL ORDER BY id LIMIT ?"
+        )
+        for shard in self.shards(email):
+            last = -1
+            while rows := shard.query(query, (last, _IDS_AT_ONCE)):
+                yield [KnownId(gmail_id, date_ms // 1_000, bool(deleted)) for _, gmail_id, date_ms, deleted in rows]
+                last = rows[-1][0]
+
+    def look_up(self, email: str, gmail_ids: Sequence[str]) -> Mapping[str, KnownId]:
+        query = (
+            "SELECT gmail_id, date_ms, deleted_at_source IS NOT NULL FROM messages "
+            "WHERE key IN (SELECT value FROM json_each(?)) AND gmail_id IS NOT NULL"
+        )
+        wanted = json.dumps(list(gmail_ids))
+        rows = (row for shard in self.shards(email) for row in shard.query(query, (wanted,)))
+        return {gmail_id: KnownId(gmail_id, date_ms // 1_000, bool(deleted)) for gmail_id, date_ms, deleted in rows}
+
+    def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
+        sql = (
+            "SELECT r.address, max(r.name), max(r.id) FROM message_labels ml JOIN labels l USING (label) "
+            "JOIN recipients r ON r.id = ml.id WHERE l.name = 'SENT' AND r.kind IN ('to', 'cc', 'bcc') "
+            "GROUP BY r.address"
+        )
+        for shard in self.shards(email):
+            for address, name, row_id in shard.query(sql):
+                yield PersonWrittenTo(address, name, date_of_id(row_id))
+
+    def sent_mail(self, email: str) -> Iterator[ArchivedSentMail]:
+        sql = (
+            "SELECT m.message_id, m.date_ms FROM labels l JOIN message_labels ml USING (label) "
+            "JOIN messages m ON m.id = ml.id WHERE l.name = 'SENT' AND m.message_id LIKE '<%>'"
+        )
+        for shard in self.shards(email):
+            for message_id, date_ms in shard.query(sql):
+                yield ArchivedSentMail(message_id, datetime.fromtimestamp(date_ms / 1_000, UTC))
+
+    def _steps(self, email: str, first: int, before: RowPosition, first_year: int, most: int) -> Iterator[_Step]:
+        names = [name for name in shards_on_disk(self.root, account_name(email)) if name.year >= first_year]
+        for _, parts in groupby(reversed(names), key=lambda name: name.year):
+            pages = [_page(self.shard(name), name.part, first, before, most) for name in parts]
+            yield from merge(*pages, key=lambda step: step.position, reverse=True)
+
+
+def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
+    """Those dated before `below` (seconds since 1970), or all, a few hundred at a time.
+
+    Each portion is read afresh: no shard stays open while the caller is at work, and no old state is seen.
+    """
+    bound = None if below is None else first_id(below * 1_000)
+    for name in shards_on_disk(root, account_name(email)):
+        last = -1
+        while found := _portion(ShardReader(root, name), last, bound):
+            yield found
+            last = found[-1].row_id
+
+
+def _portion(shard: ShardReader, after: int, bound: int | None) -> list[ArchivedMessage]:
+    try:
+        return shard.after(after, bound)
+    finally:
+        shard.close()
+
+
+def _condition(wanted: MessageReference) -> tuple[str, tuple[str, ...]]:
+    if wanted.message_id is not None:
+        return "message_id = ?", (wanted.message_id,)
+    return "key >= ? AND key < ?", wanted.keys
+
+
+def _backwards(shard: ShardReader, part: int) -> Iterator[_Step]:
+    sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id < ? ORDER BY id DESC LIMIT {PORTION}"
+    last = (1 << 63) - 1
+    while rows := shard.query(sql, (last,)):
+        yield from (_Step(shard.read_row(row), (row[0], part)) for row in rows)
+        last = rows[-1][0]
+
+
+def _page(shard: ShardReader, part: int, first: int, before: RowPosition, most: int) -> list[_Step]:
+    """Rows below a position; a row of the same id in a lower part is still to come."""
+    last, last_part = before
+    condition = "id <= ?" if part < last_part else "id < ?"
+    rows = shard.query(
+        f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id >= ? AND {condition} AND gmail_id IS NOT NULL "
+        "ORDER BY id DESC LIMIT ?",
+        (first, last, most),
+    )
+    return [_Step(shard.read_row(row), (row[0], part)) for row in rows]

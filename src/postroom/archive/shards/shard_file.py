@@ -114,7 +114,7 @@ _FOR_WRITING = (
 
 
 def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
-    """The shard, made if it is missing. FULL: every commit is on disk before anybody is told."""
+    """The shard, made if it is missing. FULL: every commit is on disk when it returns."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         _make(path, name)

@@ -9,61 +9,35 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 from postroom.archive.layout import ShardName, account_name, parse_name, path_of
 from postroom.archive.messages import ArchivedMessage, IncomingMail
 from postroom.archive.preparing import prepare
 from postroom.archive.shards.catalogue import ShardCatalogue, ShardRecord
-from postroom.archive.shards.ownership import OwnedElsewhere, Ownership, forget_mark
+from postroom.archive.shards.ownership import Ownership, forget_mark
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import uri_path
 from postroom.archive.shards.writer import ShardWriter, portions
+from postroom.archive.status import (
+    ArchiveFinding,
+    ArchiveFlaw,
+    OwnedElsewhere,
+    Progress,
+    Repair,
+    Salvaged,
+    VerifyReport,
+)
 from postroom.domain.errors import PostroomError
 
 _CHECKED_AT_ONCE = 500
 
-Progress = Callable[[int], None]
-
-
-class ArchiveFlaw(StrEnum):
-    SHARD_MISSING = "shard missing"
-    SHARD_DAMAGED = "shard damaged"
-    SHARD_SHORT = "messages missing"
-    LOST_BEFORE = "lost before"
-    BYTES_WRONG = "bytes wrong"
-    INDEX_WRONG = "index wrong"
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveFinding:
-    """Something that is not as it should be, and where."""
-
-    flaw: ArchiveFlaw
-    shard: str
-    detail: str
-    key: str | None = None
-
-
-@dataclass(slots=True)
-class VerifyReport:
-    shards: int = 0
-    messages: int = 0
-    bytes: int = 0
-    findings: list[ArchiveFinding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.findings
-
 
 def verify(root: Path, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
-    """Check everything; `progress` is told how many messages were checked since it was last told."""
+    """Check everything; `progress` is called with the number of messages checked since its last call."""
     report = VerifyReport()
     try:
         ownership = Ownership(root, "postroom verify")
@@ -181,24 +155,6 @@ _STORED_AT_ONCE = 100
 _LARGEST_ID = (1 << 63) - 1
 _REBUILT_AWAY = (ArchiveFlaw.SHARD_DAMAGED, ArchiveFlaw.BYTES_WRONG, ArchiveFlaw.INDEX_WRONG)
 _LOST = (ArchiveFlaw.SHARD_MISSING, ArchiveFlaw.SHARD_SHORT)
-
-
-@dataclass(frozen=True, slots=True)
-class Salvaged:
-    shard: str
-    recovered: int
-    lost: int
-    quarantine: str
-    """Where the damaged is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What a repair did."""
-
-    rebuilt: list[Salvaged]
-    to_sync: list[str]
-    """Accounts that lost mail: their next sync lists everything again, and fetches what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

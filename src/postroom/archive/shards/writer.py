@@ -83,7 +83,7 @@ class ShardWriter:
             return self._waiting.get()
 
     def _settle(self, future: Future[T], work: Callable[[], T]) -> None:
-        """Whoever asked gets the result or the error; the writer itself goes on with the next."""
+        """The caller gets the result or the error; the writer continues with the next request."""
         try:
             future.set_result(work())
         except sqlite3.Error as error:
@@ -158,7 +158,7 @@ class FileArchiveWriter:
         return Submission(len(mails), parts)
 
     def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these are in the archive already, so that nobody fetches them again."""
+        """Which of these are in the archive already, and need not be fetched."""
         return set(self._locate(account_name(email), "key", gmail_ids))
 
     def some_gmail_ids(self, email: str, count: int) -> list[str]:

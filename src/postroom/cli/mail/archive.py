@@ -15,8 +15,8 @@ from postroom.archive.certificates import Certificate, RemovalAction, RemovalRes
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
-from postroom.sync.archiver.plan import ArchivePlan, RemovalPolicy
-from postroom.sync.archiver.removal import ArchiveReport
+from postroom.sync.archiver import ArchiveReport
+from postroom.sync.archiver_plan import ArchivePlan, RemovalPolicy
 
 app = typer.Typer(no_args_is_help=True, help="Mail that the archive holds: remove it at the source, with certificates.")
 

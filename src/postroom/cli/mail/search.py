@@ -16,7 +16,6 @@ from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage
 from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
 from postroom.archive.service import open_archive
-from postroom.archive.shards.lookup import attachment_of
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
 from postroom.domain.errors import BadInput
 from postroom.mail.parsing import ParsedMail
@@ -157,7 +156,7 @@ def show(
 
 
 def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:
-    attachment = attachment_of(parsed, number)
+    attachment = parsed.attachment(number)
     name = attachment.filename or f"attachment-{number}"
     path, is_new = write_under_free_name(output_folder(folder), name, attachment.content())
     if json:

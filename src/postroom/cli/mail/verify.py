@@ -14,7 +14,7 @@ from postroom.accounts.account import Account, get_account, list_accounts
 from postroom.app import App
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.service import open_archive
-from postroom.archive.shards.verification import Salvaged, VerifyReport
+from postroom.archive.status import Salvaged, VerifyReport
 from postroom.cli.session import with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, shown
 from postroom.domain.errors import Fatal, NotFound

@@ -20,7 +20,7 @@ from postroom.accounts.account import Account, find_account, list_accounts
 from postroom.accounts.troubled import TroubledMessage, troubled_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
-from postroom.archive.shards.catalogue import ShardInfo
+from postroom.archive.status import ShardInfo
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.paging import PAGE, Paged, paged
 from postroom.db import Tx

@@ -21,7 +21,6 @@ from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
 from postroom.archive.search import ArchivedThread, ShardProblem
-from postroom.archive.shards.lookup import attachment_of
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
 from postroom.dashboard.mail.search import GMAIL, NamedAddress, sender_of
@@ -134,7 +133,7 @@ async def read_attachment(house: SharedServices, account: str, key: str, number:
     """Its name and its content."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
-        attachment = attachment_of(read_mail(archive.raw_of(message)), number)
+        attachment = read_mail(archive.raw_of(message)).attachment(number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
     return await _read(house, account, key, read)

@@ -152,7 +152,7 @@ def _find(tx: Tx, rule_id: str) -> tuple[int, StoredRule]:
     for number, rule in enumerate(list_rules(tx), 1):
         if rule.id == rule_id:
             return number, rule_named(rule, account_addresses(tx))
-    raise NotFound("rule", "there is no such rule; somebody may have removed it")
+    raise NotFound("rule", "there is no such rule; someone may have removed it")
 
 
 def _beyond(numbered: list[tuple[int, StoredRule]], after: str) -> list[tuple[int, StoredRule]]:

@@ -21,6 +21,7 @@ from postroom.audit import Actor
 from postroom.dashboard.security.passphrase import OWNER
 from postroom.db import Database, Tx
 from postroom.db.tables.access import dashboard_attempts, dashboard_passphrases
+from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.domain.ids import new_id
@@ -31,7 +32,7 @@ WINDOW = timedelta(minutes=15)
 FROM_AN_ADDRESS = 5
 """Also from a remembered browser."""
 BEFORE_SLOWING = 50
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 8.0
+_SLOWING = Backoff(0.25, 8.0)
 _DOUBLED_EVERY = 10
 _SLOWED_AT_ONCE = 32
 
@@ -76,8 +77,7 @@ def delay_after(attempts: int) -> float:
     """Seconds that a stranger's attempt is held back after so many wrong ones from anywhere."""
     if attempts < BEFORE_SLOWING:
         return 0.0
-    doublings = min((attempts - BEFORE_SLOWING) / _DOUBLED_EVERY, 10)
-    return float(min(_FIRST_DELAY_S * 2**doublings, _LONGEST_DELAY_S))
+    return _SLOWING.delay_s(1 + (attempts - BEFORE_SLOWING) / _DOUBLED_EVERY)
 
 
 def forgive_attempts(tx: Tx, guesser: Guesser) -> None:
@@ -99,7 +99,7 @@ class LoginDelay:
         if not attempt.delay_s:
             return
         if not self._places:
-            raise TooManyAttempts(retry_after=timedelta(seconds=_LONGEST_DELAY_S))
+            raise TooManyAttempts(retry_after=timedelta(seconds=_SLOWING.longest_s))
         self._places -= 1
         try:
             await asyncio.sleep(attempt.delay_s)

@@ -44,7 +44,7 @@ quota_grants = Table(
     Index("quota_grants_granted_at_idx", "account_id", "granted_at"),
 )
 
-# Messages that gave trouble, in whatever lane: tried again later, and in nobody's way meanwhile.
+# Messages that could not be fetched, read or ingested, of every lane. They are retried and hold up no other message.
 troubled_messages = Table(
     "troubled_messages",
     metadata,
@@ -63,7 +63,7 @@ troubled_messages = Table(
 )
 
 
-# One reader an account at a time: whoever holds the lease on `changes` reads them, and moves the cursor. The other
+# One reader per account: the process with the lease on `changes` reads them and moves the cursor. The other
 # duty, `walk`, is that of a sync beside a connector: it brings old mail and leaves the changes to the connector.
 history_cursors = Table(
     "history_cursors",

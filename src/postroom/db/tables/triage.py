@@ -27,7 +27,7 @@ _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'globa
 
 
 def _scoped() -> tuple[Column[Any] | CheckConstraint, ...]:
-    """Whose mail a rule is for, and whether it is on; the same for rules and for what the model is told."""
+    """Whose mail a rule applies to, and whether it is on; shared by rules and by instructions to the model."""
     return (
         Column("scope", Text, nullable=False, server_default="global"),
         Column("scope_ref", Text, nullable=False, comment="an account's id, a domain or an address"),
@@ -55,7 +55,7 @@ rules = Table(
     Index("rules_order_idx", "priority", "id"),
 )
 
-# What the model is told to heed for mail of a scope, in the owner's words.
+# Instructions to the model about mail of one scope, in the owner's words.
 model_rules = Table(
     "model_rules",
     metadata,
@@ -245,7 +245,7 @@ outbound = Table(
     CheckConstraint("state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"),
 )
 
-# Whom a mailbox answered by itself, and when: nobody is answered twice within a day.
+# Automatic replies: to whom and when. No address gets two within a day.
 auto_replies = Table(
     "auto_replies",
     metadata,

@@ -43,7 +43,7 @@ web_endpoints = Table(
 )
 
 # Append-only in what identifies content: triggers refuse to change or remove it, and to replace a row by INSERT.
-# What is large comes last, here and below: SQLite has to wade through it to what comes after.
+# What is large comes last, here and below: SQLite has to read past it to get to later columns.
 evidence = Table(
     "evidence",
     metadata,

@@ -11,6 +11,7 @@ from postroom.mailboxes.gmail.error_mapping import CallDescription
 from postroom.mailboxes.gmail.quota import GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import encoded
 from postroom.mailboxes.gmail.transport import GmailCall, json_body
+from postroom.mailboxes.protocol import Span
 
 _USER = "/gmail/v1/users/me"
 _UPLOAD = "/upload"
@@ -18,6 +19,8 @@ _LARGE = 4 << 20
 """Larger messages go through the upload address: JSON makes them a third larger, and Gmail limits its size."""
 _HISTORY_TYPES = ("messageAdded", "messageDeleted", "labelAdded", "labelRemoved")
 _RELATED = "postroom_upload"
+SHORTEST_EPOCH = 100_000_000
+"""March 1973. A shorter number in a query could be taken for a date, so none is ever sent."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,21 @@ def segment(value: str, field: str) -> str:
     if not value or value in (".", ".."):
         raise BadInput(field, "must not be empty" if not value else f"{value!r} is not an id")
     return value if value.isascii() and value.isalnum() else quote(value, safe="")
+
+
+def search_query(span: Span | None, *terms: str) -> str:
+    """A span of time, and further terms, in Gmail's search language. The only place that knows its edges.
+
+    `before:` is exclusive. Whether `after:` includes its own second is not documented, so it names the second before.
+    The result may hold a little more than the span, never less: before 1973 the span is widened, and a span that
+    starts there has no beginning, which also finds mail dated before 1970.
+    """
+    words: list[str] = []
+    if span is not None and span.start > SHORTEST_EPOCH:
+        words.append(f"after:{span.start - 1}")
+    if span is not None and span.end is not None:
+        words.append(f"before:{max(span.end, SHORTEST_EPOCH)}")
+    return " ".join([*words, *filter(None, terms)])
 
 
 def listing(

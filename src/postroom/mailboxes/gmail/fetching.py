@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from postroom.domain.backoff import EQUAL_JITTER, Backoff
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import (
     Gone,
@@ -104,8 +105,7 @@ ATTEMPTS = 5
 _EXTRA_ATTEMPTS_THROTTLED = 3
 """More attempts for what was only too many at once: it says nothing against the message."""
 _WHOLE_TRIES = 2
-_FIRST_BACK_OFF_S = 0.5
-_LONGEST_BACK_OFF_S = 30.0
+_BACKOFF = Backoff(0.5, 30.0, jitter=EQUAL_JITTER, longest_asked_s=30.0)
 _CONCERNS_THE_ACCOUNT = (LoginNeeded, NotGmail, PermissionMissing)
 
 
@@ -255,10 +255,8 @@ class BatchFetcher:
 
     async def _back_off(self, errors: Iterable[_Result], attempt: int) -> None:
         """What Gmail asked for, or growing and uneven pauses; the limiter holds all other calls as far as needed."""
-        told = [error.retry_after for error in errors if isinstance(error, Retryable) and error.retry_after]
-        pause = min(_FIRST_BACK_OFF_S * 2 ** (attempt - 1), _LONGEST_BACK_OFF_S) * self.dice.uniform(0.5, 1.0)
-        asked_for = max((wait.total_seconds() for wait in told), default=0.0)
-        await self.transport.clock.sleep(max(pause, min(asked_for, _LONGEST_BACK_OFF_S)))
+        asked = [error.retry_after for error in errors if isinstance(error, Retryable) and error.retry_after]
+        await self.transport.clock.sleep(_BACKOFF.delay_s(attempt, max(asked, default=None), random=self.dice))
 
 
 def _regrouped(again: Mapping[str, _Result], asked: Sequence[str], attempt: int) -> list[list[str]]:

@@ -98,7 +98,7 @@ def build(messages: int, seed: int, email: str = EMAIL) -> MailboxSource:
 
 
 def serve(*, port: int, messages: int, seed: int, quota: str) -> None:
-    """Serve until told to stop; one line of JSON on standard output says when and where."""
+    """Serve until stopped; one line of JSON on standard output says when and where."""
     limits = limits_named(quota)
     if limits.profile is not None:
         limits = replace(limits, service_time_s=SERVICE_TIME_S)

@@ -48,7 +48,7 @@ class ScriptedAnswer(_Instruction):
 
 
 class Script(_Instruction):
-    """Prompts in which the pattern is found get this answer, for so many times or for ever."""
+    """Prompts in which the pattern is found get this answer, for so many times or always."""
 
     pattern: str = Field(min_length=1, max_length=LONGEST_TEXT)
     answer: ScriptedAnswer
@@ -106,7 +106,7 @@ class _Scripted:
 
 @dataclass
 class ScriptQueue:
-    """Everything that the stand-in was told, in force until it is told otherwise."""
+    """The scripts, queued answers and faults of a stand-in; they stay in force until cleared."""
 
     queue: deque[ScriptedAnswer] = field(default_factory=deque)
     _scripts: list[_Scripted] = field(default_factory=list)
@@ -160,7 +160,7 @@ def invent(request: ChatRequest, seed: int) -> ScriptedAnswer:
 
 
 def _chosen(prompt: str, names: list[str], dice: random.Random) -> str:
-    """What somebody might do with such mail: newsletters leave the inbox, bills are labelled, most mail stays."""
+    """A plausible choice: newsletters leave the inbox, bills are labelled, most mail stays."""
     if "none" not in names:
         return names[0]
     mail = prompt.rpartition("<mail>")[2]

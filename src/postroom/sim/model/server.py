@@ -132,21 +132,21 @@ class _Queue(BaseModel):
 
 
 class ModelApp:
-    def __init__(self, desk: ChatResponder, token: str, control_token: str, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, responder: ChatResponder, token: str, control_token: str, clock: Clock) -> None:
+        self._responder = responder
         self._token = token
         self._control_token = control_token
         self._clock = clock
         self._released = asyncio.Event()
         self._controls: dict[str, Callable[[bytes], object]] = {
-            "state": lambda body: desk.state(),
-            "prompts": lambda body: {"prompts": list(desk.prompts)},
-            "queue": lambda body: desk.stage.queue.extend(_Queue.model_validate_json(body).answers),
-            "scripts": lambda body: desk.stage.add_script(Script.model_validate_json(body)),
-            "faults": lambda body: desk.stage.add_fault(TypeAdapter(ModelFault).validate_json(body)),
-            "faults/clear": lambda body: desk.stage.clear_faults(),
+            "state": lambda body: responder.state(),
+            "prompts": lambda body: {"prompts": list(responder.prompts)},
+            "queue": lambda body: responder.stage.queue.extend(_Queue.model_validate_json(body).answers),
+            "scripts": lambda body: responder.stage.add_script(Script.model_validate_json(body)),
+            "faults": lambda body: responder.stage.add_fault(TypeAdapter(ModelFault).validate_json(body)),
+            "faults/clear": lambda body: responder.stage.clear_faults(),
             "release": lambda body: self.release(),
-            "reset": lambda body: desk.reset(),
+            "reset": lambda body: responder.reset(),
         }
 
     def release(self) -> None:
@@ -188,7 +188,7 @@ class ModelApp:
             request = read_request(body)
         except BadRequest as error:
             return self._refuse(400, str(error), "invalid_request_error")
-        fault = self._desk.fault_for(request)
+        fault = self._responder.fault_for(request)
         if fault is not None:
             if fault.seconds:
                 await self._clock.sleep(fault.seconds)
@@ -198,7 +198,7 @@ class ModelApp:
                 return None
             if fault.kind == "error":
                 return _error(fault)
-        reply = _marked(json_reply(self._desk.answer(request, fault).as_json()))
+        reply = _marked(json_reply(self._responder.answer(request, fault).as_json()))
         if fault is not None and fault.kind == "truncate":
             return SimReply(200, reply.body[: len(reply.body) // 2], announced_length=len(reply.body))
         if fault is not None and fault.kind == "malformed_json":
@@ -217,7 +217,7 @@ class ModelApp:
             return self._refuse(400, str(error), "sim_error")
 
     def _refuse(self, status: int, message: str, kind: str, code: str | None = None) -> SimReply:
-        self._desk.tally.refused += 1
+        self._responder.tally.refused += 1
         return _marked(json_reply(error_body(message, kind, code), status))
 
 
@@ -266,7 +266,7 @@ class ModelSim:
     token: str
     control_token: str
     control_url: str
-    desk: ChatResponder
+    responder: ChatResponder
 
 
 @contextlib.asynccontextmanager
@@ -275,13 +275,13 @@ async def running_model(
 ) -> AsyncIterator[ModelSim]:
     """The stand-in on a free port, until the block ends."""
     clock = clock or SystemClock()
-    desk = ChatResponder(seed, clock)
+    responder = ChatResponder(seed, clock)
     token, control_token = token or f"sk-simulated-{secrets.token_urlsafe(16)}", secrets.token_urlsafe(24)
-    app = ModelApp(desk, token, control_token, clock)
+    app = ModelApp(responder, token, control_token, clock)
     listener = listening(HOST, port)
     root = f"http://{HOST}:{listener.getsockname()[1]}"
     async with serving(app, listener, before_stop=app.release):
-        yield ModelSim(f"{root}/v1", token, control_token, f"{root}/_sim", desk)
+        yield ModelSim(f"{root}/v1", token, control_token, f"{root}/_sim", responder)
 
 
 async def serve(*, port: int, seed: int) -> None:

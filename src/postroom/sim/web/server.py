@@ -92,7 +92,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _stream(pieces: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
-    """Until the end, or until the reader has had enough: what is sent to nobody would be sent for ever."""
+    """Send until the end, or until the reader disconnects: some bodies never end."""
     gone = asyncio.create_task(_gone(receive))
     try:
         async for piece in pieces:

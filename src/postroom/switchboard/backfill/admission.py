@@ -63,7 +63,7 @@ class AdmissionGate:
 
     def admit(self, message_ref: str, cost: Micros | None) -> Admission:
         """May this message come in? `cost` is the most that its model call can cost: 0 where no model is asked, None
-        where nobody knows, and then nothing comes in."""
+        if unknown, and then nothing is let in."""
         if not self._switch.in_force and self.job.status is BackfillStatus.ACTIVE:
             self.job = switch.switch_off(self._tx, self.job, self._switch, self._now)
         if self.job.status is not BackfillStatus.ACTIVE:
@@ -107,7 +107,7 @@ class AdmissionGate:
         return f"one message may cost {format_dollars(cost)}, more than the cap of {cap} a day: use a cheaper model"
 
     def _keep_lease(self) -> None:
-        """Whoever brings mail is not silent. Written at most twice a lease."""
+        """A message that asks to come in also renews the lease, written at most twice a lease."""
         lease = timedelta(seconds=self._settings.lease_s)
         expires = self.job.lease_expires_at
         if expires is None or expires - self._now < lease / 2:

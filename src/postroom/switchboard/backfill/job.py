@@ -269,7 +269,7 @@ def change_job(tx: Tx, job: BackfillJob, now: datetime, **values: object) -> Bac
     unchanged = (jobs.c.id == job.id) & (jobs.c.status == job.status) & (jobs.c.fence == job.fence)
     row = tx.execute(update(jobs).where(unchanged).values(**values, updated_at=now).returning(jobs)).one_or_none()
     if row is None:
-        raise Retryable(f"The backfill job {job.id} was changed by somebody else meanwhile.", retry_after=timedelta())
+        raise Retryable(f"The backfill job {job.id} was changed by another process meanwhile.", retry_after=timedelta())
     return job_from_row(row)
 
 

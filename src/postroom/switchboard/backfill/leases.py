@@ -106,7 +106,7 @@ def require_identity(who: Caller, endpoint_identity: str) -> None:
 
 def expire_leases(tx: Tx, now: datetime, endpoint_identity: str | None = None) -> list[BackfillJob]:
     """Jobs whose connector was silent for too long wait for another, with their cursor. It may still come back with
-    its last counts as long as nobody has taken over."""
+    its last counts as long as no other holder has taken over."""
     jobs = jobs_table(tx)
     query = select(jobs).where(jobs.c.status == BackfillStatus.ACTIVE, jobs.c.lease_expires_at <= now)
     if endpoint_identity is not None:

@@ -298,7 +298,7 @@ class Backfill:
 
     async def upkeep(self) -> dict[str, int]:
         """What time alone brings about: silent connectors lose their leases, capped jobs get their new day, and what
-        runs while backfill is switched off stops. Polling sees to the same; this is for when nobody polls."""
+        runs while backfill is switched off stops. Polling does the same; this is for when no connector polls."""
         return await self._write(lambda tx, now: upkeep(tx, self.settings, now))
 
     async def _write(self, change: Callable[[Tx, datetime], T], dry_run: bool = False) -> T:

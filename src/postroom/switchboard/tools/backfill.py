@@ -89,12 +89,11 @@ class BackfillTools:
             self.estimate,
             reads_only=True,
         )
-        told = "Whether backfill is switched on, and who said so."
         yield Tool(
             contract.SWITCH_STATE,
             Role.DASHBOARD,
             Permission.READ,
-            told,
+            "Whether backfill is switched on, and who said so.",
             self.switch_state,
             reads_only=True,
             keeps_to_mailbox=True,

@@ -131,7 +131,8 @@ class MailTools:
         mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
-        stored = await self._mailroom.store(given.endpoint_identity, mails, ArrivalLane(given.lane))
+        lane = ArrivalLane(given.lane)
+        stored = await self._mailroom.store(given.endpoint_identity, mails, lane, with_headers=given.with_headers)
         return contract.StoreReply(stored=stored)
 
     async def trouble(self, caller: Caller, given: contract.TroubleArguments) -> contract.TroubleReply:

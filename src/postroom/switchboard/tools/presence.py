@@ -53,10 +53,10 @@ class PresenceTools:
             return version, rules, _generated_at(tx)
 
         version, rules, generated_at = await self._database.write(record)
-        told: dict[str, Any] = {"version": version}
+        policy: dict[str, Any] = {"version": version}
         if version != given.policy_version:
-            told["rules"] = rules
-        return contract.HeartbeatReply(policy=told, contacts_generated_at=generated_at, time=now)
+            policy["rules"] = rules
+        return contract.HeartbeatReply(policy=policy, contacts_generated_at=generated_at, time=now)
 
     async def export(self, caller: Caller, given: contract.ExportArguments) -> contract.ContactsReply:
         def read(tx: Tx) -> contract.ContactsReply:

@@ -212,7 +212,7 @@ class RuleSet:
 
 
 def _kind(error: Exception) -> str:
-    """Never an error's own words here, which may repeat the mail: what it is, and where it was raised."""
+    """The error's type and place. Its message is left out, because it may repeat the mail."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
 
@@ -264,7 +264,7 @@ class RuleBook:
         changed = await self._database.read(lambda tx: store.load_changed(tx, known))
         if changed is not None:
             version, rules = changed
-            # All of it or nothing: whoever is cancelled here must not leave old rules under the new version.
+            # All of it or nothing: a cancellation here must not leave old rules under the new version.
             self._rules = await asyncio.to_thread(compiled, rules)
             self._seen = {rule.id: rule.stamp for rule in rules}
             self._version, self._read_at = version, self._clock.monotonic()

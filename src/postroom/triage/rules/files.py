@@ -254,7 +254,7 @@ def parse_text(content: bytes | str, format: RulesFileFormat, name: str = "the t
 
 
 def parse_json(text: str, name: str) -> object:
-    """A part of a rule that somebody wrote as JSON; no key may stand in it twice."""
+    """A part of a rule, written as JSON; a repeated key is refused."""
     try:
         return _LOADERS[RulesFileFormat.JSON](text)
     except ValueError as error:

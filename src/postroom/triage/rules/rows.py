@@ -88,7 +88,7 @@ def stamp_column() -> ColumnElement[str]:
 
 
 def instant(value: datetime | str) -> datetime:
-    """A time from the table: SQLite has them as text, and somebody may have written another text."""
+    """A time from the table: SQLite has them as text, and any text may have been written there."""
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (ValueError, TypeError):

@@ -70,7 +70,7 @@ class SimpleCondition:
 
 
 def simple_of(condition: Mapping[str, Any]) -> SimpleCondition | None:
-    """The same the other way round; None if the condition cannot be said so."""
+    """The inverse of `SimpleCondition.condition`; None if the condition is not of the simple kind."""
     names = {leaf: name for name, leaf in LEAVES.items()}
     if not condition.keys() <= names.keys():
         return None

@@ -28,7 +28,7 @@ _LONGEST_REASON = 500
 
 
 def lock(tx: Tx) -> None:
-    """Nobody else changes rules until this transaction ends."""
+    """Lock rules against other writers until this transaction ends."""
     tx.lock_table(rules)
 
 
@@ -51,7 +51,7 @@ def get_rule(tx: Tx, name_or_id: str) -> StoredRule:
 def rule_with_id(tx: Tx, rule_id: str) -> StoredRule:
     row = tx.execute(select(*columns()).where(rules.c.id == rule_id)).one_or_none()
     if row is None:
-        raise NotFound("rule", "there is no such rule; somebody may have removed it")
+        raise NotFound("rule", "there is no such rule; someone may have removed it")
     return rule_from_row(row)
 
 
@@ -69,7 +69,7 @@ def add_rule(tx: Tx, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
 
 
 def edit_rule(tx: Tx, before: StoredRule, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
-    """Put the draft in the place of a rule, unless somebody has changed it since `before` was read."""
+    """Replace a rule with the draft, unless the rule changed since `before` was read."""
     tx.lock_table(rules)
     if draft.name != before.name:
         _refuse_name(tx, draft.name, but=before.id)
@@ -97,7 +97,7 @@ def enable_rule(tx: Tx, before: StoredRule, who: Actor, now: datetime) -> Stored
 
 
 def disable_rule(tx: Tx, before: StoredRule, reason: str | None, who: Actor, now: datetime) -> StoredRule:
-    """A reason says that nobody chose to: Postroom had to."""
+    """`reason` is given where Postroom disables the rule and not a person."""
     if not before.enabled and (reason is None or before.disabled_reason == reason):
         return before
     values = {"enabled": False, "disabled_reason": None if reason is None else reason[:_LONGEST_REASON]}
@@ -169,7 +169,7 @@ def _change(
 
 
 def _changed(rule: StoredRule) -> BadInput:
-    return BadInput(f"rule {rule.name}", "was changed or removed by somebody else meanwhile; look at it again")
+    return BadInput(f"rule {rule.name}", "was changed or removed by someone else meanwhile; look at it again")
 
 
 def _stamp(tx: Tx, now: datetime) -> datetime:

@@ -16,7 +16,7 @@ from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal, Retryable
-from postroom.reading.mail import read_headers
+from postroom.mail.headers import Headers
 from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.facts import MessageFacts, archived_facts, label_ids_of
 from postroom.triage.rules.rows import StoredRule, draft_named
@@ -73,7 +73,7 @@ def try_rules(
             continue
         try:
             facts = _facts(
-                archive.raw_of(message), message, accounts.get(message.account), label_ids.get(message.account, {})
+                archive.headers_of(message), message, accounts.get(message.account), label_ids.get(message.account, {})
             )
         except (Fatal, Retryable):
             trial.unreadable += 1
@@ -85,9 +85,11 @@ def try_rules(
                 trial.hits.append(TrialHit(message, found.rule))
 
 
-def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]) -> MessageFacts:
+def _facts(
+    headers: Headers, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]
+) -> MessageFacts:
     return archived_facts(
-        read_headers(raw),
+        headers,
         account_id=account_id,
         subject=message.subject,
         labels=message.labels,
@@ -99,7 +101,7 @@ def _facts(raw: bytes, message: ArchivedMessage, account_id: str | None, label_i
 
 
 UNSAID = ("star",)
-"""Stands for the actions of a rule that is tried before anybody has decided what it does."""
+"""Stands for the actions of a rule that is tried before its actions are chosen."""
 
 
 @dataclass(frozen=True)

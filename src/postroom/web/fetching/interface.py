@@ -161,7 +161,7 @@ class FetchLimits:
 
 
 class DomainPace(Protocol):
-    """Takes turns at domains, with everybody else who does."""
+    """Takes turns at domains with all other processes."""
 
     def turn(
         self, limits: DomainLimits, *, crawl_delay_s: float = 0.0, patience: timedelta | None = None
@@ -169,11 +169,11 @@ class DomainPace(Protocol):
         """Wait for a turn and have it while the block runs. With patience, a longer wait raises `NotYet` instead."""
 
     async def hold(self, domain: str, wait: timedelta) -> None:
-        """Nobody asks this domain anything for so long: the server said so."""
+        """Send this domain no request for so long: the server asked for it."""
 
 
 class Fetching(Protocol):
-    """The one road: safe, polite, bounded. Every request of this room goes through it."""
+    """The one way to the web: safe, polite, bounded. Every request of this package goes through it."""
 
     async def get(
         self,

@@ -27,7 +27,7 @@ from postroom.web.urls import host_of
 
 LONGEST_HOLD = timedelta(days=1)
 _LOOK_AGAIN_S = 0.2
-"""How soon to ask again while others are under way: nobody knows when they will be done."""
+"""How soon to ask again while other requests are under way, whose end is unknown."""
 _LONGEST_NAP_S = 60.0
 _GRACE = timedelta(seconds=30)
 
@@ -90,7 +90,7 @@ class DatabasePace:
     def _ask(self, tx: Tx, limits: DomainLimits, crawl_delay_s: float) -> _Lease | _Wait:
         """A lease if the domain is free, else how long to wait."""
         next_allowed = _locked(tx, limits.domain, self._clock)
-        now = self._clock.now()  # after the lock: whoever waited for it must not count from before
+        now = self._clock.now()  # after the lock: the wait for it must not count
         if next_allowed is not None and now < next_allowed <= now + LONGEST_HOLD + _GRACE:
             return _Wait((next_allowed - now).total_seconds())
         tx.execute(
@@ -181,6 +181,6 @@ def _limits(source: WebSource | None, web: WebSettings) -> tuple[int, int, int]:
 
 
 def _paced(sources: ConfiguredSources, host: str) -> str:
-    """The hosts of one domain are one server to be kind to, as far as anybody knows."""
+    """The hosts of one domain are treated as one server."""
     domains = [domain for source in sources.of_host(host) for domain in source.domains]
     return min((domain for domain in domains if host == domain or host.endswith(f".{domain}")), key=len, default=host)

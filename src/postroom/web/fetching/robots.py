@@ -106,7 +106,7 @@ class Robots:
         return fresh
 
     async def _ask(self, origin: str, fetch: WebFetcher, patience: timedelta | None) -> tuple[int, str] | None:
-        """The status in force and the text; None if somebody else found out while we waited for our turn."""
+        """The status in force and the text; None if another process fetched it while we waited for our turn."""
         target = read_target(f"{origin}/robots.txt")
 
         async def needless() -> bool:

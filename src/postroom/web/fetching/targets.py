@@ -36,7 +36,7 @@ _NEVER = tuple(
     [IPv4Network(network) for network in ("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")]
     + [IPv6Network(network) for network in ("::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32")]
 )
-"""No web site of anybody: not even a host that is allowed by name may be there. Cloud machines are told their secrets
+"""Never a web site: even a host that is allowed by name may not be there. Cloud machines get their secrets
 at some of these."""
 
 

@@ -67,12 +67,12 @@ async def test_who_comes_second_with_an_old_copy_changes_nothing(database: Datab
         lambda tx: store.disable_rule(tx, rule, None, ME, clock.now()),
         lambda tx: store.remove_rule(tx, rule, ME, clock.now()),
     ):
-        with pytest.raises(BadInput, match="changed or removed by somebody else"):
+        with pytest.raises(BadInput, match="changed or removed by someone else"):
             await database.write(late)
     [stored] = await database.read(store.list_rules)
     assert (stored.priority, stored.enabled) == (1, True)
     await database.write(lambda tx: store.remove_rule(tx, stored, ME, clock.now()))
-    with pytest.raises(NotFound, match="somebody may have removed it"):
+    with pytest.raises(NotFound, match="someone may have removed it"):
         await database.write(lambda tx: move_rule(tx, rule, MoveDirection.UP, ME, clock.now()))
 
 

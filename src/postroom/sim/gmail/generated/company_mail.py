@@ -129,7 +129,7 @@ def receipt(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
 
 
 def bill_of_a_person(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
-    """From a freelancer, a practice or a hotel: about money, whoever sends it."""
+    """From a freelancer, a practice or a hotel: about money, although a person or a practice sends it."""
     sender = dice.pick((*FREELANCERS, *FREELANCERS, dice.pick(cast.health), dice.pick(cast.travel)))
     number = f"20{dice.between(17, 26)}-{dice.between(10, 99)}"
     topic = dice.pick(("Invoice {n}", "Invoice no. {n} for your files", "Rechnung Nr. {n}", "Receipt {n}"))

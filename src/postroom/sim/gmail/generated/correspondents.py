@@ -201,7 +201,7 @@ NOTIFIERS = _orgs(
     ("Uptime Owl", "alerts@uptimeowl"),
     ("City Library", "loans@city-library"),
 )
-# People who send bills: their addresses look like anybody's.
+# People who send bills: their addresses look like anyone's.
 FREELANCERS = _orgs(
     "en",
     ("Mara Lind", "mara@studiolind"),
@@ -275,7 +275,7 @@ class Correspondents:
         self.owner = Correspondent(" ".join(word.capitalize() for word in words), email)
         self._seed = seed
         dice = SeededRandom(seed, _SALT)
-        # The owner writes in English to half of them, and in every other language to somebody.
+        # The owner writes in English to half of them, and in every other language to at least one.
         languages = [ENGLISH if number % 2 else OTHERS[(number // 2) % len(OTHERS)] for number in range(CONTACTS)]
         contacts = [_person(dice, language, number) for number, language in enumerate(languages)]
         # A friend with a small shop writes from its address.
@@ -296,7 +296,7 @@ class Correspondents:
         return self.owner if dice.chance(900) else Correspondent("", self.owner.address.title())
 
     def contact(self, dice: SeededRandom) -> Correspondent:
-        """Somebody the owner knows; few of them write most of the mail."""
+        """A person the owner knows; few of them write most of the mail."""
         return self.contacts[min(dice.below(CONTACTS), dice.below(CONTACTS))]
 
     def stranger(self, dice: SeededRandom) -> Correspondent:

@@ -116,7 +116,7 @@ class GeneratedMailbox:
         return write(letter, envelope, SeededRandom(self._seed, index, _BODY))
 
     def ugliness(self, index: int) -> MailDefect | None:
-        """In which way the message is broken, if it is. Only mail that nobody answered is: threads stay whole."""
+        """In which way the message is broken, if it is. Only mail without an answer is: threads stay whole."""
         place = self._plan.place(index)
         if len(place.conversation.indexes) > 1:
             return None

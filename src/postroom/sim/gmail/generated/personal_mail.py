@@ -176,7 +176,7 @@ def from_a_stranger(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
 
 
 def to_a_contact(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
-    """A message of the owner's that nobody answered."""
+    """A message of the owner's without an answer."""
     friend = cast.contact(dice)
     return LetterDraft(
         GeneratedCategory.RELATIONSHIP,

@@ -120,3 +120,8 @@ def _not(part: Node) -> Node:
     if part == NOTHING:
         return EVERYTHING
     return part.part if isinstance(part, Not) else Not(part)
+
+
+def message_ids(value: str) -> tuple[str, str]:
+    """As the archive keeps it, with or without its angle brackets."""
+    return f"<{value}>", value

@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
+from postroom.archive.folding import LabelIndex, message_ids
 from postroom.archive.layout import first_id
-from postroom.archive.search.conditions import (
+from postroom.archive.shards.conditions import (
     BY_FACTS,
     LABEL,
     ShardCondition,
     ShardConditions,
     any_of,
     is_text,
-    message_ids,
     these_but_not,
 )
-from postroom.archive.search.folding import LabelIndex
 from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
 from postroom.mail.query import span
 from postroom.mail.query.nodes import And, Labelled, MessageId, Node, Not, Or, Received, Size
@@ -196,7 +195,7 @@ def count(parts: Sequence[Select], limit: int | None) -> Statement:
 
 
 def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> Select:
-    """With the driver that meets the fewest messages in vain, as far as that can be told beforehand."""
+    """With the driver that meets the fewest messages in vain, as far as that can be known beforehand."""
     if alternative.wanted and by_text:
         return _by_text(alternative, labels)
     named = next((fact for fact in alternative.facts if isinstance(fact, MessageId)), None)

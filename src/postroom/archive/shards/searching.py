@@ -1,4 +1,4 @@
-"""Search over an archive: parses a query, asks the shards in turn, returns a page.
+"""Answers searches from the shards, asked in turn, with a pool of readers, each lent to one thread at a time.
 
 Newest first, shards are visited by year and only until the page is full. Shards of the same year (its parts, several
 accounts) are merged by row id, which follows the date.
@@ -7,44 +7,40 @@ accounts) are merged by row id, which follows the date.
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-from postroom.archive.layout import ShardName, year_of
+from postroom.archive.folding import LabelIndex, fold, labels_in
+from postroom.archive.layout import ShardName, account_name, year_of
 from postroom.archive.messages import ArchivedMessage
-from postroom.archive.search import selecting
-from postroom.archive.search.answers import (
+from postroom.archive.search import (
     MOST_RANKED,
     AfterMessage,
     AfterRank,
-    ArchivedThread,
-    SearchCount,
+    Search,
     SearchHit,
-    SearchPage,
-    SearchQuestion,
-    SearchQuestions,
     ShardProblem,
     Snippet,
-    Sort,
     TimeLeft,
     after_message,
     after_rank,
 )
-from postroom.archive.search.folding import fold, labels_in, without_spam_and_trash
-from postroom.archive.search.readers import SearchReader, ShardFolder, Shards
-from postroom.archive.search.selecting import Select
-from postroom.archive.search.snippets import snippets
-from postroom.archive.shards.reader import MESSAGE_COLUMNS
-from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.errors import BadInput, Fatal, Retryable
-from postroom.mail.query import parse, span
-from postroom.mail.query.nodes import EVERYTHING, Node
+from postroom.archive.shards import selecting
+from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
+from postroom.archive.shards.selecting import Select
+from postroom.archive.snippets import shown, snippet
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
+from postroom.mail.query import span
+from postroom.mail.query.nodes import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_ID = (1 << 63) - 1
@@ -225,90 +221,152 @@ def _year_at(milliseconds: int) -> int:
     return year_of(_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS)))
 
 
-MOST_HITS = 500
+_MOST_IDLE = 128  # each holds a few open files
+_CACHE_KIB = 4_096
+_RARE = 256
+_STEPS = 10_000
 
 
-class Search:
-    """Safe to use from several threads. Readers never wait for writers, nor writers for them.
+def _never() -> bool:
+    return False
 
-    A shard that cannot be read is named in the answer's `problems` and does not spoil the rest.
-    """
 
-    def __init__(self, archive: Path | SearchQuestions, clock: Clock | None = None, patience_s: float = 30.0) -> None:
-        """A path is the folder of the shards. A query that takes longer than `patience_s` is given up."""
-        self._archive: SearchQuestions = ShardQuestions(ShardFolder(archive)) if isinstance(archive, Path) else archive
-        self._clock = clock or SystemClock()
-        self._patience_s = patience_s
+class SearchReader(ShardReader):
+    """A shard as a search reads it."""
 
-    def search(
-        self,
-        query: str,
-        *,
-        accounts: Sequence[str] | None = None,
-        limit: int = 20,
-        sort: Sort | str = Sort.DATE,
-        after: str | None = None,
-    ) -> SearchPage:
-        """A page of what matches. `after` is the `next` of the page before."""
-        if not 1 <= limit <= MOST_HITS:
-            raise BadInput("limit", f"{limit} is not between 1 and {MOST_HITS}")
-        ask = self._ask(query, accounts)
-        hits, following = ask.best(limit, after) if _sort(sort) is Sort.RANK else ask.newest(limit, after)
-        return SearchPage(hits, following, ask.problems)
+    def __init__(self, root: Path, name: ShardName) -> None:
+        super().__init__(root, name)
+        self._file = _identity(self._path)
+        self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._labels = LabelIndex(())
+        self._version: object = None
+        self._is_late: Callable[[], bool] = _never
+        self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
-    def count(self, query: str, *, accounts: Sequence[str] | None = None, limit: int | None = None) -> SearchCount:
-        """How many messages match; with a limit, counting stops there."""
-        if limit is not None and limit < 1:
-            raise BadInput("limit", f"{limit} is less than 1")
-        ask = self._ask(query, accounts)
-        messages, is_exact = ask.count(limit)
-        return SearchCount(messages, is_exact, ask.problems)
+    def is_of_this_file(self) -> bool:
+        """False: another file stands under the shard's name now, because it was rebuilt."""
+        return self._file == _identity(self._path)
 
-    def message(self, account: str, key: str) -> ArchivedMessage | None:
-        """One message by its key; None if the archive does not have it."""
-        ask = self._question(EVERYTHING, [account])
-        found = ask.message(key)
-        if found is None and ask.problems:
-            first = ask.problems[0]
-            raise Fatal(f"The message may be in {first.shard}, which cannot be read: {first.problem}")
-        return found
+    def give_up_when(self, is_late: Callable[[], bool]) -> None:
+        """Break a query off as soon as this says so."""
+        self._is_late = is_late
 
-    def thread(
-        self, account: str, thread_id: str, *, newest: int | None = None, before: int | None = None
-    ) -> ArchivedThread:
-        """All messages of a thread, whichever shards they are in, spam and trash too.
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return super().query(sql, parameters)
+        except PostroomError as error:
+            if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise BadInput("query", "this takes too long; narrow it, with dates for example") from None
+            raise
 
-        Of a very long one, only the newest so many, and only those before a row id.
-        """
-        ask = self._question(EVERYTHING, [account])
-        messages = ask.thread(thread_id, newest, before)
-        return ArchivedThread(messages, ask.problems)
+    def labels(self) -> LabelIndex:
+        """The shard's labels; read again only after somebody has written to the shard."""
+        version = self.query("PRAGMA data_version")
+        if version != self._version:
+            self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
+            self._version = version
+        return self._labels
 
-    def accounts(self) -> list[str]:
-        """Whose mail can be searched."""
-        return self._archive.accounts()
+    def _is_rare(self, label: int) -> bool:
+        found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))
+        return len(found) <= _RARE
+
+
+class Shards(Protocol):
+    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
+        """The shards of these accounts, or of all."""
+
+    def reader(self, name: ShardName) -> AbstractContextManager[SearchReader]:
+        """A reader for one thread, to be given back soon."""
 
     def close(self) -> None:
-        self._archive.close()
-
-    def __enter__(self) -> Search:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _ask(self, query: str, accounts: Sequence[str] | None) -> SearchQuestion:
-        readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
-        node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
-        return self._question(without_spam_and_trash(node), accounts)
-
-    def _question(self, node: Node, accounts: Sequence[str] | None) -> SearchQuestion:
-        deadline = self._clock.monotonic() + self._patience_s
-        return self._archive.ask(node, accounts, lambda: deadline - self._clock.monotonic())
+        """Close every reader."""
 
 
-def _sort(sort: Sort | str) -> Sort:
+class ShardFolder:
+    """The shards below the archive's folder. Readers stay open between searches and go from thread to thread."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._idle: dict[ShardName, list[SearchReader]] = {}  # the shard used last is last
+        self._idle_count = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
+        if self._is_closed:
+            raise Retryable("The search is being closed.")
+        if accounts is None:
+            return shards_on_disk(self._root)
+        wanted = {account_name(account) for account in accounts}
+        return [name for account in sorted(wanted) for name in shards_on_disk(self._root, account)]
+
+    @contextmanager
+    def reader(self, name: ShardName) -> Iterator[SearchReader]:
+        reader = self._take(name)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        self._give_back(reader)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, {}
+        for readers in idle.values():
+            for reader in readers:
+                reader.close()
+
+    def _take(self, name: ShardName) -> SearchReader:
+        reader = self._idle_one(name)
+        if reader is not None and reader.is_of_this_file():
+            return reader
+        if reader is not None:
+            reader.close()
+        return SearchReader(self._root, name)
+
+    def _idle_one(self, name: ShardName) -> SearchReader | None:
+        with self._lock:
+            idle = self._idle.get(name)
+            if not idle:
+                return None
+            self._idle_count -= 1
+            return idle.pop()
+
+    def _give_back(self, reader: SearchReader) -> None:
+        """Keep it for the next search, and let go of what has been idle for the longest time."""
+        with self._lock:
+            self._idle[reader.name] = [*self._idle.pop(reader.name, ()), reader]
+            self._idle_count += 1
+            surplus = [self._oldest() for _ in range(self._idle_count - (0 if self._is_closed else _MOST_IDLE))]
+        for old in surplus:
+            old.close()
+
+    def _oldest(self) -> SearchReader:
+        name = next(name for name, readers in self._idle.items() if readers)
+        self._idle_count -= 1
+        return self._idle[name].pop(0)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands under a path; None if there is none."""
     try:
-        return Sort(sort)
-    except ValueError:
-        raise BadInput("sort", f"{sort!r} is not one of {', '.join(Sort)}") from None
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[int, Snippet]:
+    """For each message the part of its body that has most of the query's words, or else its beginning."""
+    phrases, column = shown(node)
+    marks = ", ".join("?" * len(row_ids))
+    rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
+    return {row_id: snippet(body, phrases) for row_id, body in rows}
+
+
+def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:
+    """A search over the shards below a folder."""
+    return Search(ShardQuestions(ShardFolder(root)), clock, patience_s)

@@ -6,12 +6,12 @@ Values are bound; what a person typed appears in a full-text expression only as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from postroom.archive.folding import LabelIndex, message_ids
 from postroom.archive.layout import first_id
-from postroom.archive.search.folding import LabelIndex
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
@@ -82,18 +82,6 @@ def these_but_not(wanted: Sequence[Node], unwanted: Sequence[Node]) -> str:
 
 def any_of(nodes: Sequence[Node]) -> str:
     return _joined_text("OR", nodes)
-
-
-def wanted_in_body(node: Node) -> Iterator[str]:
-    """The words that a snippet of the body should show."""
-    match node:
-        case And(parts) | Or(parts):
-            for part in parts:
-                yield from wanted_in_body(part)
-        case Text(TextField.ANY, words):
-            yield words
-        case _:
-            return
 
 
 def quoted(words: str) -> str:
@@ -182,11 +170,6 @@ class ShardConditions:
             return f"driver.{name}"
         index = "" if name == "message_id" else BY_FACTS
         return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
-
-
-def message_ids(value: str) -> tuple[str, str]:
-    """As the archive keeps it, with or without its angle brackets."""
-    return f"<{value}>", value
 
 
 def _between(id: str, start: int | None, end: int | None) -> ShardCondition:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from postroom.archive.search.answers import Snippet
-from postroom.archive.search.conditions import wanted_in_body
-from postroom.archive.search.readers import SearchReader
-from postroom.mail.query.nodes import Node
+from postroom.archive.search import Snippet
+from postroom.mail.query.nodes import And, Node, Or, Text, TextField
 
 _LONGEST = 240
 _BEFORE = 60
@@ -26,14 +24,6 @@ _WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s+")
 
 Mark = tuple[int, int]
-
-
-def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[int, Snippet]:
-    """For each message the part of its body that has most of the query's words, or else its beginning."""
-    phrases, column = shown(node)
-    marks = ", ".join("?" * len(row_ids))
-    rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
-    return {row_id: snippet(body, phrases) for row_id, body in rows}
 
 
 def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
@@ -116,3 +106,15 @@ _FOLD = _Fold()
 
 def _folded(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_FOLD)
+
+
+def wanted_in_body(node: Node) -> Iterator[str]:
+    """The words that a snippet of the body should show."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from wanted_in_body(part)
+        case Text(TextField.ANY, words):
+            yield words
+        case _:
+            return
