@@ -27,7 +27,7 @@ from postroom.archive.importing.sources import eml_files, open_takeout
 from postroom.archive.importing.state import FoundMessage
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import prepare
-from postroom.contract.agent import SearchArguments
+from postroom.contract.agent import SEARCH, SearchArguments, SearchReply
 from postroom.dashboard.display.foreign_content import frame_document, linked, safe_html
 from postroom.dashboard.web.evidence import shown_page
 from postroom.domain.envelope import parse_envelope
@@ -238,15 +238,15 @@ def _query(data: bytes) -> None:
             format_query(parse(_text(data), int(_NOW.timestamp() * 1_000), strict=strict))
 
 
-async def _run_nothing(arguments: SearchArguments, caller: object) -> dict[str, Any]:
-    return {}
+async def _run_nothing(caller: object, arguments: SearchArguments) -> SearchReply:
+    return SearchReply(messages=[], next=None, problems=[])
 
 
 def _tool(data: bytes) -> None:
-    tool = Tool("search_archive", Role.AGENT, Permission.SEARCH, "", SearchArguments, _run_nothing)
+    tool = Tool(SEARCH, Role.AGENT, Permission.SEARCH, "", _run_nothing)
     value = _json(data)
     given = value if isinstance(value, dict) else {"query": value}
-    asyncio.run(tool.call(given, Caller(Role.AGENT, "a stranger")))
+    asyncio.run(tool.call(Caller(Role.AGENT, "a stranger"), given))
 
 
 _DISCORD_KEY = Ed25519PrivateKey.from_private_bytes(b"\7" * 32)

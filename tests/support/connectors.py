@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from sqlalchemy import select
 
 from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.config import ConnectorConfig
-from postroom.connectors.mcp_client import Connect, in_memory
+from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.passes import ConnectorContext, GmailPasses
+from postroom.contract.tool import A, R, Tools, ToolSignature
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.db.tables.queue import jobs as queued
@@ -26,13 +26,14 @@ from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
-from postroom.switchboard.mcp_server import server_for
+from postroom.switchboard.toolbox import Direct
 from tests.support.gmail_sim import client_of
 from tests.support.mail import OWNER, letter
 from tests.support.switchboards import Bench, FlatMeter, open_bench
 
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
 MINUTE_MS = 60_000
+_AWAY = timedelta(seconds=5)
 
 
 def ms(moment: datetime) -> int:
@@ -57,44 +58,37 @@ class Losses:
         self._probability = probability
         self._on = on
         self.lost: list[str] = []
-        self.before_call: Callable[[str, dict[str, Any]], Any] | None = None
+        self.before_call: Callable[[str, object], Any] | None = None
         self.answers_to_lose: dict[str, int] = {}
         """By tool: so many of its next calls are carried out and their answers lost."""
 
     def strikes(self, tool: str) -> bool:
         return (self._on is None or tool in self._on) and self._dice.random() < self._probability
 
-    def wrap(self, connect: Connect) -> Connect:
-        @asynccontextmanager
-        async def broken() -> AsyncIterator[Any]:
-            async with connect() as client:
-                yield _Lossy(client, self)
-
-        return broken
-
 
 @dataclass
-class _Lossy:
-    client: Any
+class LossyTools:
+    tools: Tools
     losses: Losses
 
-    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> Any:
-        if self.losses.before_call is not None:
-            await self.losses.before_call(tool, arguments)
-        if self.losses.strikes(tool):
-            self.losses.lost.append(f"before {tool}")
-            raise httpx2.ConnectError("lost")
-        result = await self.client.call_tool(tool, arguments)
-        if self.losses.answers_to_lose.get(tool):
-            self.losses.answers_to_lose[tool] -= 1
-            raise httpx2.ReadError("lost")
-        if self.losses.strikes(tool):
-            self.losses.lost.append(f"after {tool}")
-            raise httpx2.ReadError("lost")
-        if self.losses.strikes(tool):
-            self.losses.lost.append(f"twice {tool}")
-            result = await self.client.call_tool(tool, arguments)
-        return result
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        name, losses = tool.name, self.losses
+        if losses.before_call is not None:
+            await losses.before_call(name, arguments)
+        if losses.strikes(name):
+            losses.lost.append(f"before {name}")
+            raise SwitchboardAway("lost", retry_after=_AWAY)
+        reply = await self.tools.call(tool, arguments)
+        if losses.answers_to_lose.get(name):
+            losses.answers_to_lose[name] -= 1
+            raise SwitchboardAway("lost", retry_after=_AWAY)
+        if losses.strikes(name):
+            losses.lost.append(f"after {name}")
+            raise SwitchboardAway("lost", retry_after=_AWAY)
+        if losses.strikes(name):
+            losses.lost.append(f"twice {name}")
+            reply = await self.tools.call(tool, arguments)
+        return reply
 
 
 @dataclass
@@ -114,11 +108,11 @@ class ConnectorRig:
 
     def restart(self, name: str = "connector one") -> GmailPasses:
         """A new connector on the same folder, as after a crash."""
-        connect = in_memory(server_for(self.bench.toolbox, Caller(Role.CONNECTOR, name)))
+        tools = Direct(self.bench.toolbox, Caller(Role.CONNECTOR, name))
         self.passes = GmailPasses(
             ConnectorContext(
                 identity=self.sim.email,
-                connect=self.losses.wrap(connect) if self.losses else connect,
+                tools=LossyTools(tools, self.losses) if self.losses else tools,
                 mailbox=GmailMailbox(self.client),
                 folder=self.folder,
                 clock=self.clock,

@@ -30,7 +30,6 @@ from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.http import SwitchboardHttp, listening, serving
-from postroom.switchboard.mcp_server import server_for
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Toolbox
 from tests.support.commands import PostroomProcess
@@ -64,11 +63,9 @@ class Bench:
     url: str = ""
 
     @asynccontextmanager
-    async def client(self, role: Role = Role.CONNECTOR, **caller: Any) -> AsyncIterator[Calls]:
-        """In memory."""
-        who = Caller(role, caller.pop("name", "test"), **caller)
-        async with Client(server_for(self.toolbox, who)) as client:
-            yield Calls(client)
+    async def client(self, role: Role = Role.CONNECTOR, **caller: Any) -> AsyncIterator[DirectCalls]:
+        """In this process, without a transport."""
+        yield DirectCalls(self.toolbox, Caller(role, caller.pop("name", "test"), **caller))
 
     async def token(self, role: Role, now: Any = None, **new: Any) -> str:
         new.setdefault("name", f"a {role}")
@@ -81,8 +78,21 @@ class Bench:
         return await self.database.write(lambda tx: add_account(tx, new, self.queue.clock.now()))
 
 
+@dataclass(frozen=True)
+class DirectCalls:
+    """The same as `Calls`, in this process."""
+
+    toolbox: Toolbox
+    caller: Caller
+
+    async def __call__(self, tool: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> dict[str, Any]:
+        reply = await self.toolbox.call(self.caller, tool, {**(arguments or {}), **more})
+        answer: dict[str, Any] = json.loads(json.dumps(reply.wire()))
+        return answer
+
+
 class Calls:
-    """Calls a tool and gets its answer, or our error."""
+    """Calls a tool over MCP and gets its answer, or our error."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

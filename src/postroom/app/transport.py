@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,10 +18,11 @@ from postroom.app.installation import App
 from postroom.app.serving import running_address, toolbox_of
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import OwnedElsewhere
-from postroom.connectors.mcp_client import Connect, Tools, http_client, in_memory, over_http
+from postroom.connectors.mcp_client import http_client, over_http
+from postroom.contract.tool import A, R, ToolSignature
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.mcp_server import server_for
 from postroom.switchboard.tokens import AccessToken, NewToken, create_token, revoke_token
+from postroom.switchboard.toolbox import Direct
 
 PURPOSE = "postroom worker"
 _TOKEN_LIFE = timedelta(hours=12)
@@ -34,8 +35,7 @@ class SwitchboardTransport:
         self._app = app
         self._stack = AsyncExitStack()
         self._name = f"worker on {socket.gethostname()[:60]}"
-        self._served: ArchiveService | None = None
-        self._server: Any = None
+        self._served: tuple[ArchiveService, Direct] | None = None
         self._token: tuple[AccessToken, str] | None = None
         self._one_token = asyncio.Lock()
 
@@ -48,8 +48,16 @@ class SwitchboardTransport:
         await self._give_token_back()
         await self._stack.aclose()
 
-    def connect(self) -> Connect:
-        return self._connected
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        async with AsyncExitStack() as stack:
+            try:
+                archive = await stack.enter_async_context(self._app.archive.owned(PURPOSE))
+            except OwnedElsewhere:
+                address = self._app.settings.switchboard.url or running_address(self._app.settings.home)
+                if address is None:
+                    raise
+                return await over_http(address, await self._token_text(), self._http).call(tool, arguments)
+            return await self._direct(archive).call(tool, arguments)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -59,26 +67,11 @@ class SwitchboardTransport:
                 await stack.enter_async_context(self._app.archive.owned(PURPOSE))
             yield
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Tools]:
-        async with AsyncExitStack() as stack:
-            try:
-                archive = await stack.enter_async_context(self._app.archive.owned(PURPOSE))
-            except OwnedElsewhere:
-                address = self._app.settings.switchboard.url or running_address(self._app.settings.home)
-                if address is None:
-                    raise
-                connect = over_http(address, await self._token_text(), self._http)
-            else:
-                connect = in_memory(self._server_on(archive))
-            yield await stack.enter_async_context(connect())
-
-    def _server_on(self, archive: ArchiveService) -> Any:
-        if self._served is not archive:
-            caller = Caller(Role.CONNECTOR, self._name)
-            self._server = server_for(toolbox_of(self._app, archive, self._search), caller)
-            self._served = archive
-        return self._server
+    def _direct(self, archive: ArchiveService) -> Direct:
+        if self._served is None or self._served[0] is not archive:
+            toolbox = toolbox_of(self._app, archive, self._search)
+            self._served = archive, Direct(toolbox, Caller(Role.CONNECTOR, self._name))
+        return self._served[1]
 
     async def _token_text(self) -> str:
         """A token of this worker's own; renewed before it ends. Passes that begin together share it."""

@@ -208,7 +208,7 @@ class _Passes:
             self._made[account.id] = GmailPasses(
                 ConnectorContext(
                     identity=account.email,
-                    connect=self._transport.connect(),
+                    tools=self._transport,
                     mailbox=mailbox,
                     folder=self._folder(account),
                     clock=self._app.clock,

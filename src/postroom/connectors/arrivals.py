@@ -22,6 +22,7 @@ from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.limits import LONGEST_REASON
 from postroom.mailboxes.protocol import Detail, Mailbox
 from postroom.mailboxes.reader import sort_results
 from postroom.telemetry import logs
@@ -32,7 +33,6 @@ _PATIENT_TRIES = 20
 """For an error that may well be an outage: of the network, say, and not of this message."""
 _BACKOFF = Backoff(600, 86_400)
 """Seconds: from ten minutes to a day."""
-_LONGEST_REASON = 300
 log = logs.get(__name__)
 
 
@@ -70,7 +70,7 @@ class DeferredMessages:
         needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
         deferred = tries >= needed or (before is not None and before.due is not None)
         first_seen = before.first_seen if before else self._clock.now().isoformat()
-        reason = logs.clean(error.message)[:_LONGEST_REASON]
+        reason = logs.clean(error.message)[:LONGEST_REASON]
         self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if deferred else None, reason)
         self._write()
         if deferred:

@@ -17,8 +17,9 @@ from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake, a
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.source_mail import SourceMail, from_mailbox
-from postroom.connectors.switchboard_client import LeasedBackfill, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
+from postroom.contract.backfill import LeasedBackfill
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.categories import Categories, facts_of, shipped

@@ -11,14 +11,8 @@ from typing import Any
 from postroom.connectors.intake import Handled
 from postroom.connectors.metrics import Fate
 from postroom.connectors.source_mail import Position
-from postroom.connectors.switchboard_client import (
-    BACKFILL,
-    BackfillProgressReply,
-    BackfillReport,
-    FailedMail,
-    LeasedBackfill,
-    SwitchboardClient,
-)
+from postroom.connectors.switchboard_client import BACKFILL, BackfillReport, FailedMail, SwitchboardClient
+from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill
 from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable

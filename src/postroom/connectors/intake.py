@@ -15,7 +15,8 @@ from postroom.connectors import metrics
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, TierAssignment, reply_targets
 from postroom.connectors.source_mail import SourceMail, envelope_of, from_mailbox, full_payload, metadata_payload
-from postroom.connectors.switchboard_client import IngestResult, RawMail, SwitchboardClient
+from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
+from postroom.contract.mail import IngestResult
 from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.tier_policy import TierPolicy, Treatment

@@ -16,7 +16,8 @@ from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, Pass
 from postroom.connectors.metrics import PassName
 from postroom.connectors.source_mail import SPAM
 from postroom.connectors.state_files import read_json, write_json
-from postroom.connectors.switchboard_client import ArchivedMail, HistoryClaim, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient
+from postroom.contract.mail import ArchivedMail, HistoryClaim
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import HistoryExpired

@@ -1,4 +1,4 @@
-"""Calls a tool of the Switchboard over HTTP or in memory, and maps what can go wrong to our errors.
+"""Calls tools of a Switchboard in another process, over MCP, and maps what can go wrong to our errors.
 
 Each call opens a client and closes it again, so no session can go stale while the Switchboard restarts.
 """
@@ -18,7 +18,9 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
+from pydantic import ValidationError
 
+from postroom.contract.tool import A, Arguments, R, ToolSignature
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable, error_from_wire
 from postroom.tls import trusted
 
@@ -28,11 +30,11 @@ _CONNECT_S = 5.0
 _AWAY = timedelta(seconds=5)
 
 
-class Tools(Protocol):
+class McpSession(Protocol):
     async def call_tool(self, tool: str, arguments: dict[str, Any]) -> CallToolResult: ...
 
 
-Connect = Callable[[], AbstractAsyncContextManager[Tools]]
+Connect = Callable[[], AbstractAsyncContextManager[McpSession]]
 
 
 class SwitchboardAway(Retryable):
@@ -53,41 +55,41 @@ class _HttpRefusal(Exception):
         self.retry_after = retry_after
 
 
-async def call(connect: Connect, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What the tool answers, or the error that it answers with."""
-    try:
-        async with connect() as tools:
-            result = await tools.call_tool(tool, dict(arguments))
-    except PostroomError:
-        raise
-    except Exception as error:
-        raise _failure(error) from None  # the chain holds the request, and with it the token
-    return _content(result, tool)
+class OverMcp:
+    """Tools called with a session of its own for each call."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        given = arguments.wire() if isinstance(arguments, Arguments) else dict(arguments)
+        try:
+            async with self._connect() as session:
+                result = await session.call_tool(tool.name, given)
+        except PostroomError:
+            raise
+        except Exception as error:
+            raise _failure(error) from None  # the chain holds the request, and with it the token
+        try:
+            return tool.reply.model_validate(_content(result, tool.name))
+        except ValidationError:
+            raise Fatal(
+                f"The Switchboard's answer to {tool.name} is not as agreed; the two may be of different versions."
+            ) from None
 
 
-def over_http(url: str, token: str, http: httpx2.AsyncClient) -> Connect:
+def over_http(url: str, token: str, http: httpx2.AsyncClient) -> OverMcp:
     """Calls over HTTP; `http` comes from `http_client` and is shared by all."""
     _require_safe(url)
 
     @asynccontextmanager
-    async def connect() -> AsyncIterator[Tools]:
+    async def connect() -> AsyncIterator[McpSession]:
         transport = streamable_http_client(url, http_client=http, terminate_on_close=False)
         async with Client(transport, mode=_PROTOCOL, read_timeout_seconds=_CALL_S, cache=None) as client:
             yield _Unlisted(client)
 
     http.headers["Authorization"] = f"Bearer {token}"
-    return connect
-
-
-def in_memory(server: Any) -> Connect:
-    """Calls to a server object in this process."""
-
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Tools]:
-        async with Client(server, cache=None) as client:
-            yield _Unlisted(client)
-
-    return connect
+    return OverMcp(connect)
 
 
 @dataclass(frozen=True)

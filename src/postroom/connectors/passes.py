@@ -25,12 +25,12 @@ from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.heartbeat import ConnectorHeartbeat
 from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
-from postroom.connectors.mcp_client import Connect
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
 from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
 from postroom.connectors.walking import SentFilling
+from postroom.contract.tool import Tools
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
@@ -110,7 +110,7 @@ class ConnectorContext:
 
     identity: str
     """Its address, which is also the `endpoint_identity`."""
-    connect: Connect
+    tools: Tools
     mailbox: Mailbox
     folder: Path
     """For the few small files that a connector keeps."""
@@ -127,7 +127,7 @@ class GmailPasses:
         config, clock, folder = context.config, context.clock, context.folder
         self.config = config
         self.counters: Counter[str] = Counter()
-        self.switchboard = SwitchboardClient(context.connect, context.identity)
+        self.switchboard = SwitchboardClient(context.tools, context.identity)
         self.contacts = ContactCache(folder, clock, config.contact_max_age)
         self.deferred = DeferredMessages(folder, clock)
         self.presence = ConnectorHeartbeat(

@@ -148,7 +148,7 @@ async def open_connector(
         yield GmailPasses(
             ConnectorContext(
                 identity=email,
-                connect=over_http(options.switchboard, options.token, http),
+                tools=over_http(options.switchboard, options.token, http),
                 mailbox=GmailMailbox(client),
                 folder=_folder(settings, options),
                 clock=clock,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from postroom.connectors.priority import TierAssignment
-from postroom.connectors.switchboard_client import ArchivedMail, ArchivedRef, HeaderLine, StoredRef
+from postroom.contract.mail import ArchivedMail, ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import (
     LONGEST_LINE,
     UNKNOWN_SENDER,

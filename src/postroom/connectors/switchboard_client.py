@@ -1,4 +1,4 @@
-"""The Switchboard's tools as typed calls, with their replies. Unknown keys of a newer Switchboard are ignored.
+"""The Switchboard's tools as a connector calls them: in batches, for one mailbox.
 
 Every call is idempotent: what was stored, ingested or reported before is recognised and changes nothing.
 """
@@ -8,156 +8,30 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Any, Literal, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
-from pydantic import AliasChoices, AwareDatetime, BaseModel, ConfigDict, Field
-
-from postroom.connectors.mcp_client import Connect, TokenRefused, call
+from postroom.connectors.mcp_client import TokenRefused
+from postroom.contract import backfill, mail, presence
+from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill
+from postroom.contract.fields import MOST_IDS
+from postroom.contract.mail import MOST_STORED, ArchivedRef, HistoryClaim, IngestResult, RangeReply, StoredRef
+from postroom.contract.presence import ContactsReply, HeartbeatReply
+from postroom.contract.tool import A, ConnectorReply, Tools, ToolSignature
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.domain.limits import LONGEST_REASON
 from postroom.telemetry import logs
 
-
-class ToolReply(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    backfill_enabled: bool | None = None
-    """The kill switch, reported in every answer; None where this answer says nothing of it."""
-
-
-class _ReplyItem(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class HeaderLine(_ReplyItem):
-    name: str
-    value: str
-
-
-class ArchivedRef(_ReplyItem):
-    """Where raw bytes lie in the archive."""
-
-    archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
-    sha256: str
-
-
-class StoredRef(ArchivedRef):
-    """Where a message lies that was just stored, and what the archive read as its headers."""
-
-    headers: list[HeaderLine]
-
-
-class IngestResult(_ReplyItem):
-    status: Literal["accepted", "refused", "rejected"]
-    request_id: str | None = None
-    duplicate: bool = False
-    account_id: str | None = None
-    """The opaque id of the mailbox's account; None where it is no account of this Postroom."""
-    reason: str | None = None
-    message: str | None = None
-    retry_after: float | None = None
-    error: dict[str, Any] | None = None
-
-    @property
-    def why(self) -> str:
-        reason = (self.error or {}).get("message") or self.message or self.reason
-        return str(reason or "the Switchboard gave no reason")
-
-
-class IngestReply(ToolReply):
-    results: list[IngestResult]
-
-
-class StoreReply(ToolReply):
-    stored: list[StoredRef]
-
-
-class LookupReply(ToolReply):
-    known: dict[str, ArchivedRef]
-
-
-class ArchivedMail(_ReplyItem):
-    gmail_id: str
-    thread_id: str | None = None
-    archive_key: str
-    sha256: str
-    internal_date: int
-    labels: list[str] = []
-    deleted_at_source: bool = False
-    headers: list[HeaderLine]
-
-
-class RangeReply(ToolReply):
-    messages: list[ArchivedMail]
-    cursor: str | None = None
-    complete: bool = False
-    """The archive holds everything that the mailbox held in these days."""
-
-
-class ChangesReply(ToolReply):
-    unknown: list[str] = []
-
-
-class HistoryClaim(ToolReply):
-    history_id: str | None = None
-    fence: int
-    lease_s: float
-
-
-class SentReply(ToolReply):
-    known: list[str] = []
-
-
-class ContactsReply(ToolReply):
-    generated_at: AwareDatetime | None = None
-    addresses: list[str] | None = None
-    """None where nothing newer is there."""
-
-
-class HeartbeatReply(ToolReply):
-    policy: dict[str, Any] | None = None
-    """A newer tier policy; None where the one that was named is still in force."""
-    contacts_generated_at: datetime | None = None
-
-
-class JobParams(_ReplyItem):
-    target_categories: list[str] = []
-    includes: list[str] = []
-    date_from: date
-    date_to: date
-    rate_limit_per_hour: int = 100
-    daily_cost_cap_cents: int = 500
-    mode: str = "selective"
-
-
-class LeasedBackfill(_ReplyItem):
-    job_id: str
-    fence: int
-    lease_s: float = 120.0
-    params: JobParams
-    cursor: dict[str, Any] | None = None
-    retry_after: float | None = None
-
-
-class BackfillProgressReply(ToolReply):
-    status: str
-    reason: str | None = None
-    retry_after: float | None = None
-
-
-MOST_IDS = 500
-MOST_STORED = 100
 STORE_BYTES = 16 << 20
 """Raw bytes that travel together; a larger message travels alone."""
 
 LIVE, BACKFILL, ON_DEMAND = "live", "backfill", "on demand"
 """How mail came, as the list of troubled messages tells it."""
-_LONGEST_REASON = 300
 log = logs.get(__name__)
 
-R = TypeVar("R", bound=ToolReply)
 T = TypeVar("T")
+C = TypeVar("C", bound=ConnectorReply)
 
 
 class HistoryClaimLost(Retryable):
@@ -185,7 +59,7 @@ class FailedMail:
     reason: str
 
     def wire(self) -> dict[str, Any]:
-        reason = logs.clean(self.reason)[:_LONGEST_REASON] or "no reason is known"
+        reason = logs.clean(self.reason)[:LONGEST_REASON] or "no reason is known"
         return {"gmail_id": self.gmail_id, "archived": self.archived, "reason": reason}
 
 
@@ -218,8 +92,8 @@ class BackfillReport:
 class SwitchboardClient:
     """One a connector; many passes may call at once."""
 
-    def __init__(self, connect: Connect, endpoint_identity: str, *, connector_type: str = "gmail") -> None:
-        self._connect = connect
+    def __init__(self, tools: Tools, endpoint_identity: str, *, connector_type: str = "gmail") -> None:
+        self._tools = tools
         self._connector_type = connector_type
         self.endpoint_identity = endpoint_identity
         self.backfill_enabled = False
@@ -232,7 +106,7 @@ class SwitchboardClient:
         results: list[IngestResult] = []
         for batch in _batches(envelopes, MOST_ENVELOPES):
             given = [each.model_dump(mode="json", exclude_none=True) | _raw_of(each) for each in batch]
-            reply = await self._call("ingest", {"envelopes": given}, IngestReply)
+            reply = await self._call(mail.INGEST, {"envelopes": given})
             results += _as_many(reply.results, batch, "ingest")
         return results
 
@@ -240,8 +114,9 @@ class SwitchboardClient:
         """Where each lies, and its headers; they are on disk when this returns."""
         refs: list[StoredRef] = []
         for batch in _by_bytes(mails):
-            given = {"messages": [_stored(mail) for mail in batch], "lane": lane, "with_headers": True}
-            refs += _as_many((await self._mine("archive.store", given, StoreReply)).stored, batch, "archive.store")
+            given: dict[str, Any] = {"messages": [_stored(each) for each in batch], "lane": lane, "with_headers": True}
+            stored = (await self._mine(mail.ARCHIVE_STORE, given)).stored
+            refs += [each.ref for each in _as_many(stored, batch, "archive.store")]
         return refs
 
     async def report_trouble(self, lane: str, troubled: Sequence[FailedMail], settled: Sequence[str] = ()) -> None:
@@ -251,43 +126,41 @@ class SwitchboardClient:
         """
         try:
             for batch in _batches(troubled, MOST_IDS):
-                await self._mine(
-                    "trouble.report", {"lane": lane, "troubled": [each.wire() for each in batch]}, ToolReply
-                )
+                await self._mine(mail.TROUBLE_REPORT, {"lane": lane, "troubled": [each.wire() for each in batch]})
             for done in _batches(list(settled), MOST_IDS):
-                await self._mine("trouble.report", {"lane": lane, "settled": list(done)}, ToolReply)
+                await self._mine(mail.TROUBLE_REPORT, {"lane": lane, "settled": list(done)})
         except (Fatal, BadInput, NotAllowed) as error:
             log.warning("trouble.not_reported", problem=error.message)
 
     async def archive_lookup(self, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
         known: dict[str, ArchivedRef] = {}
         for batch in _batches(gmail_ids, MOST_IDS):
-            known |= (await self._mine("archive.lookup", {"gmail_ids": list(batch)}, LookupReply)).known
+            known |= (await self._mine(mail.ARCHIVE_LOOKUP, {"gmail_ids": list(batch)})).known
         return known
 
     async def archive_range(
         self, first_day: str, last_day: str, cursor: str | None, limit: int, headers: Collection[str]
     ) -> RangeReply:
         given = {"date_from": first_day, "date_to": last_day, "limit": limit, "headers": sorted(headers)}
-        return await self._mine("archive.range", given | ({"cursor": cursor} if cursor else {}), RangeReply)
+        return await self._mine(mail.ARCHIVE_RANGE, given | ({"cursor": cursor} if cursor else {}))
 
     async def archive_changes(self, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         for batch in _batches(sorted(labels.items()), MOST_IDS):
             changed = [{"gmail_id": gmail_id, "labels": sorted(names)} for gmail_id, names in batch]
-            await self._mine("archive.changes", {"labels": changed}, ChangesReply)
+            await self._mine(mail.ARCHIVE_CHANGES, {"labels": changed})
         for gone in _batches(list(deleted), MOST_IDS):
-            await self._mine("archive.changes", {"deleted": list(gone)}, ChangesReply)
+            await self._mine(mail.ARCHIVE_CHANGES, {"deleted": list(gone)})
 
     # Where the mailbox has been read to, and what the user sent
 
     async def history_claim(self, instance: str) -> HistoryClaim:
-        return await self._mine("history.claim", {"instance": instance}, HistoryClaim)
+        return await self._mine(mail.HISTORY_CLAIM, {"instance": instance})
 
     async def history_commit(self, fence: int, history_id: str | None = None, *, release: bool = False) -> None:
         """Without a history id the lease is only renewed. Raises ReaderLost where the claim is no longer ours."""
         given: dict[str, Any] = {"fence": fence, "release": release}
         try:
-            await self._mine("history.commit", given | ({"history_id": history_id} if history_id else {}), ToolReply)
+            await self._mine(mail.HISTORY_COMMIT, given | ({"history_id": history_id} if history_id else {}))
         except TokenRefused:
             raise
         except NotAllowed as error:
@@ -295,60 +168,40 @@ class SwitchboardClient:
 
     async def sent_add(self, message_ids: Collection[str]) -> None:
         for batch in _batches(sorted(message_ids), MOST_IDS):
-            await self._mine("sent.add", {"messages": [{"message_id": each} for each in batch]}, ToolReply)
+            await self._mine(mail.SENT_ADD, {"messages": [{"message_id": each} for each in batch]})
 
     async def sent_lookup(self, message_ids: Collection[str]) -> frozenset[str]:
         known: set[str] = set()
         for batch in _batches(sorted(message_ids), MOST_IDS):
-            known |= {*(await self._mine("sent.lookup", {"message_ids": list(batch)}, SentReply)).known}
+            known |= {*(await self._mine(mail.SENT_LOOKUP, {"message_ids": list(batch)})).known}
         return frozenset(known)
 
     # Coordination
 
     async def heartbeat(self, arguments: Mapping[str, Any]) -> HeartbeatReply:
         given = {"connector_type": self._connector_type, **arguments}
-        return await self._mine("connector.heartbeat", given, HeartbeatReply)
+        return await self._mine(presence.HEARTBEAT, given)
 
     async def contacts_export(self, if_newer_than: datetime | None) -> ContactsReply:
         given = {} if if_newer_than is None else {"if_newer_than": if_newer_than.isoformat()}
-        return await self._call("contacts.export", given, ContactsReply)
+        return await self._call(presence.CONTACTS_EXPORT, given)
 
     async def backfill_poll(self) -> LeasedBackfill | None:
         """The oldest job that waits for this mailbox, now ours under a lease; None where there is none."""
-        arguments = {**self._identity(), "connector_type": self._connector_type}
-        answer = await call(self._connect, "backfill.poll", arguments)
-        self._note(_read(ToolReply, answer, "backfill.poll"))
-        return _read(LeasedBackfill, answer, "backfill.poll") if answer.get("job_id") else None
+        return (await self._mine(backfill.POLL, {"connector_type": self._connector_type})).job
 
     async def backfill_progress(self, report: BackfillReport) -> BackfillProgressReply:
-        return await self._call("backfill.progress", report.arguments(), BackfillProgressReply)
+        return await self._call(backfill.PROGRESS, report.arguments())
 
-    def _identity(self) -> dict[str, Any]:
-        return {"endpoint_identity": self.endpoint_identity}
+    async def _mine(self, tool: ToolSignature[A, C], arguments: Mapping[str, Any]) -> C:
+        """A tool that is told which mailbox it is about."""
+        return await self._call(tool, {"endpoint_identity": self.endpoint_identity, **arguments})
 
-    async def _mine(self, tool: str, arguments: Mapping[str, Any], form: type[R]) -> R:
-        return await self._call(tool, {**self._identity(), **arguments}, form)
-
-    async def _call(self, tool: str, arguments: Mapping[str, Any], form: type[R]) -> R:
-        reply = _read(form, await call(self._connect, tool, arguments), tool)
-        self._note(reply)
-        return reply
-
-    def _note(self, reply: ToolReply) -> None:
+    async def _call(self, tool: ToolSignature[A, C], arguments: Mapping[str, Any]) -> C:
+        reply = await self._tools.call(tool, arguments)
         if reply.backfill_enabled is not None:
             self.backfill_enabled = reply.backfill_enabled
-
-
-M = TypeVar("M", bound=BaseModel)
-
-
-def _read(form: type[M], answer: Mapping[str, Any], tool: str) -> M:
-    try:
-        return form.model_validate(answer)
-    except ValueError:
-        raise Fatal(
-            f"The Switchboard's answer to {tool} is not as agreed; the two may be of different versions."
-        ) from None
+        return reply
 
 
 def _raw_of(envelope: Envelope) -> dict[str, Any]:
@@ -357,13 +210,13 @@ def _raw_of(envelope: Envelope) -> dict[str, Any]:
     return {"payload": payload | ({} if envelope.payload.raw else {"raw": None})}
 
 
-def _stored(mail: RawMail) -> dict[str, Any]:
+def _stored(letter: RawMail) -> dict[str, Any]:
     return {
-        "gmail_id": mail.gmail_id,
-        "thread_id": mail.thread_id or None,
-        "labels": sorted(mail.labels),
-        "internal_date": max(0, mail.internal_date),
-        "raw": base64.b64encode(mail.raw).decode("ascii"),
+        "gmail_id": letter.gmail_id,
+        "thread_id": letter.thread_id or None,
+        "labels": sorted(letter.labels),
+        "internal_date": max(0, letter.internal_date),
+        "raw": base64.b64encode(letter.raw).decode("ascii"),
     }
 
 
@@ -374,12 +227,12 @@ def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
 def _by_bytes(mails: Sequence[RawMail]) -> list[list[RawMail]]:
     batches: list[list[RawMail]] = []
     size = 0
-    for mail in mails:
-        if not batches or len(batches[-1]) == MOST_STORED or size + len(mail.raw) > STORE_BYTES:
+    for each in mails:
+        if not batches or len(batches[-1]) == MOST_STORED or size + len(each.raw) > STORE_BYTES:
             batches.append([])
             size = 0
-        batches[-1].append(mail)
-        size += len(mail.raw)
+        batches[-1].append(each)
+        size += len(each.raw)
     return batches
 
 

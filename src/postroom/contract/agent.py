@@ -1,10 +1,11 @@
-"""What the tools of an agent take: search, read, list, and fetch more mail on demand."""
+"""The tools of an agent: search and read the archive, list jobs and decisions, fetch more mail on demand."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from postroom.contract.fields import Arguments, Cursor, Short
+from postroom.contract.fields import Cursor, Moment, Short
+from postroom.contract.tool import Arguments, Reply, ToolSignature
 from postroom.domain.jobs import JobState
 from postroom.domain.limits import MOST_RESULTS
 
@@ -38,3 +39,102 @@ class SearchAndIngestArguments(Arguments):
         min_length=1, max_length=1_000, strict=True, description="what to look for, as in Gmail's search"
     )
     max_results: int = Field(MOST_RESULTS, ge=1, le=MOST_RESULTS, strict=True)
+
+
+class MessageSummary(Reply):
+    key: str
+    account: str
+    date: Moment
+    sender: str = Field(alias="from")
+    subject: str
+    labels: list[str]
+    has_attachment: bool
+    thread_id: str | None
+
+
+class SearchedMessage(MessageSummary):
+    snippet: str
+
+
+class SearchReply(Reply):
+    messages: list[SearchedMessage]
+    next: str | None
+    problems: list[str]
+    """What could not be searched."""
+
+
+class AttachmentReply(Reply):
+    filename: str | None
+    content_type: str
+    size: int
+
+
+class MessageReply(MessageSummary):
+    to: list[str]
+    cc: list[str]
+    message_id: str | None
+    text: str
+    is_cut: bool
+    attachments: list[AttachmentReply]
+
+
+class QueuedJobReply(Reply):
+    id: str
+    type: str
+    queue_name: str
+    policy_tier: str | None
+    state: str
+    attempts: int
+    created_at: Moment
+    updated_at: Moment
+
+
+class JobsReply(Reply):
+    jobs: list[QueuedJobReply]
+
+
+class DecisionReply(Reply):
+    id: str
+    message_id: str
+    source: str
+    action: str
+    reason: str
+    confidence: float | None
+    needs_review: bool
+    created_at: Moment
+    subject: str | None
+    sender_identity: str
+    archive_key: str | None
+
+
+class DecisionsReply(Reply):
+    decisions: list[DecisionReply]
+
+
+class OnDemandMail(Reply):
+    account: str
+    message_id: str | None
+    """Its id among the mail that was taken in; None: it is in the archive alone."""
+    archive_key: str | None
+    gmail_id: str | None
+    received_at: Moment
+    sender: str = Field(alias="from")
+    subject: str
+    newly_ingested: bool
+    """Taken in because of this question."""
+
+
+class OnDemandReply(Reply):
+    messages: list[OnDemandMail]
+    in_archive: int
+    newly_ingested: int
+    is_complete: bool
+    under_way: list[str]
+    problems: list[str]
+
+
+SEARCH = ToolSignature("search_archive", SearchArguments, SearchReply)
+READ = ToolSignature("read_message", ReadArguments, MessageReply)
+JOBS = ToolSignature("list_jobs", JobsArguments, JobsReply)
+DECISIONS = ToolSignature("list_decisions", DecisionsArguments, DecisionsReply)
+SEARCH_AND_INGEST = ToolSignature("email_search_and_ingest", SearchAndIngestArguments, OnDemandReply)

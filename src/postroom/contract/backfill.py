@@ -1,12 +1,17 @@
-"""What the backfill tools take: those that steer jobs, and those with which a connector works on them."""
+"""The backfill tools: those that steer jobs, and those with which a connector works on them."""
 
 from __future__ import annotations
 
+from datetime import date
+from typing import Any
+
 from pydantic import Field
 
-from postroom.contract.fields import Arguments, ConnectorType, Day, EndpointIdentity, JsonObject, Short
+from postroom.contract.fields import ConnectorType, Day, EndpointIdentity, JsonObject, Moment, Short
+from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.envelope import Text
+from postroom.domain.errors import Fatal
 from postroom.domain.limits import MOST_AUDIT_ENTRIES, MOST_BACKFILLS
 
 
@@ -75,3 +80,192 @@ class ProgressArguments(Arguments):
     status: BackfillStatus | None = Field(None, description="`completed` or `error` to end the job")
     error: Text | None = Field(None, max_length=10_000)
     report_seq: int | None = Field(None, strict=True, description="grows with each report; repeating one is harmless")
+
+
+class CreatedReply(Reply):
+    job_id: str
+    status: str
+
+
+class StatusReply(Reply):
+    status: str
+
+
+class BackfillJobReply(Reply):
+    """A job, without what concerns the Switchboard alone."""
+
+    id: str
+    connector_type: str
+    endpoint_identity: str
+    target_categories: list[str]
+    date_from: date
+    date_to: date
+    rate_limit_per_hour: int
+    daily_cost_cap_cents: int
+    status: str
+    cursor: dict[str, Any] | None
+    rows_processed: int
+    rows_skipped: int
+    cost_spent_cents: int
+    error: str | None
+    created_at: Moment
+    started_at: Moment | None
+    completed_at: Moment | None
+    updated_at: Moment
+    mode: str
+    includes: list[str]
+    status_reason: str | None
+    spent_microdollars: int
+    reported_cost_cents: int
+    auto_resume: bool
+    fence: int
+    lease_expires_at: Moment | None
+    estimate: dict[str, Any] | None
+    consent_at: Moment | None
+    consent_by: str | None
+
+
+class ListReply(Reply):
+    jobs: list[BackfillJobReply]
+
+
+class DaySpend(Reply):
+    """In micro-dollars."""
+
+    day: date
+    reserved: int
+    settled: int
+
+
+class ShowReply(Reply):
+    job: BackfillJobReply
+    today: DaySpend
+    days: list[DaySpend]
+    admitted_last_hour: int
+    retry_after: float | None
+    """Seconds until the hour has room again; None: it has."""
+
+
+class EstimatedDuration(Reply):
+    seconds: int
+    binds: str
+    by_rate_s: int
+    by_cost_cap_s: int
+    by_quota_s: int
+
+
+class EstimateReply(Reply):
+    messages: int
+    messages_full: int
+    messages_metadata: int
+    messages_left_out: int
+    messages_listed: int
+    messages_margin: int
+    counted_in: str
+    is_exact: bool
+    tokens_per_message: int
+    cost_cents: int | None
+    """None: no price is known, so nothing would be spent and no body taken in."""
+    cost_microdollars: int | None
+    price: str | None
+    seconds: int
+    binds: str
+    duration: EstimatedDuration
+    rate_limit_per_hour: int
+    daily_cost_cap_cents: int
+
+
+class SwitchReply(Reply):
+    backfill_enabled: bool
+    environment: bool
+    database: bool
+    changed_at: Moment | None
+    changed_by: str | None
+
+
+class ActorReply(Reply):
+    role: str
+    name: str
+
+
+class AuditEntryReply(Reply):
+    id: str
+    at: Moment
+    actor: ActorReply
+    action: str
+    subject_type: str
+    subject_id: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class AuditReply(Reply):
+    entries: list[AuditEntryReply]
+    next: str | None
+
+
+class JobParams(Reply):
+    mode: str = "selective"
+    target_categories: list[str] = Field(default_factory=list)
+    includes: list[str] = Field(default_factory=list)
+    date_from: date
+    date_to: date
+    rate_limit_per_hour: int = 100
+    daily_cost_cap_cents: int = 500
+
+
+class LeasedBackfill(Reply):
+    """A job that a connector works on."""
+
+    job_id: str
+    fence: int
+    lease_s: float = 120.0
+    params: JobParams
+    cursor: dict[str, Any] | None = None
+    retry_after: float | None = None
+
+
+class BackfillPollReply(ConnectorReply):
+    job_id: str | None = None
+    fence: int | None = None
+    lease_s: float = 120.0
+    params: JobParams | None = None
+    cursor: dict[str, Any] | None = None
+    retry_after: float | None = None
+
+    @property
+    def job(self) -> LeasedBackfill | None:
+        if self.job_id is None:
+            return None
+        if self.fence is None or self.params is None:
+            raise Fatal("The Switchboard handed out a backfill job without its fence or its terms.")
+        return LeasedBackfill(
+            job_id=self.job_id,
+            fence=self.fence,
+            lease_s=self.lease_s,
+            params=self.params,
+            cursor=self.cursor,
+            retry_after=self.retry_after,
+        )
+
+
+class BackfillProgressReply(ConnectorReply):
+    status: str
+    """Authoritative. Anything but active means: stop."""
+    reason: str | None = None
+    retry_after: float | None = None
+
+
+CREATE = ToolSignature("create_backfill_job", CreateArguments, CreatedReply)
+PAUSE = ToolSignature("backfill.pause", JobArguments, StatusReply)
+CANCEL = ToolSignature("backfill.cancel", JobArguments, StatusReply)
+RESUME = ToolSignature("backfill.resume", JobArguments, StatusReply)
+STEERING = {"pause": PAUSE, "cancel": CANCEL, "resume": RESUME}
+LIST = ToolSignature("backfill.list", ListArguments, ListReply)
+SHOW = ToolSignature("backfill.show", JobArguments, ShowReply)
+ESTIMATE = ToolSignature("backfill.estimate", EstimateArguments, EstimateReply)
+SWITCH = ToolSignature("backfill.switch", SwitchArguments, SwitchReply)
+SWITCH_STATE = ToolSignature("backfill.switch_state", NoArguments, SwitchReply)
+AUDIT = ToolSignature("audit.list", AuditArguments, AuditReply)
+POLL = ToolSignature("backfill.poll", PollArguments, BackfillPollReply)
+PROGRESS = ToolSignature("backfill.progress", ProgressArguments, BackfillProgressReply)

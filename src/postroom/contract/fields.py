@@ -1,13 +1,13 @@
-"""The base of what a tool takes, and the types of arguments that several tools share, each with its bounds."""
+"""Types that the arguments and replies of several tools share, each with its bounds."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from datetime import date
+from datetime import date, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.envelope import Identity, Name
@@ -15,20 +15,6 @@ from postroom.domain.envelope import Identity, Name
 MOST_IDS = 500
 LARGEST_OBJECT = 65_536
 _DEEPEST = 20
-
-
-class Arguments(BaseModel):
-    """What a tool takes: exactly these fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @classmethod
-    def described(cls) -> dict[str, Any]:
-        """The JSON schema that clients are shown."""
-        schema = cls.model_json_schema()
-        schema.pop("title", None)
-        schema.pop("description", None)
-        return schema
 
 
 def _written_date(value: object) -> object:
@@ -63,8 +49,8 @@ def _holdable(value: dict[str, Any]) -> dict[str, Any]:
     _require_shallow(value, _DEEPEST)
     try:
         size = len(json.dumps(value, allow_nan=False))
-    except ValueError:
-        raise PydanticCustomError("json", "holds a number that JSON has no form for") from None
+    except (TypeError, ValueError):
+        raise PydanticCustomError("json", "holds a value that JSON has no form for") from None
     if size > LARGEST_OBJECT:
         raise PydanticCustomError("json", f"is too large: more than {LARGEST_OBJECT:,} bytes")
     return value
@@ -81,6 +67,8 @@ def _require_shallow(value: object, levels: int) -> None:
         _require_shallow(each, levels - 1)
 
 
+Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, when_used="json")]
+"""A time in a reply."""
 Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=str), AfterValidator(_sane_year)]
 GmailId = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9A-Za-z_-]{1,64}$")]
 GmailIds = Annotated[list[GmailId], Field(max_length=MOST_IDS)]

@@ -1,15 +1,14 @@
-"""What the tools take with which a connector delivers mail: `ingest`, the archive, the history cursor, sent mail."""
+"""The tools with which a connector delivers mail: `ingest`, the archive, the history cursor, sent mail."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from postroom.contract.fields import (
     MOST_IDS,
-    Arguments,
     Cursor,
     Day,
     EndpointIdentity,
@@ -21,7 +20,9 @@ from postroom.contract.fields import (
     MessageId,
     Short,
 )
+from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, Envelope, Instant
+from postroom.domain.errors import Fatal
 from postroom.domain.limits import LONGEST_REASON
 
 MOST_STORED = 100
@@ -151,3 +152,143 @@ class SentAddArguments(Arguments):
 class SentLookupArguments(Arguments):
     endpoint_identity: EndpointIdentity
     message_ids: list[MessageId] = Field(max_length=MOST_IDS)
+
+
+class ArchivedRef(Reply):
+    """Where raw bytes lie in the archive."""
+
+    archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
+    sha256: str
+
+
+class HeaderLine(Reply):
+    name: str
+    value: str
+
+
+class StoredRef(ArchivedRef):
+    """Where a message lies that was just stored, and what the archive read as its headers."""
+
+    headers: list[HeaderLine]
+
+
+class StoredMail(Reply):
+    key: str
+    sha256: str
+    outcome: str = ""
+    trouble: str | None = None
+    """Why it could not be read, if it could not; it is stored all the same."""
+    headers: list[HeaderLine] | None = None
+    """None: nobody asked for them."""
+
+    @property
+    def ref(self) -> StoredRef:
+        if self.headers is None:
+            raise Fatal("The Switchboard stored a message and did not say what its headers are.")
+        return StoredRef(archive_key=self.key, sha256=self.sha256, headers=self.headers)
+
+
+class StoreReply(ConnectorReply):
+    stored: list[StoredMail]
+
+
+class LookupReply(ConnectorReply):
+    known: dict[str, ArchivedRef]
+
+
+class ArchivedMail(Reply):
+    gmail_id: str
+    thread_id: str | None = None
+    archive_key: str
+    sha256: str
+    size: int = 0
+    internal_date: int
+    labels: list[str] = Field(default_factory=list)
+    deleted_at_source: bool = False
+    headers: list[HeaderLine]
+
+
+class RangeReply(ConnectorReply):
+    messages: list[ArchivedMail]
+    cursor: str | None = None
+    complete: bool = False
+    """The archive holds everything that the mailbox held in these days."""
+
+
+class ChangesReply(ConnectorReply):
+    unknown: list[str] = Field(default_factory=list)
+
+
+class RefusalDetail(Reply):
+    kind: str = ""
+    message: str = ""
+    field: str | None = None
+    problem: str | None = None
+    retry_after: float | None = None
+
+
+class IngestResult(Reply):
+    status: Literal["accepted", "refused", "rejected"]
+    request_id: str | None = None
+    duplicate: bool = False
+    account_id: str | None = None
+    """The opaque id of the mailbox's account; None where it is no account of this Postroom."""
+    job_status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    retry_after: float | None = None
+    error: RefusalDetail | None = None
+
+    @property
+    def why(self) -> str:
+        told = (self.error and self.error.message) or self.message or self.reason
+        return told or "the Switchboard gave no reason"
+
+
+class IngestReply(ConnectorReply):
+    """To several envelopes."""
+
+    results: list[IngestResult]
+
+
+class SingleIngestReply(IngestResult, ConnectorReply):
+    """To one envelope, given field by field."""
+
+    @classmethod
+    def of(cls, result: IngestResult) -> SingleIngestReply:
+        return cls(**{name: getattr(result, name) for name in result.model_fields_set})
+
+
+class TroubleReply(ConnectorReply):
+    recorded: int = 0
+
+
+class HistoryClaim(ConnectorReply):
+    history_id: str | None = None
+    fence: int
+    lease_s: float
+
+
+class CommitReply(ConnectorReply):
+    history_id: str | None = None
+    released: bool = False
+
+
+class SentAddReply(ConnectorReply):
+    added: int = 0
+
+
+class SentReply(ConnectorReply):
+    known: list[str] = Field(default_factory=list)
+
+
+INGEST = ToolSignature("ingest", IngestArguments, IngestReply)
+ARCHIVE_STORE = ToolSignature("archive.store", StoreArguments, StoreReply)
+ARCHIVE_LOOKUP = ToolSignature("archive.lookup", LookupArguments, LookupReply)
+ARCHIVE_RANGE = ToolSignature("archive.range", RangeArguments, RangeReply)
+ARCHIVE_CHANGES = ToolSignature("archive.changes", ChangesArguments, ChangesReply)
+TROUBLE_REPORT = ToolSignature("trouble.report", TroubleArguments, TroubleReply)
+HISTORY_CLAIM = ToolSignature("history.claim", ClaimArguments, HistoryClaim)
+HISTORY_COMMIT = ToolSignature("history.commit", CommitArguments, CommitReply)
+SENT_ADD = ToolSignature("sent.add", SentAddArguments, SentAddReply)
+SENT_LOOKUP = ToolSignature("sent.lookup", SentLookupArguments, SentReply)

@@ -1,12 +1,13 @@
-"""What the tools take with which a connector shows that it is alive and learns what it needs."""
+"""The tools with which a connector shows that it is alive and learns what it needs: tier policy, contacts."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from postroom.contract.fields import Arguments, ConnectorType, EndpointIdentity, JsonObject, Short
+from postroom.contract.fields import ConnectorType, EndpointIdentity, JsonObject, Moment, Short
+from postroom.contract.tool import Arguments, ConnectorReply, ToolSignature
 from postroom.domain.envelope import Instant
 
 Counter = Annotated[int, Field(ge=0, le=2**53)]
@@ -28,3 +29,21 @@ class ExportArguments(Arguments):
     if_newer_than: Instant | None = Field(
         None, description="the `generated_at` that you have; nothing is sent if there is no newer one"
     )
+
+
+class HeartbeatReply(ConnectorReply):
+    policy: dict[str, Any] | None = None
+    """The tier policy's `version`; with its `rules`, in the form that `parse_policy` reads, if they are newer."""
+    contacts_generated_at: Moment | None = None
+    time: Moment | None = None
+
+
+class ContactsReply(ConnectorReply):
+    generated_at: Moment | None = None
+    addresses: list[str] | None = None
+    """None where nothing newer is there."""
+    unchanged: bool = False
+
+
+HEARTBEAT = ToolSignature("connector.heartbeat", HeartbeatArguments, HeartbeatReply)
+CONTACTS_EXPORT = ToolSignature("contacts.export", ExportArguments, ContactsReply)

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from postroom.app.installation import App
 from postroom.app.serving import SharedServices
 from postroom.audit import Actor
-from postroom.connectors.mcp_client import call, in_memory
+from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.live_updates import LiveHub
@@ -26,7 +26,7 @@ from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
 from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
 from postroom.db import Tx
-from postroom.switchboard.mcp_server import server_for
+from postroom.switchboard.toolbox import Direct
 
 if TYPE_CHECKING:
     from postroom.dashboard.accounts import GoogleLogins
@@ -81,10 +81,9 @@ class RequestContext:
     async def form(self) -> Form:
         return Form.sent(await self.request.form())
 
-    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def call(self, tool: ToolSignature[A, R], arguments: Mapping[str, Any]) -> R:
         """Call a tool of the Switchboard as this visitor; a refusal is raised as our error."""
-        server = server_for(self.services.shared.toolbox, self.visitor.caller)
-        return await call(in_memory(server), tool, arguments or {})
+        return await Direct(self.services.shared.toolbox, self.visitor.caller).call(tool, arguments)
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
         """A page in a section of the navigation. Templates can always use `form` and `notice`."""

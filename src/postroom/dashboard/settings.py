@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from postroom import audit, kill_switch
 from postroom.accounts.account import Account, list_accounts
+from postroom.contract.backfill import SWITCH
 from postroom.dashboard.context import Here, RequestContext
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -207,7 +208,7 @@ async def end_other_sessions(here: RequestContext) -> int:
 
 
 async def turn_backfill(here: RequestContext, on: bool) -> None:
-    await here.call("backfill.switch", {"enabled": on})
+    await here.call(SWITCH, {"enabled": on})
 
 
 async def turn_model(here: RequestContext, on: bool) -> None:

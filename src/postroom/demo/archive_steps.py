@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from postroom.contract.agent import SEARCH, SearchedMessage
 from postroom.db import Tx
 from postroom.db.tables.web import evidence_texts
 from postroom.demo.demo_session import DEMO_CALLER, DemoSession
@@ -41,7 +42,7 @@ class ArchivedMailbox:
     """As they were seen, in epoch seconds."""
     seconds: float
     found: int
-    newest: tuple[dict[str, Any], ...]
+    newest: tuple[SearchedMessage, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -50,7 +51,7 @@ class ArchivedMailbox:
             f"{self.stored:,} of {self.in_the_mailbox:,} messages stored in {self.seconds:.1f} s, {self.bad} bad",
             f"the watermark was seen at {len(self.watermarks)} places, from {first} to {last}",
             f"{_count(self.found)} for {MAIL_QUERY}, the newest:",
-            *(f"  {mail['date'][:10]}  {mail['subject']}" for mail in self.newest[:3]),
+            *(f"  {mail.date:%Y-%m-%d}  {mail.subject}" for mail in self.newest[:3]),
         )
 
 
@@ -71,9 +72,9 @@ async def archive_the_mailbox(scene: DemoSession) -> ArchivedMailbox:
 
     status = await scene.until(is_synced, "the first sync")
     took = clock.monotonic() - begun
-    found = await scene.ask("search_archive", query=MAIL_QUERY, limit=100)
+    found = await scene.ask(SEARCH, query=MAIL_QUERY, limit=100)
     total = gmail.control.state().messages
-    stored, hits = status.counters.get("stored", 0), found["messages"]
+    stored, hits = status.counters.get("stored", 0), found.messages
     return ArchivedMailbox(total, stored, status.bad, tuple(seen), took, len(hits), tuple(hits[:3]))
 
 
@@ -155,7 +156,7 @@ def _wanted(scene: DemoSession, days: int, cap_cents: int, *categories: str) -> 
 
 async def _recovered(scene: DemoSession, said: str, new: NewBackfill) -> RecoveredMail:
     """The person is shown the estimate, agrees, and the job runs until it is over and every message is paid for."""
-    estimate = await scene.app.estimator().estimate(new)
+    estimate = (await scene.app.estimator().estimate(new)).wire()
     created = await scene.app.backfill.create(DEMO_CALLER, replace(new, estimate=estimate))
     most = [Micros(0)]
 

@@ -16,7 +16,8 @@ from sqlalchemy import select
 from postroom.accounts.account import Account, get_account
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.connectors.mcp_client import Connect, call, http_client, over_http
+from postroom.connectors.mcp_client import http_client, over_http
+from postroom.contract.tool import A, R, Tools, ToolSignature
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs
 from postroom.demo.letters import DemoLetter
@@ -39,7 +40,7 @@ class DemoSession:
     outside: StandIns
     url: str
     """Where the dashboard is."""
-    _agent: Connect
+    _agent: Tools
 
     @property
     def email(self) -> str:
@@ -58,9 +59,9 @@ class DemoSession:
     async def account(self) -> Account:
         return await self.read(lambda tx: get_account(tx, self.email))
 
-    async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def ask(self, tool: ToolSignature[A, R], **arguments: Any) -> R:
         """As an agent, over MCP."""
-        return await call(self._agent, tool, arguments)
+        return await self._agent.call(tool, arguments)
 
     def deliver(self, *letters: DemoLetter) -> list[str]:
         """They arrive in the mailbox now; their ids there."""

@@ -10,12 +10,13 @@ from typing import Any
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
+from postroom.contract.tool import ConnectorReply, Reply
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.ingest import Ingest, QuestionMeter
 from postroom.switchboard.mail_service import MailService
-from postroom.switchboard.toolbox import Answer, Tool, Toolbox
+from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.switchboard.tools.agent import OnDemand, OnDemandTools, ReadingTools
 from postroom.switchboard.tools.backfill import BackfillEstimator, BackfillTools
 from postroom.switchboard.tools.mail import MailTools
@@ -48,18 +49,18 @@ def build_toolbox(services: Services) -> Toolbox:
     return Toolbox(_telling(tool, services.backfill) for tool in tools)
 
 
-def _telling(tool: Tool[Any], backfill: Backfill) -> Tool[Any]:
+def _telling(tool: Tool[Any, Any], backfill: Backfill) -> Tool[Any, Any]:
     """Every reply to a connector says whether backfill is on, so that switching it off is felt at the next call."""
     return replace(tool, run=_with_switch(tool.run, backfill)) if tool.role is Role.CONNECTOR else tool
 
 
 def _with_switch(
-    run: Callable[[Any, Caller], Awaitable[Answer]], backfill: Backfill
-) -> Callable[[Any, Caller], Awaitable[Answer]]:
-    async def call(given: Any, caller: Caller) -> Answer:
-        answer = await run(given, caller)
-        if "backfill_enabled" in answer:
-            return answer
-        return {**answer, "backfill_enabled": (await backfill.switch()).in_force}
+    run: Callable[[Caller, Any], Awaitable[Reply]], backfill: Backfill
+) -> Callable[[Caller, Any], Awaitable[Reply]]:
+    async def call(caller: Caller, given: Any) -> Reply:
+        reply = await run(caller, given)
+        if not isinstance(reply, ConnectorReply) or reply.backfill_enabled is not None:
+            return reply
+        return reply.model_copy(update={"backfill_enabled": (await backfill.switch()).in_force})
 
     return call

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from sqlalchemy import func, select
 
@@ -21,6 +21,7 @@ from postroom.accounts.account import Account, get_account
 from postroom.accounts.history_cursor import is_held
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import ArchivedMessage
+from postroom.contract.backfill import EstimatedDuration, EstimateReply
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts
 from postroom.db.tables.triage import model_calls
@@ -229,27 +230,27 @@ class Estimate:
     per_day_cap: Micros
     rate_per_hour: int
 
-    def as_json(self) -> dict[str, Any]:
+    def told(self) -> EstimateReply:
         counts = self.counts
-        return {
-            "messages": counts.messages,
-            "messages_full": counts.full,
-            "messages_metadata": counts.metadata,
-            "messages_left_out": counts.left_out,
-            "messages_listed": counts.listed,
-            "messages_margin": counts.margin,
-            "counted_in": counts.source.value,
-            "is_exact": counts.is_exact,
-            "tokens_per_message": self.tokens_each.input + self.tokens_each.output,
-            "cost_cents": None if self.cost is None else to_cents(self.cost),
-            "cost_microdollars": self.cost,
-            "price": self.price,
-            "seconds": self.duration.seconds,
-            "binds": self.duration.binds.value,
-            "duration": asdict(self.duration) | {"binds": self.duration.binds.value},
-            "rate_limit_per_hour": self.rate_per_hour,
-            "daily_cost_cap_cents": to_cents(self.per_day_cap),
-        }
+        return EstimateReply(
+            messages=counts.messages,
+            messages_full=counts.full,
+            messages_metadata=counts.metadata,
+            messages_left_out=counts.left_out,
+            messages_listed=counts.listed,
+            messages_margin=counts.margin,
+            counted_in=counts.source.value,
+            is_exact=counts.is_exact,
+            tokens_per_message=self.tokens_each.input + self.tokens_each.output,
+            cost_cents=None if self.cost is None else to_cents(self.cost),
+            cost_microdollars=self.cost,
+            price=self.price,
+            seconds=self.duration.seconds,
+            binds=self.duration.binds.value,
+            duration=EstimatedDuration.model_validate(self.duration),
+            rate_limit_per_hour=self.rate_per_hour,
+            daily_cost_cap_cents=to_cents(self.per_day_cap),
+        )
 
 
 class Estimator:
@@ -271,8 +272,8 @@ class Estimator:
         self._settings = settings
         self._clock = clock
 
-    async def estimate(self, wanted: NewBackfill) -> Mapping[str, Any]:
-        return (await self.of(wanted)).as_json()
+    async def estimate(self, wanted: NewBackfill) -> EstimateReply:
+        return (await self.of(wanted)).told()
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)

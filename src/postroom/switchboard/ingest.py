@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, delete, select, update
 from postroom.accounts.account import find_account
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.service import ArchiveService
+from postroom.contract.mail import IngestResult, RefusalDetail
 from postroom.db import Database, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import contacts, ingest_inbox, messages
@@ -63,9 +64,9 @@ class IngestAccepted:
     account_id: str | None = None
     """Returned for new mail, for a connector's metrics, which name no mailbox by its address."""
 
-    def answer(self) -> dict[str, Any]:
+    def told(self) -> IngestResult:
         account = {} if self.account_id is None else {"account_id": self.account_id}
-        return {"request_id": self.request_id, "status": "accepted", "duplicate": self.duplicate, **account}
+        return IngestResult(request_id=self.request_id, status="accepted", duplicate=self.duplicate, **account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,26 @@ class IngestRefused:
 
     admission: Admission
 
-    def answer(self) -> dict[str, Any]:
+    def told(self) -> IngestResult:
         said = self.admission
-        why = {"reason": said.verdict, "message": said.reason, "retry_after": said.retry_after}
-        return {"request_id": None, "status": "refused", "duplicate": False, "job_status": said.status, **why}
+        return IngestResult(
+            request_id=None,
+            status="refused",
+            duplicate=False,
+            job_status=said.status,
+            reason=said.verdict,
+            message=said.reason,
+            retry_after=said.retry_after,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRejected:
     error: PostroomError
 
-    def answer(self) -> dict[str, Any]:
-        return {"request_id": None, "status": "rejected", "duplicate": False, **error_to_wire(self.error)}
+    def told(self) -> IngestResult:
+        error = RefusalDetail(**error_to_wire(self.error)["error"])
+        return IngestResult(request_id=None, status="rejected", duplicate=False, error=error)
 
 
 IngestOutcome = IngestAccepted | IngestRefused | IngestRejected

@@ -33,6 +33,7 @@ from postroom.archive.backend import MailReader
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage
 from postroom.archive.service import ArchiveService
+from postroom.contract.mail import ArchivedMail, ArchivedRef, HeaderLine, HistoryClaim, RangeReply, StoredMail
 from postroom.db import Database, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import sent_messages
@@ -74,7 +75,7 @@ class MailService:
         lane: ArrivalLane = ArrivalLane.LIVE,
         *,
         with_headers: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[StoredMail]:
         """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
         self._archive.recent.add(stored)
@@ -110,27 +111,25 @@ class MailService:
         if await self._database.read(listed):
             await self._database.write(record)
 
-    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
         account = _mailbox(identity)
         found = await self._archive.read(lambda archive: archive.find_many(account, gmail_ids))
-        return {key: {"archive_key": key, "sha256": message.sha256} for key, message in found.items()}
+        return {key: ArchivedRef(archive_key=key, sha256=message.sha256) for key, message in found.items()}
 
     async def walk(
         self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
-    ) -> dict[str, Any]:
+    ) -> RangeReply:
         account = _mailbox(identity)
         complete = await self._database.read(lambda tx: _is_complete(tx, identity, days[1]))
 
-        def read(archive: MailReader) -> dict[str, Any]:
+        def read(archive: MailReader) -> RangeReply:
             found, following = archive.walk(account, *days, cursor, limit)
             walked = [_walked(message, archive.headers_of(message), headers) for message in found]
-            return {"messages": walked, "cursor": following, "complete": complete}
+            return RangeReply(messages=walked, cursor=following, complete=complete)
 
         return await self._archive.read_apart(read)
 
-    async def change(
-        self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]
-    ) -> dict[str, list[str]]:
+    async def change(self, identity: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]) -> set[str]:
         """Record what changed at the source; answers with the ids that the archive does not have.
 
         First in the archive, then in the control database: a call that is cut off is made again, and repeats both.
@@ -141,7 +140,7 @@ class MailService:
         if deleted:
             unknown |= await store.mark_deleted(deleted, self._clock.now())
         await self._database.write(lambda tx: self._record(tx, mailbox, labels, deleted))
-        return {"unknown": sorted(unknown)}
+        return unknown
 
     def _record(self, tx: Tx, mailbox: str, labels: Mapping[str, frozenset[str]], deleted: Sequence[str]) -> None:
         record_labels(tx, mailbox, labels)
@@ -149,14 +148,14 @@ class MailService:
         if (account := find_account(tx, mailbox)) is not None:
             self._watch.changed(tx, account.id, labels, deleted)
 
-    async def claim_history(self, identity: str, instance: str) -> dict[str, Any]:
+    async def claim_history(self, identity: str, instance: str) -> HistoryClaim:
         """Become the one reader of this account's changes."""
 
         def claim(tx: Tx) -> HistoryLease:
             return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())
 
         reader = await self._database.write(claim)
-        return {"history_id": reader.history_id, "fence": reader.fence, "lease_s": LEASE.total_seconds()}
+        return HistoryClaim(history_id=reader.history_id, fence=reader.fence, lease_s=LEASE.total_seconds())
 
     async def commit_history(self, identity: str, fence: int, history_id: str | None, *, release: bool) -> None:
         """Everything up to this history id has been taken in. Without one, the lease is only renewed."""
@@ -200,13 +199,11 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
-def _described(proof: StoredMessage, *, with_headers: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {"key": proof.key, "sha256": proof.sha256, "outcome": proof.outcome.value}
-    if proof.trouble:
-        described["trouble"] = proof.trouble
+def _described(proof: StoredMessage, *, with_headers: bool) -> StoredMail:
+    told: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
     if with_headers:
-        described["headers"] = [{"name": name, "value": value} for name, value in proof.headers or ()]
-    return described
+        told["headers"] = [HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
+    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **told)
 
 
 def _account_id(tx: Tx, identity: str) -> str:
@@ -235,18 +232,18 @@ def _mailbox(identity: str) -> str:
         raise BadInput("endpoint_identity", error.problem) from None
 
 
-def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> dict[str, Any]:
+def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> ArchivedMail:
     wanted = {name.lower() for name in names}
-    return {
-        "gmail_id": message.gmail_id,
-        "thread_id": message.thread_id,
-        "archive_key": message.key,
-        "sha256": message.sha256,
-        "size": message.size,
-        "internal_date": round(message.date.timestamp() * 1_000),
-        "labels": list(message.labels),
-        "deleted_at_source": message.deleted_at_source is not None,
-        "headers": [
-            {"name": name, "value": value[:_LONGEST_HEADER]} for name, value in headers if name.lower() in wanted
+    return ArchivedMail(
+        gmail_id=message.gmail_id,
+        thread_id=message.thread_id,
+        archive_key=message.key,
+        sha256=message.sha256,
+        size=message.size,
+        internal_date=round(message.date.timestamp() * 1_000),
+        labels=list(message.labels),
+        deleted_at_source=message.deleted_at_source is not None,
+        headers=[
+            HeaderLine(name=name, value=value[:_LONGEST_HEADER]) for name, value in headers if name.lower() in wanted
         ],
-    }
+    )

@@ -23,12 +23,11 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 
 from postroom import __version__
-from postroom.domain.errors import Fatal, PostroomError, error_to_wire
+from postroom.contract.tool import Reply
+from postroom.domain.errors import PostroomError, error_to_wire
 from postroom.domain.roles import Caller, Role
-from postroom.switchboard.toolbox import Answer, Tool, Toolbox
+from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
-
-log = logs.get(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
@@ -42,11 +41,6 @@ INSTRUCTIONS = {
 }
 
 
-def server_for(toolbox: Toolbox, caller: Caller) -> Server[Any]:
-    """A server for one known caller, for a client in the same process: `Client(server_for(toolbox, caller))`."""
-    return role_server(toolbox, caller.role, lambda context: caller)
-
-
 def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Caller]) -> Server[Any]:
     listed = {tool.name: [_listed(tool, name) for name in tool.names] for tool in toolbox.of(role)}
 
@@ -56,12 +50,9 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Cal
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         try:
-            return _success(await toolbox.call(params.name, params.arguments or {}, caller_of(context)))
+            return _success(await toolbox.call(caller_of(context), params.name, params.arguments or {}))
         except PostroomError as error:
             return _failure(error)
-        except Exception:
-            log.exception("tool.failed", tool=params.name)
-            return _failure(Fatal("The Switchboard failed to do this; its log says why."))
 
     return Server(
         "postroom",
@@ -74,7 +65,7 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Cal
     )
 
 
-def _listed(tool: Tool[Any], name: str) -> ListedTool:
+def _listed(tool: Tool[Any, Any], name: str) -> ListedTool:
     hint = "" if name == tool.names[0] else f" The same as {tool.name}."
     return ListedTool(
         name=name,
@@ -84,9 +75,11 @@ def _listed(tool: Tool[Any], name: str) -> ListedTool:
     )
 
 
-def _success(answer: Answer) -> CallToolResult:
+def _success(reply: Reply) -> CallToolResult:
     """As an object, and as text for clients that only know text."""
-    return CallToolResult(content=[_text(answer)], structured_content=dict(answer))
+    answer = reply.wire()
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
 
 
 def _failure(error: PostroomError) -> CallToolResult:
@@ -97,7 +90,3 @@ def _failure(error: PostroomError) -> CallToolResult:
     }
     text = TextContent(type="text", text=said["message"])
     return CallToolResult(content=[text], structured_content={"error": said}, is_error=True)
-
-
-def _text(answer: Answer) -> TextContent:
-    return TextContent(type="text", text=json.dumps(answer, ensure_ascii=False, separators=(",", ":")))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from sqlalchemy import select
 from postroom.accounts.account import Account, list_accounts
 from postroom.archive.layout import account_name
 from postroom.archive.search import Search, SearchHit
+from postroom.contract.agent import OnDemandMail, OnDemandReply
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
@@ -31,32 +31,6 @@ LONGEST_WAIT = timedelta(seconds=30)
 _LOOK_EVERY_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class OnDemandMail:
-    account: str
-    gmail_id: str | None
-    archive_key: str | None
-    message_id: str | None
-    """Its id among the mail that was taken in; None: it is in the archive alone."""
-    received_at: datetime
-    sender: str
-    subject: str
-    is_new: bool
-    """Taken in because of this question."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "account": self.account,
-            "message_id": self.message_id,
-            "archive_key": self.archive_key,
-            "gmail_id": self.gmail_id,
-            "received_at": self.received_at.isoformat(),
-            "from": self.sender,
-            "subject": self.subject,
-            "newly_ingested": self.is_new,
-        }
-
-
 class OnDemandSearch:
     def __init__(self, queue: JobQueue, search: Search, patience: timedelta = LONGEST_WAIT) -> None:
         self._queue = queue
@@ -67,7 +41,7 @@ class OnDemandSearch:
     def _database(self) -> Database:
         return self._queue.database
 
-    async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> Mapping[str, Any]:
+    async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> OnDemandReply:
         """What was found, newest first, and what of it was taken in by asking."""
         if not 1 <= max_results <= MOST_RESULTS:
             raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
@@ -144,7 +118,7 @@ def _taken_in(tx: Tx, event_ids: Sequence[str], began: datetime) -> dict[tuple[s
             received_at=row.received_at,
             sender=row.sender_identity,
             subject=row.subject or "",
-            is_new=row.accepted_at >= began,
+            newly_ingested=row.accepted_at >= began,
         )
         for row in rows
     }
@@ -154,25 +128,34 @@ def _found(key: tuple[str, str], hit: SearchHit | None, taken: OnDemandMail | No
     if taken is not None or hit is None:
         return taken  # a message that the tier policy left out is not here, and is not shown
     mail = hit.message
-    return OnDemandMail(key[0], mail.gmail_id, mail.key, None, mail.date, mail.sender, mail.subject, is_new=False)
+    return OnDemandMail(
+        account=key[0],
+        gmail_id=mail.gmail_id,
+        archive_key=mail.key,
+        message_id=None,
+        received_at=mail.date,
+        sender=mail.sender,
+        subject=mail.subject,
+        newly_ingested=False,
+    )
 
 
 def _answer(
     found: Sequence[OnDemandMail], hits: Sequence[SearchHit], records: Sequence[JobRecord], accounts: Sequence[Account]
-) -> dict[str, Any]:
+) -> OnDemandReply:
     email_of = {account.id: account.email for account in accounts}
     waiting = [record for record in records if record.state not in FINISHED]
     failed = [record for record in records if record.state in (JobState.FAILED, JobState.CANCELED)]
-    return {
-        "messages": [mail.as_json() for mail in found],
-        "in_archive": len(hits),
-        "newly_ingested": sum(int(_result(record).get("ingested", 0)) for record in records),
-        "is_complete": not waiting and not failed,
-        "under_way": [email_of[record.payload["account_id"]] for record in waiting],
-        "problems": [
+    return OnDemandReply(
+        messages=list(found),
+        in_archive=len(hits),
+        newly_ingested=sum(int(_result(record).get("ingested", 0)) for record in records),
+        is_complete=not waiting and not failed,
+        under_way=[email_of[record.payload["account_id"]] for record in waiting],
+        problems=[
             f"{email_of[record.payload['account_id']]}: {record.last_error or record.state}" for record in failed
         ],
-    }
+    )
 
 
 def _result(record: JobRecord) -> Mapping[str, Any]:

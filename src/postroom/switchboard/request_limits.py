@@ -40,6 +40,10 @@ class TooManyRequests(Retryable):
     """Too many requests of this sender are waiting already. Wait for the answers to some of them."""
 
 
+AT_ONCE: Mapping[Role, int] = {Role.AGENT: 4, Role.DASHBOARD: 8, Role.CONNECTOR: 8}
+"""Calls of one sender that are served at once."""
+
+
 @dataclass(frozen=True)
 class RoleLimits:
     body_bytes: int
@@ -54,9 +58,9 @@ class RoleLimits:
 def limits_by_role(connector_bytes: int, agent_bytes: int) -> Mapping[Role, RoleLimits]:
     dashboard, common = 1_048_576, min(connector_bytes, 4_194_304)
     return {
-        Role.AGENT: RoleLimits(agent_bytes, agent_bytes, values=10_000, at_once=4),
-        Role.DASHBOARD: RoleLimits(dashboard, dashboard, values=50_000, at_once=8),
-        Role.CONNECTOR: RoleLimits(common, connector_bytes, values=250_000, at_once=8),
+        Role.AGENT: RoleLimits(agent_bytes, agent_bytes, values=10_000, at_once=AT_ONCE[Role.AGENT]),
+        Role.DASHBOARD: RoleLimits(dashboard, dashboard, values=50_000, at_once=AT_ONCE[Role.DASHBOARD]),
+        Role.CONNECTOR: RoleLimits(common, connector_bytes, values=250_000, at_once=AT_ONCE[Role.CONNECTOR]),
     }
 
 

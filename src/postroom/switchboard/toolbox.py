@@ -12,32 +12,41 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from pydantic import ValidationError
 
-from postroom.contract.fields import Arguments
+from postroom.contract.tool import A, Arguments, R, Reply, ToolSignature
 from postroom.domain.envelope import field_problem
-from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
 from postroom.domain.roles import Caller, Permission, Role
+from postroom.switchboard.request_limits import AT_ONCE, RequestSlots
+from postroom.telemetry import logs
 
-A = TypeVar("A", bound=Arguments)
-Answer = Mapping[str, Any]
+log = logs.get(__name__)
 
 
 @dataclass(frozen=True)
-class Tool(Generic[A]):
-    name: str
+class Tool(Generic[A, R]):
+    signature: ToolSignature[A, R]
     role: Role
     permission: Permission
     description: str
-    arguments: type[A]
-    run: Callable[[A, Caller], Awaitable[Answer]]
+    run: Callable[[Caller, A], Awaitable[Reply]]
+    """Answers with the reply of its signature; `ingest` alone has two forms."""
     reads_only: bool = False
     is_bulky: bool = False
     """Takes whole messages: its request may be as large as the role's largest."""
     keeps_to_mailbox: bool = False
     """It takes no `endpoint_identity`, and itself keeps to the mailbox that its caller is bound to."""
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    @property
+    def arguments(self) -> type[A]:
+        return self.signature.arguments
 
     @property
     def alias(self) -> str:
@@ -68,52 +77,76 @@ class Tool(Generic[A]):
             return f"{self.name} concerns every mailbox; this token is for {caller.endpoint_identity} only."
         return None
 
-    async def call(self, given: Mapping[str, Any], caller: Caller) -> Answer:
+    async def call(self, caller: Caller, given: Arguments | Mapping[str, Any]) -> Reply:
         try:
             arguments = self.arguments.model_validate(given)
         except ValidationError as error:
             raise field_problem(error, "arguments") from None
         except (RecursionError, OverflowError):
             raise BadInput("arguments", "are nested too deeply or hold an impossible number") from None
-        return await self.run(_kept_to_mailbox(arguments, caller), caller)
+        return await self.run(caller, _kept_to_mailbox(arguments, caller))
 
 
 class Toolbox:
     """All tools, by role and by every name that they answer to."""
 
-    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
-        self._tools: dict[str, Tool[Any]] = {}
+    def __init__(self, tools: Iterable[Tool[Any, Any]]) -> None:
+        self.slots = RequestSlots()
+        """For calls within this process; requests over HTTP have theirs before they are read."""
+        self._tools: dict[str, Tool[Any, Any]] = {}
         for tool in tools:
             for name in {tool.name, tool.alias}:
                 if name in self._tools:
                     raise BadInput("tool", f"{name} stands for two tools")
                 self._tools[name] = tool
 
-    def __iter__(self) -> Iterator[Tool[Any]]:
+    def __iter__(self) -> Iterator[Tool[Any, Any]]:
         """Each tool once, by name."""
         return iter(sorted(set(self._tools.values()), key=lambda tool: tool.name))
 
-    def of(self, role: Role) -> list[Tool[Any]]:
+    def of(self, role: Role) -> list[Tool[Any, Any]]:
         return [tool for tool in self if tool.role is role]
 
-    def open_to(self, caller: Caller) -> list[Tool[Any]]:
+    def open_to(self, caller: Caller) -> list[Tool[Any, Any]]:
         """Those that this caller may use."""
         return [tool for tool in self if tool.refusal(caller) is None]
 
-    def get(self, name: str) -> Tool[Any] | None:
+    def get(self, name: str) -> Tool[Any, Any] | None:
         return self._tools.get(name)
 
     def is_bulky(self, name: str) -> bool:
         tool = self._tools.get(name)
         return tool is not None and tool.is_bulky
 
-    async def call(self, name: str, given: Mapping[str, Any], caller: Caller) -> Answer:
+    async def call(self, caller: Caller, name: str, given: Arguments | Mapping[str, Any]) -> Reply:
+        """The one way to every tool, for all transports. Raises our errors and no others."""
         tool = self._tools.get(name)
         if tool is None:
             raise NotFound("name", f"there is no tool {name[:100]!r}")
         if (refusal := tool.refusal(caller)) is not None:
             raise NotAllowed(refusal)
-        return await tool.call(given, caller)
+        try:
+            return await tool.call(caller, given)
+        except PostroomError:
+            raise
+        except Exception:
+            log.exception("tool.failed", tool=name)
+            raise Fatal("The Switchboard failed to do this; its log says why.") from None
+
+
+class Direct:
+    """Tools called in this process on behalf of one caller, a few at once."""
+
+    def __init__(self, toolbox: Toolbox, caller: Caller) -> None:
+        self._toolbox = toolbox
+        self._caller = caller
+
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        async with self._toolbox.slots.taken(str(self._caller), AT_ONCE[self._caller.role]):
+            reply = await self._toolbox.call(self._caller, tool.name, arguments)
+        if not isinstance(reply, tool.reply):
+            raise Fatal(f"{tool.name} answered with {type(reply).__name__}, not with {tool.reply.__name__}.")
+        return reply
 
 
 def _kept_to_mailbox(arguments: A, caller: Caller) -> A:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from mcp import Client
 from pydantic import SecretStr
 
 from postroom.accounts.account import Account, NewAccount, add_account
@@ -24,14 +23,13 @@ from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import ArchiverSettings, ArchiveSettings, DatabaseSettings, Settings, SyncSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
-from postroom.switchboard.mcp_server import server_for
 from postroom.vault import Vault
 from tests.support.archiver import CLOCK
 from tests.support.archives import ME, generated_mail, plain_letter
 from tests.support.commands import in_this_process
 from tests.support.databases import PostgresFactory
 from tests.support.mail import OWNER, envelope, inline, mailbox
-from tests.support.switchboards import Calls
+from tests.support.switchboards import DirectCalls
 
 pytestmark = pytest.mark.req("SY-18")
 
@@ -136,13 +134,12 @@ async def test_two_switchboards_on_two_hosts_serve_the_same_mail(tmp_path: Path,
 
 
 @asynccontextmanager
-async def switchboard(home: Path, url: str, caller: Caller) -> AsyncIterator[Calls]:
+async def switchboard(home: Path, url: str, caller: Caller) -> AsyncIterator[DirectCalls]:
     async with (
         open_app(settings_of(home, url)) as app,
         app.archive.owned("a switchboard") as archive,
-        Client(server_for(toolbox_of(app, archive, app.archive.place.search()), caller)) as client,
     ):
-        yield Calls(client)
+        yield DirectCalls(toolbox_of(app, archive, app.archive.place.search()), caller)
 
 
 async def added(app: App, sim: GmailSim) -> Account:

@@ -11,7 +11,8 @@ import pytest
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_client, over_http
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
-from postroom.connectors.switchboard_client import ArchivedRef, RawMail, SwitchboardClient
+from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
+from postroom.contract.mail import ArchivedRef
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import Envelope

@@ -19,7 +19,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
 from tests.support.archives import plain_letter
 from tests.support.mail import ME, envelope, inline
-from tests.support.switchboards import Bench, Calls, FlatMeter, open_bench
+from tests.support.switchboards import Bench, DirectCalls, FlatMeter, open_bench
 
 WANTED = {
     "connector_type": "gmail",
@@ -50,7 +50,7 @@ async def begin(bench: Bench, **limits: Any) -> dict[str, Any]:
     return job
 
 
-async def bring(call: Calls, job: dict[str, Any], *ids: str, full: bool = True) -> list[dict[str, Any]]:
+async def bring(call: DirectCalls, job: dict[str, Any], *ids: str, full: bool = True) -> list[dict[str, Any]]:
     sent = [
         envelope(
             one, raw=inline(plain_letter(one)) if full else None, backfill_job_id=job["job_id"], policy_tier="default"

@@ -90,7 +90,7 @@ def queue(database: Database) -> JobQueue:
 async def test_the_archive_and_the_mailbox_answer_together(queue: JobQueue, search: Search, account: Account) -> None:
     worker = Pass(account, "b" * 16, "c" * 16)
     async with running(queue, {ON_DEMAND.name: worker}):
-        answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)
+        answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)).wire()
     assert worker.asked == [{"account_id": account.id, "query": "smith", "max_results": 50}]
     assert [(mail["gmail_id"][0], mail["newly_ingested"]) for mail in answer["messages"]][-1] == ("a", False)
     assert sorted(mail["gmail_id"][0] for mail in answer["messages"]) == ["a", "b", "c"]
@@ -102,7 +102,7 @@ async def test_the_archive_and_the_mailbox_answer_together(queue: JobQueue, sear
 @pytest.mark.req("BF-17")
 async def test_a_message_of_both_is_named_once(queue: JobQueue, search: Search, account: Account) -> None:
     async with running(queue, {ON_DEMAND.name: Pass(account, "a" * 16)}):
-        answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)
+        answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)).wire()
     [mail] = answer["messages"]
     assert (mail["subject"], mail["newly_ingested"]) == ("From the mailbox", True)
 
@@ -110,7 +110,7 @@ async def test_a_message_of_both_is_named_once(queue: JobQueue, search: Search, 
 @pytest.mark.req("BF-17")
 async def test_no_more_is_given_than_was_asked_for(queue: JobQueue, search: Search, account: Account) -> None:
     async with running(queue, {ON_DEMAND.name: Pass(account, "b" * 16, "c" * 16)}):
-        answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 1, AGENT)
+        answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 1, AGENT)).wire()
     assert len(answer["messages"]) == 1
 
 
@@ -120,7 +120,7 @@ async def test_without_a_worker_the_archives_answer_comes_after_thirty_seconds(
 ) -> None:
     queue = JobQueue(database, JobCatalogue([ON_DEMAND]), clock)
     started = clock.monotonic()
-    answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)
+    answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)).wire()
     assert 30 <= clock.monotonic() - started < 31
     assert (len(answer["messages"]), answer["is_complete"], answer["under_way"]) == (1, False, [ME])
 
@@ -133,19 +133,19 @@ async def test_a_mailbox_that_cannot_be_searched_is_a_problem_and_no_error(
         raise Fatal("The login was taken back.")
 
     async with running(queue, {ON_DEMAND.name: broken}):
-        answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)
+        answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT)).wire()
     assert (len(answer["messages"]), answer["is_complete"]) == (1, False)
     assert answer["problems"] == [f"{ME}: Fatal: The login was taken back."]
 
 
 async def test_without_an_account_the_archive_alone_answers(queue: JobQueue, search: Search) -> None:
-    answer = await asyncio.wait_for(OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT), 10)
+    answer = (await asyncio.wait_for(OnDemandSearch(queue, search).search_and_ingest("smith", 50, AGENT), 10)).wire()
     assert (len(answer["messages"]), answer["is_complete"], answer["newly_ingested"]) == (1, True, 0)
 
 
 async def test_a_caller_of_one_mailbox_searches_no_other(queue: JobQueue, search: Search, account: Account) -> None:
     other = Caller(Role.AGENT, "assistant", endpoint_identity="other@example.org")
-    answer = await OnDemandSearch(queue, search).search_and_ingest("smith", 50, other)
+    answer = (await OnDemandSearch(queue, search).search_and_ingest("smith", 50, other)).wire()
     assert answer["messages"] == []
 
 

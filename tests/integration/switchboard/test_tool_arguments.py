@@ -66,9 +66,9 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
-async def outcome(bench: Bench, tool: Tool[Any], given: dict[str, Any]) -> PostroomError | None:
+async def outcome(bench: Bench, tool: Tool[Any, Any], given: dict[str, Any]) -> PostroomError | None:
     try:
-        await bench.toolbox.call(tool.alias, given, Caller(tool.role, "fuzz"))
+        await bench.toolbox.call(Caller(tool.role, "fuzz"), tool.alias, given)
     except PostroomError as error:
         return error
     return None
@@ -115,13 +115,13 @@ async def test_junk_in_any_argument_is_refused_by_its_name_and_stores_nothing(be
 async def test_an_argument_that_does_not_belong_or_is_missing_is_named(bench: Bench) -> None:
     for tool in bench.toolbox:
         with pytest.raises(BadInput) as refused:
-            await bench.toolbox.call(tool.name, {**FITTING[tool.name], "surprise": 1}, Caller(tool.role, "fuzz"))
+            await bench.toolbox.call(Caller(tool.role, "fuzz"), tool.name, {**FITTING[tool.name], "surprise": 1})
         assert refused.value.field == "surprise", tool.name
         required = ENVELOPE_FIELDS if tool.name == "ingest" else tool.schema.get("required", [])
         for name in required:
             given = {key: value for key, value in FITTING[tool.name].items() if key != name}
             with pytest.raises(BadInput, match="is missing") as refused:
-                await bench.toolbox.call(tool.name, given, Caller(tool.role, "fuzz"))
+                await bench.toolbox.call(Caller(tool.role, "fuzz"), tool.name, given)
             assert refused.value.field == name, tool.name
 
 
@@ -162,11 +162,11 @@ async def test_an_object_that_a_database_cannot_hold_is_refused_by_name(tool: st
     assert found is not None
     for kind, value in UNHOLDABLE.items():
         with pytest.raises(BadInput) as refused:
-            await bench.toolbox.call(tool, {**FITTING[tool], field: value}, Caller(found.role, "test"))
+            await bench.toolbox.call(Caller(found.role, "test"), tool, {**FITTING[tool], field: value})
         assert refused.value.field == field, kind
     broken = {**FITTING["backfill.progress"], "status": "error", "error": "a\0b"}
     with pytest.raises(BadInput) as refused:
-        await bench.toolbox.call("backfill.progress", broken, Caller(Role.CONNECTOR, "test"))
+        await bench.toolbox.call(Caller(Role.CONNECTOR, "test"), "backfill.progress", broken)
     assert refused.value.field == "error"
 
 
@@ -182,7 +182,7 @@ async def test_labels_may_hold_joined_emoji_and_marks_of_direction(bench: Bench)
         for bad in ("a\0b", "a\x1b[31m", "a\nb", "\ud800"):
             with pytest.raises(BadInput):
                 await bench.toolbox.call(
+                    Caller(Role.CONNECTOR, "test"),
                     "archive.changes",
                     {"endpoint_identity": ME, "labels": [{"gmail_id": "a", "labels": [bad]}]},
-                    Caller(Role.CONNECTOR, "test"),
                 )

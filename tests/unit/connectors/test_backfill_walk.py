@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.connectors.source_mail import Position
-from postroom.connectors.switchboard_client import ArchivedMail, RangeReply
 from postroom.connectors.walking import ArchiveWalk, MailboxWalk, WalkScope, WalkWindow
+from postroom.contract.mail import ArchivedMail, RangeReply
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.protocol import FetchResult, Got, ListedPage, RemoteMessage, Span
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import envelope_of, from_mailbox, full_payload, metadata_payload
-from postroom.connectors.switchboard_client import ArchivedRef, HeaderLine, StoredRef
+from postroom.contract.mail import ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import parse_envelope
 from postroom.mailboxes.gmail.mailbox import remote
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart

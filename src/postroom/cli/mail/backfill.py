@@ -69,7 +69,7 @@ def estimate(
     async def run(app: App) -> None:
         days = _days(app, category, all_mail, first, last)
         new = _wanted(account, category, days, rate, cap_cents, background, include)
-        found = await app.estimator().estimate(new)
+        found = (await app.estimator().estimate(new)).wire()
         if json:
             print_json(found)
         else:
@@ -279,7 +279,7 @@ def _day(name: str, text: str | None) -> date | None:
 async def _estimated(app: App, new: NewBackfill) -> Mapping[str, Any] | None:
     """None, with the reason on the screen, if it cannot be estimated; whether to begin is still the person's choice."""
     try:
-        return await app.estimator().estimate(new)
+        return (await app.estimator().estimate(new)).wire()
     except PostroomError as error:
         errors.print(f"No estimate can be given: {error.message}", markup=False, soft_wrap=True)
         return None

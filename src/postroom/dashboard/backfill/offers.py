@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from postroom.contract.backfill import CREATE, ESTIMATE
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.proof import SensitiveChange, require_proof
@@ -51,7 +52,7 @@ class BackfillOffer:
 
 async def make_offer(here: RequestContext, wanted: Arguments) -> BackfillOffer:
     arguments = {name: value for name, value in wanted.items() if name != "auto_resume"}
-    estimate = await here.call("backfill.estimate", arguments)
+    estimate = (await here.call(ESTIMATE, arguments)).wire()
     limits = {name: estimate[name] for name in ("rate_limit_per_hour", "daily_cost_cap_cents")}
     return BackfillOffer({**wanted, **limits}, estimate)
 
@@ -79,8 +80,7 @@ async def _require_cap_proof(here: RequestContext, offer: BackfillOffer, form: F
 async def accept(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> str:
     """Create the job with the owner's consent; returns its id."""
     await _require_cap_proof(here, offer, form)
-    made = await here.call("create_backfill_job", {**offer.wanted, "estimate": dict(offer.estimate)})
-    return str(made["job_id"])
+    return (await here.call(CREATE, {**offer.wanted, "estimate": dict(offer.estimate)})).job_id
 
 
 def wanted_of(form: Form, today: date) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from postroom.contract.backfill import STEERING, SWITCH
 from postroom.dashboard.backfill.offers import (
     CONSENT,
     OFFER_LIFE,
@@ -176,7 +177,7 @@ class BackfillSwitchWanted(BaseModel, extra="forbid"):
 
 
 async def turn_switch(here: RequestContext, on: bool) -> BackfillSwitch:
-    await here.call("backfill.switch", {"enabled": on})
+    await here.call(SWITCH, {"enabled": on})
     return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
 
 
@@ -255,7 +256,7 @@ async def submit_steering(here: Here, job_id: Id, event: Literal["pause", "resum
 
 
 async def steer(here: RequestContext, job_id: str, event: BackfillEvent) -> BackfillDetail:
-    await here.call(f"backfill.{event}", {"job_id": job_id})
+    await here.call(STEERING[event], {"job_id": job_id})
     return await show_job(here, job_id)
 
 

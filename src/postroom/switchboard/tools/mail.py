@@ -9,28 +9,15 @@ from typing import Any
 
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind
 from postroom.archive.messages import IncomingMail, Provenance
+from postroom.contract import mail as contract
 from postroom.contract.fields import MOST_IDS
-from postroom.contract.mail import (
-    LARGEST_STORE,
-    MOST_STORED,
-    ChangesArguments,
-    ClaimArguments,
-    CommitArguments,
-    IngestArguments,
-    LookupArguments,
-    RangeArguments,
-    RawMailArgument,
-    SentAddArguments,
-    SentLookupArguments,
-    StoreArguments,
-    TroubleArguments,
-)
+from postroom.contract.mail import LARGEST_STORE, MOST_STORED
 from postroom.domain.envelope import MOST_ENVELOPES, SCHEMA_VERSION
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.ingest import Ingest, IngestRejected
 from postroom.switchboard.mail_service import MailService, decoded_raw
-from postroom.switchboard.toolbox import Answer, Tool
+from postroom.switchboard.toolbox import Tool
 from postroom.telemetry import logs
 
 
@@ -39,124 +26,116 @@ class MailTools:
         self._ingest = ingest
         self._mailroom = mailroom
 
-    def tools(self) -> Iterator[Tool[Any]]:
+    def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
-            "ingest",
+            contract.INGEST,
             Role.CONNECTOR,
             Permission.INGEST,
             f"Hand in a message as an `{SCHEMA_VERSION}` envelope, or up to {MOST_ENVELOPES} of them as `envelopes`. "
             "Answers `{request_id, status, duplicate}` (for several: `results` in the same order). A message handed in "
             "before is a success with the first `request_id` and `duplicate` true. `refused` means not now, see "
             "`reason` and `retry_after`; `rejected` means that the envelope is wrong, see `error.field`.",
-            IngestArguments,
             self.ingest,
             is_bulky=True,
             keeps_to_mailbox=True,
         )
         yield Tool(
-            "archive.store",
+            contract.ARCHIVE_STORE,
             Role.CONNECTOR,
             Permission.INGEST,
             f"Store up to {MOST_STORED} raw messages (at most {LARGEST_STORE:,} bytes together) in the archive. When "
             "it answers they are on disk; each `{key, sha256}` is the reference that an envelope's `payload.raw` "
             "takes. Storing again changes nothing. What cannot be read is stored all the same; `trouble` says why.",
-            StoreArguments,
             self.store,
             is_bulky=True,
         )
         yield Tool(
-            "trouble.report",
+            contract.TROUBLE_REPORT,
             Role.CONNECTOR,
             Permission.INGEST,
             f"Tell of up to {MOST_IDS} messages that could not be fetched or taken in, and of those that could after "
             "all. They are listed for the owner until they are settled.",
-            TroubleArguments,
             self.trouble,
         )
         yield Tool(
-            "archive.lookup",
+            contract.ARCHIVE_LOOKUP,
             Role.CONNECTOR,
             Permission.INGEST,
             f"Which of up to {MOST_IDS} Gmail ids the archive holds already, with `archive_key` and `sha256`, so that "
             "nothing is fetched twice.",
-            LookupArguments,
             self.lookup,
             reads_only=True,
         )
         yield Tool(
-            "archive.range",
+            contract.ARCHIVE_RANGE,
             Role.CONNECTOR,
             Permission.INGEST,
             "Archived messages of a stretch of days, newest first, with labels and headers, page by page: pass the "
             "`cursor` of one page to get the next; null ends it. `complete` says that the archive holds all mail of "
             "these days, so that the source need not be asked.",
-            RangeArguments,
             self.range,
             reads_only=True,
         )
         yield Tool(
-            "archive.changes",
+            contract.ARCHIVE_CHANGES,
             Role.CONNECTOR,
             Permission.INGEST,
             "Record labels that changed and messages that were deleted at the source. Deleting there removes nothing "
             "here. Answers with the ids that the archive does not have.",
-            ChangesArguments,
             self.changes,
         )
         yield Tool(
-            "history.claim",
+            contract.HISTORY_CLAIM,
             Role.CONNECTOR,
             Permission.INGEST,
             "Become the one reader of a mailbox's changes. Answers `{history_id, fence, lease_s}`; while another "
             "reads, refuses with `retry_after`.",
-            ClaimArguments,
             self.claim,
         )
         yield Tool(
-            "history.commit",
+            contract.HISTORY_COMMIT,
             Role.CONNECTOR,
             Permission.INGEST,
             "Move the mailbox's history cursor after everything up to it was taken in, renew the lease, or release it. "
             "A `fence` that is no longer in force is refused: stop reading then.",
-            CommitArguments,
             self.commit,
         )
         yield Tool(
-            "sent.add",
+            contract.SENT_ADD,
             Role.CONNECTOR,
             Permission.INGEST,
             f"Add up to {MOST_IDS} messages that the owner sent to the index that recognises replies to them.",
-            SentAddArguments,
             self.add_sent,
         )
         yield Tool(
-            "sent.lookup",
+            contract.SENT_LOOKUP,
             Role.CONNECTOR,
             Permission.INGEST,
             "Which of these Message-IDs the owner sent.",
-            SentLookupArguments,
             self.lookup_sent,
             reads_only=True,
         )
 
-    async def ingest(self, given: IngestArguments, caller: Caller) -> Answer:
+    async def ingest(
+        self, caller: Caller, given: contract.IngestArguments
+    ) -> contract.IngestReply | contract.SingleIngestReply:
         if given.envelopes is not None:
             results = await self._ingest.take(given.envelopes, caller)
-            return {"results": [result.answer() for result in results]}
+            return contract.IngestReply(results=[result.told() for result in results])
         [result] = await self._ingest.take([given.model_extra], caller)
         if isinstance(result, IngestRejected):
             raise result.error
-        return result.answer()
+        return contract.SingleIngestReply.of(result.told())
 
-    async def store(self, given: StoreArguments, caller: Caller) -> Answer:
+    async def store(self, caller: Caller, given: contract.StoreArguments) -> contract.StoreReply:
         mails = await asyncio.to_thread(_incoming, given.messages)
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
         lane = ArrivalLane(given.lane)
         stored = await self._mailroom.store(given.endpoint_identity, mails, lane, with_headers=given.with_headers)
-        return {"stored": stored}
+        return contract.StoreReply(stored=stored)
 
-    async def trouble(self, given: TroubleArguments, caller: Caller) -> Answer:
+    async def trouble(self, caller: Caller, given: contract.TroubleArguments) -> contract.TroubleReply:
         troubles = [
             MessageTrouble(
                 each.gmail_id, TroubleKind.INTAKE if each.archived else TroubleKind.FETCH, logs.clean(each.reason)
@@ -164,39 +143,41 @@ class MailTools:
             for each in given.troubled
         ]
         await self._mailroom.report_trouble(given.endpoint_identity, ArrivalLane(given.lane), troubles, given.settled)
-        return {"recorded": len(troubles)}
+        return contract.TroubleReply(recorded=len(troubles))
 
-    async def lookup(self, given: LookupArguments, caller: Caller) -> Answer:
-        return {"known": await self._mailroom.lookup(given.endpoint_identity, given.gmail_ids)}
+    async def lookup(self, caller: Caller, given: contract.LookupArguments) -> contract.LookupReply:
+        return contract.LookupReply(known=await self._mailroom.lookup(given.endpoint_identity, given.gmail_ids))
 
-    async def range(self, given: RangeArguments, caller: Caller) -> Answer:
+    async def range(self, caller: Caller, given: contract.RangeArguments) -> contract.RangeReply:
         if given.date_from > given.date_to:
             raise BadInput("date_from", f"{given.date_from} is after date_to, {given.date_to}")
         days = (given.date_from, given.date_to)
         return await self._mailroom.walk(given.endpoint_identity, days, given.cursor, given.limit, given.headers)
 
-    async def changes(self, given: ChangesArguments, caller: Caller) -> Answer:
+    async def changes(self, caller: Caller, given: contract.ChangesArguments) -> contract.ChangesReply:
         labels = {changed.gmail_id: frozenset(changed.labels) for changed in given.labels}
-        return await self._mailroom.change(given.endpoint_identity, labels, given.deleted)
+        unknown = await self._mailroom.change(given.endpoint_identity, labels, given.deleted)
+        return contract.ChangesReply(unknown=sorted(unknown))
 
-    async def claim(self, given: ClaimArguments, caller: Caller) -> Answer:
+    async def claim(self, caller: Caller, given: contract.ClaimArguments) -> contract.HistoryClaim:
         return await self._mailroom.claim_history(given.endpoint_identity, given.instance)
 
-    async def commit(self, given: CommitArguments, caller: Caller) -> Answer:
+    async def commit(self, caller: Caller, given: contract.CommitArguments) -> contract.CommitReply:
         await self._mailroom.commit_history(
             given.endpoint_identity, given.fence, given.history_id, release=given.release
         )
-        return {"history_id": given.history_id, "released": given.release}
+        return contract.CommitReply(history_id=given.history_id, released=given.release)
 
-    async def add_sent(self, given: SentAddArguments, caller: Caller) -> Answer:
+    async def add_sent(self, caller: Caller, given: contract.SentAddArguments) -> contract.SentAddReply:
         sent = {mail.message_id: mail.sent_at and mail.sent_at.astimezone(UTC) for mail in given.messages}
-        return {"added": await self._mailroom.add_sent(given.endpoint_identity, sent)}
+        return contract.SentAddReply(added=await self._mailroom.add_sent(given.endpoint_identity, sent))
 
-    async def lookup_sent(self, given: SentLookupArguments, caller: Caller) -> Answer:
-        return {"known": await self._mailroom.lookup_sent(given.endpoint_identity, given.message_ids)}
+    async def lookup_sent(self, caller: Caller, given: contract.SentLookupArguments) -> contract.SentReply:
+        known = await self._mailroom.lookup_sent(given.endpoint_identity, given.message_ids)
+        return contract.SentReply(known=known)
 
 
-def _incoming(mails: Sequence[RawMailArgument]) -> list[IncomingMail]:
+def _incoming(mails: Sequence[contract.RawMailArgument]) -> list[IncomingMail]:
     """Apart from the loop: a large message takes a while to decode."""
     return [
         IncomingMail(

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.contract.presence import ExportArguments, HeartbeatArguments
+from postroom.contract import presence as contract
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contact_exports
 from postroom.domain.clock import Clock
@@ -15,7 +15,7 @@ from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard import tier_policy
 from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
 from postroom.switchboard.contacts import addresses_for
-from postroom.switchboard.toolbox import Answer, Tool
+from postroom.switchboard.toolbox import Tool
 
 
 class PresenceTools:
@@ -23,29 +23,27 @@ class PresenceTools:
         self._database = database
         self._clock = clock
 
-    def tools(self) -> Iterator[Tool[Any]]:
+    def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
-            "connector.heartbeat",
+            contract.HEARTBEAT,
             Role.CONNECTOR,
             Permission.INGEST,
             "Say that you are alive and how you are doing; the first call registers you. Answers the tier policy's "
             "rules when yours are older, and when contacts were last exported.",
-            HeartbeatArguments,
             self.heartbeat,
         )
         yield Tool(
-            "contacts.export",
+            contract.CONTACTS_EXPORT,
             Role.CONNECTOR,
             Permission.CONTACTS,
             "The addresses of known contacts, in lower case, with `generated_at`. Made every 15 minutes; keep a copy "
             "and ask with `if_newer_than`. A token for one mailbox gets the contacts of that mailbox.",
-            ExportArguments,
             self.export,
             reads_only=True,
             keeps_to_mailbox=True,
         )
 
-    async def heartbeat(self, given: HeartbeatArguments, caller: Caller) -> Answer:
+    async def heartbeat(self, caller: Caller, given: contract.HeartbeatArguments) -> contract.HeartbeatReply:
         beat = Heartbeat(**given.model_dump(exclude={"policy_version"}))
         now = self._clock.now()
 
@@ -58,21 +56,17 @@ class PresenceTools:
         policy: dict[str, Any] = {"version": version}
         if version != given.policy_version:
             policy["rules"] = rules
-        return {
-            "policy": policy,
-            "contacts_generated_at": generated_at and generated_at.isoformat(),
-            "time": now.isoformat(),
-        }
+        return contract.HeartbeatReply(policy=policy, contacts_generated_at=generated_at, time=now)
 
-    async def export(self, given: ExportArguments, caller: Caller) -> Answer:
-        def read(tx: Tx) -> Answer:
+    async def export(self, caller: Caller, given: contract.ExportArguments) -> contract.ContactsReply:
+        def read(tx: Tx) -> contract.ContactsReply:
             generated_at = _generated_at(tx)
             if generated_at is None:
-                return {"generated_at": None, "addresses": []}
+                return contract.ContactsReply(generated_at=None, addresses=[])
             if given.if_newer_than is not None and generated_at <= given.if_newer_than:
-                return {"generated_at": generated_at.isoformat(), "unchanged": True}
+                return contract.ContactsReply(generated_at=generated_at, unchanged=True)
             addresses = addresses_for(tx, caller.endpoint_identity)
-            return {"generated_at": generated_at.isoformat(), "addresses": addresses}
+            return contract.ContactsReply(generated_at=generated_at, addresses=addresses)
 
         return await self._database.read(read)
 
