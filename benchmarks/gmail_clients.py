@@ -16,10 +16,10 @@ from typing import Any
 
 from postroom.domain.clock import SystemClock
 from postroom.mailboxes.gmail.client import connected
-from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.pace import TunerLimits
+from postroom.mailboxes.protocol import Got
 
 _PEER_BATCH = 50
 _JOB = 300

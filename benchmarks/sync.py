@@ -39,6 +39,7 @@ from benchmarks.report import Verdict
 from postroom.accounts.access import DatabaseBudget
 from postroom.accounts.account import NewAccount, add_account
 from postroom.db import connect
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod, ProfileName
 from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import SyncSettings
@@ -78,7 +79,7 @@ async def _measured(name: ProfileName, minutes: int) -> SyncQuotaUse:
             sim.client(limiter, profile) as client,
             opened_store(Path(folder) / "archive", source.email) as store,
         ):
-            engine = build_engine(database, account, client, store, SyncSettings(), clock)
+            engine = build_engine(database, account, GmailMailbox(client), store, SyncSettings(), clock)
             running = asyncio.create_task(engine.run())
             await asyncio.sleep(minutes * 60)
             state, stored = sim.control.state(), engine.progress().stored

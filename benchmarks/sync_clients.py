@@ -29,6 +29,7 @@ from postroom.db import connect
 from postroom.domain.clock import SystemClock
 from postroom.eventloop import run
 from postroom.mailboxes.gmail.client import connected
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.pace import TunerLimits
@@ -66,7 +67,7 @@ async def sync(url: str, token: str, folder: Path, batch_size: int | None) -> Br
         connected(FixedToken(token), limiter, clock, config=config, batch_size=batch_size) as client,
         opened_store(folder / "archive", _EMAIL) as store,
     ):
-        engine = build_engine(database, account, client, store, SyncSettings(), clock)
+        engine = build_engine(database, account, GmailMailbox(client), store, SyncSettings(), clock)
         started = time.perf_counter()
         running = asyncio.create_task(engine.run(once=True))
         await _walked(engine, running)

@@ -37,7 +37,7 @@ BANNED = {
     r"as it was meant": "as intended, or what went wrong",
     r"thick and fast": "quickly",
     r"had enough": "stopped reading, reached its limit",
-    r"in (no one's|nobody's|the) way": "blocks",
+    r"in (no one's|nobody's) way": "blocks",
     r"left away": "left out",
     r"back-off": "backoff",
 }

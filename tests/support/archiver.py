@@ -20,6 +20,7 @@ from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.db import Database, Tx
 from postroom.domain.clock import SystemClock
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.settings import ArchiverSettings
 from postroom.sim.gmail.server import GmailSim
 from postroom.sim.gmail.sources import MailboxSource
@@ -53,7 +54,10 @@ class ArchiverScene:
         label = removal.label or None
         policy = policy_of(settings or ArchiverSettings(), CLOCK.now(), action=removal.action, label=label)
         site = ArchiverContext(self.database, EagerClock(), SharedArchive(FileArchive(self.root)), batch_size)
-        async with client_of(self.sim) as client, open_archiver(site, self.account, policy, client) as archiver:
+        async with (
+            client_of(self.sim) as client,
+            open_archiver(site, self.account, policy, GmailMailbox(client)) as archiver,
+        ):
             yield archiver
 
     async def run(

@@ -23,6 +23,7 @@ from postroom.db.tables.queue import jobs as queued
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Caller, Role
 from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
 from postroom.switchboard.mcp_server import server_for
@@ -118,7 +119,7 @@ class ConnectorRig:
             ConnectorContext(
                 identity=self.sim.email,
                 connect=self.losses.wrap(connect) if self.losses else connect,
-                client=self.client,
+                mailbox=GmailMailbox(self.client),
                 folder=self.folder,
                 clock=self.clock,
                 selector=CategorySelector(),

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from postroom.mailboxes.errors import CallRefused, Gone, HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart, HistoryRecord, MessageFormat, MessageRef
+from postroom.mailboxes.protocol import Failed, Got, MissingMessage
 from tests.support.google_client import HttpError
 from tests.support.mail import encoded
 

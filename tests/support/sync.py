@@ -30,6 +30,7 @@ from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.mailboxes.gmail.client import GmailClient, connected
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.labels import LabelNames
@@ -63,6 +64,10 @@ class SyncedAccount:
     root: Path
     clock: Clock
 
+    @property
+    def mailbox(self) -> GmailMailbox:
+        return GmailMailbox(self.client)
+
     async def claim(self, holder: str = "a test") -> HistoryLease:
         """The right to read the account's changes, from where the mailbox stands now if they were never read before."""
         now = self.clock.now()
@@ -74,8 +79,8 @@ class SyncedAccount:
 
     def bringer(self, store: AccountStore | None = None) -> MailFetcher:
         """As a fresh process has it: it remembers no label."""
-        keeper = LabelFollower(self.database, self.account.id, self.client, store or self.store)
-        return MailFetcher(self.client, store or self.store, LabelNames(self.client, keeper))
+        keeper = LabelFollower(self.database, self.account.id, self.mailbox, store or self.store)
+        return MailFetcher(self.mailbox, store or self.store, LabelNames(self.mailbox, keeper))
 
     def deltas(
         self,
@@ -191,15 +196,19 @@ class SyncRig:
     root: Path
     clock: Clock
 
+    @property
+    def mailbox(self) -> GmailMailbox:
+        return GmailMailbox(self.client)
+
     def engine(self, settings: SyncSettings | None = None, deltas: MakeChangeReader | None = no_deltas) -> SyncEngine:
         settings = settings or settings_with()
-        context = sync_context(self.database, self.account, self.client, self.store, settings, self.clock)
+        context = sync_context(self.database, self.account, self.mailbox, self.store, settings, self.clock)
         return SyncEngine(context, HOLDER, changes=deltas)
 
     def whole(self, settings: SyncSettings | None = None) -> SyncEngine:
         """As the product has it, with the account's changes read beside the walk."""
         settings = settings or settings_with()
-        return build_engine(self.database, self.account, self.client, self.store, settings, self.clock)
+        return build_engine(self.database, self.account, self.mailbox, self.store, settings, self.clock)
 
     async def sync(
         self, settings: SyncSettings | None = None, deltas: MakeChangeReader | None = no_deltas
@@ -306,7 +315,7 @@ async def sync_until_killed(folder: Path, url: str, token: str, email: str, sett
             connected(FixedToken(token), limiter, clock, config=TransportConfig(api_base=url, read_s=20)) as client,
             opened_store(folder / "archive", email) as store,
         ):
-            engine = build_engine(database, account, client, store, settings_with(**settings), clock)
+            engine = build_engine(database, account, GmailMailbox(client), store, settings_with(**settings), clock)
             await engine.run(once=True)
     finally:
         await database.close()

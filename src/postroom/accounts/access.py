@@ -21,11 +21,13 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.credentials import CurrentCredentials, GrantStore
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitGrant
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 
 WINDOW = timedelta(seconds=MINUTE_S + 1)
@@ -176,6 +178,12 @@ class GmailAccess:
             lane=lane,
         ) as client:
             yield client
+
+    @asynccontextmanager
+    async def mailbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[Mailbox]:
+        """Connected for as long as the block lasts."""
+        async with self.client(account, lane) as client:
+            yield GmailMailbox(client)
 
     def _limiter(self, account: Account) -> Limiter:
         if account.id not in self._limiters:

@@ -198,12 +198,12 @@ class _Passes:
 
     async def _of(self, account: Account) -> GmailPasses:
         if account.id not in self._made:
-            client = await self._stack.enter_async_context(self._app.gmail.client(account, PriorityLane.LIVE))
+            mailbox = await self._stack.enter_async_context(self._app.gmail.mailbox(account, PriorityLane.LIVE))
             self._made[account.id] = GmailPasses(
                 ConnectorContext(
                     identity=account.email,
                     connect=self._transport.connect(),
-                    client=client,
+                    mailbox=mailbox,
                     folder=self._folder(account),
                     clock=self._app.clock,
                     selector=CategorySelector(),

@@ -69,10 +69,10 @@ def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
     return found[max(range(len(found)), key=shown)]
 
 
-def _word_start(body: str, place: int) -> int:
+def _word_start(body: str, position: int) -> int:
     """A little later, if that does not cut a word in two."""
-    space = body.find(" ", place, place + _BEFORE // 2)
-    return space + 1 if place and space >= 0 else place
+    space = body.find(" ", position, position + _BEFORE // 2)
+    return space + 1 if position and space >= 0 else position
 
 
 def _closed_up(text: str, marks: Sequence[Mark]) -> Snippet:

@@ -16,15 +16,14 @@ from postroom.connectors import metrics
 from postroom.connectors.intake import NOT_THE_MESSAGE, MailIntake, as_our_error
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import SentIndex, message_id_of
-from postroom.connectors.source_mail import TRASH, SourceMail, from_gmail
+from postroom.connectors.source_mail import TRASH, SourceMail, from_mailbox
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.protocol import Detail, Mailbox
+from postroom.mailboxes.reader import sort_results
 from postroom.telemetry import logs
 
 DEFERRED_FILE = "parked.json"
@@ -134,14 +133,14 @@ class Arrivals:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         intake: MailIntake,
         sent: SentIndex,
         parking: DeferredMessages,
         clock: Clock,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._intake = intake
         self._sent = sent
         self._parking = parking
@@ -151,8 +150,7 @@ class Arrivals:
         self, ids: Sequence[str], name: PassName, tally: PassTally, *, wanted: MailFilter = lambda mail: True
     ) -> None:
         """Store these and take in those that are wanted. What fails is noted in the tally or parked, never dropped."""
-        mails, failures = await self._fetched(ids, tally)
-        stored = await self._stored(mails, failures, tally, name)
+        stored, failures = await self._stored(ids, name, tally)
         outbound = [mail for mail in stored if mail.is_outbound and not mail.is_unfinished]
         failures |= await self._remember_sent(outbound, tally)
         handled = await self._intake.take([mail for mail in stored if _is_inbound(mail) and wanted(mail)], name)
@@ -163,39 +161,17 @@ class Arrivals:
                 self._count(each.fate, each.mail, name, tally)
         await self._settle(ids, failures, {mail.id for mail in stored}, name, tally)
 
-    async def _fetched(self, ids: Sequence[str], tally: PassTally) -> tuple[list[SourceMail], dict[str, PostroomError]]:
-        """What the archive has needs only its headers; the rest comes whole."""
-        known = await self._switchboard.archive_lookup(ids)
-        answers = [
-            *await self._client.get_messages([each for each in ids if each not in known]),
-            *await self._client.get_messages([each for each in ids if each in known], MessageFormat.METADATA),
-        ]
-        mails: list[SourceMail] = []
-        failures: dict[str, PostroomError] = {}
-        for answer in answers:
-            match answer:
-                case Got():
-                    mails.append(from_gmail(answer.message).found_at(known.get(answer.id)))
-                case MissingMessage():
-                    tally.gone += 1
-                case Failed():
-                    failures[answer.id] = answer.error
-        order = {each: number for number, each in enumerate(ids)}
-        return sorted(mails, key=lambda mail: order[mail.id]), failures
-
     async def _stored(
-        self, mails: Sequence[SourceMail], failures: dict[str, PostroomError], tally: PassTally, name: PassName
-    ) -> list[SourceMail]:
-        fresh = [mail for mail in mails if mail.archived is None]
-        results = await self._intake.store(fresh, name) if fresh else []
-        found: dict[str, SourceMail] = {mail.id: mail for mail in mails if mail.archived}
-        for mail, result in zip(fresh, results, strict=True):
-            if isinstance(result, PostroomError):
-                failures[mail.id] = result
-            else:
-                found[mail.id] = result
-                tally.stored += 1
-        return [found[mail.id] for mail in mails if mail.id in found]
+        self, ids: Sequence[str], name: PassName, tally: PassTally
+    ) -> tuple[list[SourceMail], dict[str, PostroomError]]:
+        """These messages, in the archive, and the errors of the others. What the archive has needs only its headers."""
+        known = await self._switchboard.archive_lookup(ids)
+        fresh = await self._intake.fetch([each for each in ids if each not in known], name)
+        held = sort_results(await self._mailbox.fetch([each for each in ids if each in known], Detail.HEADERS))
+        tally.stored += len(fresh.stored)
+        tally.gone += len(fresh.gone) + len(held.gone)
+        found = {**fresh.stored, **{each.id: from_mailbox(each).found_at(known[each.id]) for each in held.got}}
+        return [found[each] for each in ids if each in found], {**fresh.failed, **held.failed}
 
     async def _remember_sent(self, mails: Sequence[SourceMail], tally: PassTally) -> dict[str, PostroomError]:
         """Those that could not be remembered, and why."""

@@ -16,7 +16,7 @@ from postroom.connectors.backfill_job import ACTIVE, LOST, BackfillOutcome, Back
 from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake, as_our_error
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.source_mail import SourceMail, from_gmail
+from postroom.connectors.source_mail import SourceMail, from_mailbox
 from postroom.connectors.switchboard_client import LeasedBackfill, SwitchboardClient
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
 from postroom.domain.clock import Clock
@@ -24,9 +24,7 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, R
 from postroom.mail.categories import Categories, facts_of, shipped
 from postroom.mail.headers import Headers
 from postroom.mailboxes.errors import LoginNeeded, PermissionMissing
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox, MissingMessage
 from postroom.telemetry import logs
 
 
@@ -74,7 +72,7 @@ class BackfillPass:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         intake: MailIntake,
         guidance: ConnectorGuidance,
         selector: MailSelector,
@@ -84,7 +82,7 @@ class BackfillPass:
         patience_s: float | None = None,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._intake = intake
         self._guidance = guidance
         self._selector = selector
@@ -146,7 +144,7 @@ class BackfillPass:
         scope = self._scope(job)
         await self._settle_owed(job, scope, work)
         in_archive = ArchiveWalk(self._switchboard, scope, self._headers_read())
-        walk = in_archive if await in_archive.is_complete() else MailboxWalk(self._client, scope)
+        walk = in_archive if await in_archive.is_complete() else MailboxWalk(self._mailbox, scope)
         async for stretch in walk.stretches(work.cursor.place):
             await self._through(stretch, job, work)
             await self._settle_owed(job, scope, work)
@@ -228,9 +226,9 @@ class BackfillPass:
     async def _settle_owed(self, job: LeasedBackfill, scope: WalkScope, work: BackfillWork) -> None:
         """Another go at what could not be read before."""
         mails: list[SourceMail] = []
-        for answer in await self._client.get_messages(list(work.cursor.owed), MessageFormat.METADATA):
+        for answer in await self._mailbox.fetch(list(work.cursor.owed), Detail.HEADERS):
             match answer:
-                case Got() if scope.admits(mail := from_gmail(answer.message)):
+                case Got() if scope.admits(mail := from_mailbox(answer.message)):
                     mails.append(mail)
                 case Got() | MissingMessage():
                     work.drop(answer.id)

@@ -25,7 +25,7 @@ class ConnectorConfig:
     backfill_poll_s: float = SHORTEST_BACKFILL_POLL_S
     progress_interval: int = 50
     """Messages between two reports of a backfill."""
-    live_poll_s: float = 15.0
+    live_poll_s: float = 20.0
     heartbeat_s: float = 30.0
     contact_max_age: timedelta = timedelta(minutes=60)
     contact_proof: ContactProof = ContactProof.NOT_FAILED

@@ -14,17 +14,38 @@ from pydantic import ValidationError
 from postroom.connectors import metrics
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, TierAssignment, reply_targets
-from postroom.connectors.source_mail import SourceMail, envelope_of, from_gmail, full_payload, metadata_payload
+from postroom.connectors.source_mail import SourceMail, envelope_of, from_mailbox, full_payload, metadata_payload
 from postroom.connectors.switchboard_client import IngestResult, RawMail, SwitchboardClient
 from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.tier_policy import TierPolicy, Treatment
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Mailbox, RemoteMessage
+from postroom.mailboxes.reader import FetchedMail, MailboxReader
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
 """Of the network, the service or the token: never held against a message."""
+
+
+class _SwitchboardSink:
+    """The archive behind the Switchboard's tools, as what messages are read into."""
+
+    def __init__(self, switchboard: SwitchboardClient, name: PassName) -> None:
+        self._switchboard = switchboard
+        self._lane = name.lane
+
+    async def store(self, mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> list[SourceMail]:
+        raws = [
+            RawMail(message.id, message.thread_id, names, message.received_ms or 0, message.raw or b"")
+            for message, names in mails
+        ]
+        refs = await self._switchboard.archive_store(raws, self._lane)
+        return [from_mailbox(message).stored_at(ref) for (message, _), ref in zip(mails, refs, strict=True)]
+
+    def problem(self, error: Exception) -> PostroomError:
+        if isinstance(error, NOT_THE_MESSAGE):
+            raise error
+        return as_our_error(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +86,14 @@ class MailIntake:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         labels: LabelNames,
         rules: PriorityRules,
         guidance: ConnectorGuidance,
         sent: SentIndex,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._labels = labels
         self._rules = rules
         self._guidance = guidance
@@ -94,23 +115,9 @@ class MailIntake:
         await self._ingest(_payloads(whole, brief, batch), batch, job_id)
         return _counted(batch.in_order(), name)
 
-    async def store(self, mails: Sequence[SourceMail], name: PassName) -> list[SourceMail | PostroomError]:
-        """Put the bytes of each into the archive; they are on disk when this returns."""
-        raws = [await self._raw(mail) for mail in mails]
-        try:
-            refs = await self._switchboard.archive_store(raws, name.lane)
-        except NOT_THE_MESSAGE:
-            raise
-        except Exception as error:
-            if len(mails) == 1:
-                return [as_our_error(error)]
-            # One that cannot be stored must not keep the others out.
-            return [each for mail in mails for each in await self.store([mail], name)]
-        return [mail.stored_at(ref) for mail, ref in zip(mails, refs, strict=True)]
-
-    async def _raw(self, mail: SourceMail) -> RawMail:
-        names = await self._labels.names(mail.label_ids)
-        return RawMail(mail.id, mail.thread_id, names, mail.received_ms, mail.raw or b"")
+    async def fetch(self, ids: Sequence[str], name: PassName) -> FetchedMail[SourceMail]:
+        """Fetch these from the mailbox and put their bytes into the archive; they are on disk when this returns."""
+        return await MailboxReader(self._mailbox, _SwitchboardSink(self._switchboard, name), self._labels).fetch(ids)
 
     async def _treatment(self, mail: SourceMail, batch: _IntakeBatch) -> Treatment | None:
         """None where that cannot be decided."""
@@ -133,22 +140,12 @@ class MailIntake:
 
     async def _brought(self, mails: Sequence[SourceMail], batch: _IntakeBatch, name: PassName) -> list[SourceMail]:
         by_id = {mail.id: mail for mail in mails}
-        fetched: list[SourceMail] = []
-        for answer in await self._client.get_messages([mail.id for mail in mails]):
-            match answer:
-                case Got():
-                    fetched.append(from_gmail(answer.message))
-                case MissingMessage():
-                    batch.end(Handled(by_id[answer.id], fate=Fate.GONE))
-                case Failed():
-                    batch.end(Handled(by_id[answer.id], error=answer.error))
-        stored: list[SourceMail] = []
-        for mail, result in zip(fetched, await self.store(fetched, name) if fetched else [], strict=True):
-            if isinstance(result, PostroomError):
-                batch.end(Handled(mail, error=result))
-            else:
-                stored.append(result)
-        return stored
+        fetched = await self.fetch(list(by_id), name)
+        for key in fetched.gone:
+            batch.end(Handled(by_id[key], fate=Fate.GONE))
+        for key, error in fetched.failed.items():
+            batch.end(Handled(by_id[key], error=error))
+        return list(fetched.stored.values())
 
     async def _ingest(self, payloads: dict[SourceMail, Payload], batch: _IntakeBatch, job_id: str | None) -> None:
         if not payloads:

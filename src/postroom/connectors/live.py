@@ -20,54 +20,42 @@ from postroom.connectors.switchboard_client import ArchivedMail, HistoryClaim, S
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import HistoryExpired
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageFormat
 from postroom.mailboxes.labels import LabelNames
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.protocol import ChangePage, Mailbox, Span
+from postroom.mailboxes.reader import compare, look_at
 from postroom.telemetry import logs
 
 
 @dataclass
 class HistoryChanges:
+    """What all pages of one reading come to, whatever the order and the repetitions of their changes."""
+
     added: dict[str, None] = field(default_factory=dict)
     """In the order in which they came."""
     labels: dict[str, frozenset[str] | None] = field(default_factory=dict)
     """All labels after the latest change; None where the history does not say them."""
     deleted: set[str] = field(default_factory=set)
-    history_id: str | None = None
-    """Where the mailbox stood when the first page was answered; what came later may be seen again."""
-    _label_records: dict[str, int] = field(default_factory=dict)
+    cursor: str | None = None
+    """Where the last page ends: everything before it is here."""
+    _sequences: dict[str, int] = field(default_factory=dict)
 
-    def read(self, page: HistoryPage) -> None:
-        self.history_id = self.history_id or page.history_id
-        for record in page.records:
-            self._read(record)
+    def read(self, page: ChangePage) -> None:
+        self.cursor = page.cursor or self.cursor
+        self.added.update(dict.fromkeys(page.added))
+        self.deleted.update(page.deleted)
+        for change in page.relabelled:
+            if change.sequence >= self._sequences.get(change.id, -1):
+                self._sequences[change.id] = change.sequence
+                self.labels[change.id] = change.now
+            if SPAM in change.remove:
+                # Somebody took it out of the spam folder, so it is mail after all.
+                self.added.setdefault(change.id)
 
     def settle(self) -> None:
         """Whatever else happened to a message, gone is gone."""
         for gone in self.deleted:
             self.added.pop(gone, None)
             self.labels.pop(gone, None)
-
-    def _read(self, record: HistoryRecord) -> None:
-        number = int(record.id)
-        self.added.update((message.id, None) for message in record.added)
-        self.deleted.update(message.id for message in record.deleted)
-        for change in record.labels_added:
-            self._label(number, change, change.message.label_ids >= change.label_ids)
-        for change in record.labels_removed:
-            self._label(number, change, bool(change.message.label_ids))
-            if SPAM in change.label_ids:
-                # Somebody took it out of the spam folder, so it is mail after all.
-                self.added.setdefault(change.message.id)
-
-    def _label(self, number: int, change: LabelChange, told: bool) -> None:
-        key = change.message.id
-        if number >= self._label_records.get(key, -1):
-            self._label_records[key] = number
-            self.labels[key] = change.message.label_ids if told else None
 
 
 def in_chunks(ids: Iterable[str], size: int) -> list[list[str]]:
@@ -80,9 +68,9 @@ _PAGE = 200
 
 
 class RecentMailComparison:
-    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, labels: LabelNames) -> None:
+    def __init__(self, switchboard: SwitchboardClient, mailbox: Mailbox, labels: LabelNames) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._labels = labels
 
     async def run(self, now: datetime, renew: Callable[[], Awaitable[None]]) -> int:
@@ -99,15 +87,10 @@ class RecentMailComparison:
                 return changed
 
     async def _compare(self, mails: Sequence[ArchivedMail]) -> int:
-        """A message that cannot be asked for now keeps what is known of it: it holds up nobody."""
-        known = {mail.gmail_id: frozenset(mail.labels) for mail in mails}
-        answers = await self._client.get_messages(list(known), MessageFormat.MINIMAL)
-        deleted = [answer.id for answer in answers if isinstance(answer, MissingMessage)]
-        found = {each.id: await self._labels.names(each.message.label_ids) for each in answers if isinstance(each, Got)}
-        labels = {gmail_id: names for gmail_id, names in found.items() if names != known[gmail_id]}
-        if labels or deleted:
-            await self._switchboard.archive_changes(labels, deleted)
-        return len(labels) + len(deleted)
+        found = await compare(self._mailbox, self._labels, {mail.gmail_id: frozenset(mail.labels) for mail in mails})
+        if found.relabelled or found.gone:
+            await self._switchboard.archive_changes(found.relabelled, found.gone)
+        return len(found.relabelled) + len(found.gone)
 
 
 LIVE_FILE = "live.json"
@@ -140,10 +123,10 @@ class _GapState:
 
 class HistoryGap:
     def __init__(
-        self, switchboard: SwitchboardClient, client: GmailClient, arrivals: Arrivals, folder: Path, clock: Clock
+        self, switchboard: SwitchboardClient, mailbox: Mailbox, arrivals: Arrivals, folder: Path, clock: Clock
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._arrivals = arrivals
         self._path = folder / LIVE_FILE
         self._clock = clock
@@ -170,8 +153,8 @@ class HistoryGap:
         """Bring in what came while nobody looked; the history id to go on from."""
         state = self._state
         if state.target is None:
-            profile = await self._client.get_profile()
-            state.target, state.begins, state.before = profile.history_id, self._beginning(), None
+            identity = await self._mailbox.identity()
+            state.target, state.begins, state.before = identity.cursor, self._beginning(), None
             self._write()
         target, begins = state.target, state.begins or 0
         for start, end in _months(self._clock.now(), begins, state.before):
@@ -218,10 +201,8 @@ class HistoryGap:
 
     async def _is_more_before(self, start: int) -> bool:
         """Whether anything is older than that; else twenty years of empty months would be asked for."""
-        async for page in self._client.list_messages(
-            search_query(Span(0, start + 1)), include_spam_trash=True, page_size=1
-        ):
-            if page.messages:
+        async for page in self._mailbox.list(Span(0, start + 1), page_size=1):
+            if page.ids:
                 return start > 0
         return False
 
@@ -237,8 +218,8 @@ class HistoryGap:
         """Ids of the mailbox in this stretch, page by page; newest first, nearly."""
         # A second of overlap: neighbouring stretches are listed hours apart, and what is listed twice does no harm.
         span = Span(start, None if end is None else end + 1)
-        async for page in self._client.list_messages(search_query(span), include_spam_trash=True):
-            yield [message.id for message in page.messages]
+        async for page in self._mailbox.list(span):
+            yield [*page.ids]
 
     def _write(self) -> None:
         write_json(self._path, asdict(self._state))
@@ -274,7 +255,7 @@ class LivePass:
     def __init__(
         self,
         switchboard: SwitchboardClient,
-        client: GmailClient,
+        mailbox: Mailbox,
         arrivals: Arrivals,
         labels: LabelNames,
         parking: DeferredMessages,
@@ -283,14 +264,14 @@ class LivePass:
         clock: Clock,
     ) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._arrivals = arrivals
         self._labels = labels
         self._parking = parking
         self._gap = gap
         self._instance = instance
         self._clock = clock
-        self._comparison = RecentMailComparison(switchboard, client, labels)
+        self._comparison = RecentMailComparison(switchboard, mailbox, labels)
 
     async def run(self, *, fills_gap: bool = True) -> PassTally:
         """One look at the mailbox. Raises Retryable where it has to be repeated.
@@ -313,8 +294,8 @@ class LivePass:
     async def _from(self, claim: HistoryClaim, tally: PassTally, *, fills_gap: bool) -> None:
         if claim.history_id is None:
             # What was there before anybody looked is history, and history has a budget: backfill brings it.
-            profile = await self._client.get_profile()
-            await self._commit(claim, profile.history_id)
+            identity = await self._mailbox.identity()
+            await self._commit(claim, identity.cursor)
             return
         await self._retry_parked(tally)
         try:
@@ -329,7 +310,7 @@ class LivePass:
             return
         await self._take(claim, changes, tally)
         if tally.waiting is None:
-            await self._commit(claim, changes.history_id)
+            await self._commit(claim, changes.cursor)
             await self._gap.go_on()
 
     async def _fill(self, claim: HistoryClaim, tally: PassTally) -> None:
@@ -339,7 +320,7 @@ class LivePass:
 
     async def _changes(self, claim: HistoryClaim, since: str) -> HistoryChanges:
         changes = HistoryChanges()
-        async for page in self._client.list_history(since):
+        async for page in self._mailbox.changes(since):
             changes.read(page)
             await self._renew(claim)
         changes.settle()
@@ -359,12 +340,10 @@ class LivePass:
     async def _labels_now(self, told: Mapping[str, frozenset[str] | None]) -> dict[str, frozenset[str]]:
         """The labels of changed messages; where the history leaves them out, Gmail is asked."""
         known = {key: labels for key, labels in told.items() if labels is not None}
-        for answer in await self._client.get_messages([key for key in told if key not in known], MessageFormat.MINIMAL):
-            if isinstance(answer, Got):
-                known[answer.id] = answer.message.label_ids
-            elif isinstance(answer, Failed):
-                raise answer.error
-        return known
+        found = await look_at(self._mailbox, [key for key in told if key not in known])
+        for error in found.failed.values():
+            raise error
+        return known | {message.id: message.label_ids for message in found.got}
 
     async def _retry_parked(self, tally: PassTally) -> None:
         for chunk in in_chunks(self._parking.due(), 1):

@@ -28,18 +28,17 @@ from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.mcp_client import Connect
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
-from postroom.connectors.source_mail import SourceMail, from_gmail, newest_first
+from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
 from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
 from postroom.connectors.walking import SentFilling
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.limits import MOST_RESULTS
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got
-from postroom.mailboxes.gmail.resources import MessageFormat
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import Detail, Mailbox
+from postroom.mailboxes.reader import sort_results
 
 LONGEST_QUERY = 1_000
 
@@ -56,9 +55,9 @@ class OnDemandOutcome:
 
 
 class OnDemandPass:
-    def __init__(self, switchboard: SwitchboardClient, client: GmailClient, intake: MailIntake) -> None:
+    def __init__(self, switchboard: SwitchboardClient, mailbox: Mailbox, intake: MailIntake) -> None:
         self._switchboard = switchboard
-        self._client = client
+        self._mailbox = mailbox
         self._intake = intake
 
     async def run(self, query: str, max_results: int = MOST_RESULTS) -> OnDemandOutcome:
@@ -93,20 +92,15 @@ class OnDemandPass:
 
     async def _found(self, query: str, most: int, outcome: OnDemandOutcome) -> list[SourceMail]:
         ids: list[str] = []
-        async for page in self._client.list_messages(query, page_size=most):
-            ids += [message.id for message in page.messages]
+        async for page in self._mailbox.list(query=query, everywhere=False, page_size=most):
+            ids += page.ids
             if len(ids) >= most:
                 break
-        mails: list[SourceMail] = []
-        errors: list[PostroomError] = []
-        for answer in await self._client.get_messages(ids[:most], MessageFormat.METADATA):
-            if isinstance(answer, Got):
-                mails.append(from_gmail(answer.message))
-            elif isinstance(answer, Failed):
-                errors.append(answer.error)
-        if errors and not mails:
-            raise errors[0]
-        outcome.failed = len(errors)
+        found = sort_results(await self._mailbox.fetch(ids[:most], Detail.HEADERS))
+        if found.failed and not found.got:
+            raise next(iter(found.failed.values()))
+        outcome.failed = len(found.failed)
+        mails = [from_mailbox(message) for message in found.got]
         return newest_first(mail for mail in mails if not mail.is_unfinished)
 
 
@@ -117,7 +111,7 @@ class ConnectorContext:
     identity: str
     """Its address, which is also the `endpoint_identity`."""
     connect: Connect
-    client: GmailClient
+    mailbox: Mailbox
     folder: Path
     """For the few small files that a connector keeps."""
     clock: Clock
@@ -129,46 +123,46 @@ class ConnectorContext:
 
 
 class GmailPasses:
-    def __init__(self, mailbox: ConnectorContext) -> None:
-        config, clock, folder = mailbox.config, mailbox.clock, mailbox.folder
+    def __init__(self, context: ConnectorContext) -> None:
+        config, clock, folder = context.config, context.clock, context.folder
         self.config = config
         self.counters: Counter[str] = Counter()
-        self.switchboard = SwitchboardClient(mailbox.connect, mailbox.identity)
+        self.switchboard = SwitchboardClient(context.connect, context.identity)
         self.contacts = ContactCache(folder, clock, config.contact_max_age)
         self.parking = DeferredMessages(folder, clock)
         self.pulse = ConnectorHeartbeat(
-            self.switchboard, self.contacts, clock, mailbox.instance, self._counted, self._checkpoint
+            self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
         sent = SentIndex(self.switchboard)
         self._guidance = ConnectorGuidance(lambda: self.pulse.policy, self.contacts)
-        own = frozenset(own_form(address) for address in (mailbox.identity, *config.aliases))
+        own = frozenset(own_form(address) for address in (context.identity, *config.aliases))
         self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
-        live = mailbox.client.at(PriorityLane.LIVE)
+        live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
         self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.parking, clock)
         self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
         self._live = LivePass(
-            self.switchboard, live, self._arrivals, labels, self.parking, self._gap, mailbox.instance, clock
+            self.switchboard, live, self._arrivals, labels, self.parking, self._gap, context.instance, clock
         )
-        behind = mailbox.client.at(PriorityLane.BACKFILL)
+        behind = context.mailbox.at(PriorityLane.BACKFILL)
         self._backfill = BackfillPass(
             self.switchboard,
             behind,
             self._intake(behind, labels, sent),
             self._guidance,
-            mailbox.selector,
+            context.selector,
             clock,
             progress_interval=config.progress_interval,
-            patience_s=mailbox.patience_s,
+            patience_s=context.patience_s,
         )
         self._filling = SentFilling(behind, sent, folder, clock, config.sent_index_days)
-        asked = mailbox.client.at(PriorityLane.USER_ACTION)
+        asked = context.mailbox.at(PriorityLane.USER_ACTION)
         self._on_demand = OnDemandPass(self.switchboard, asked, self._intake(asked, labels, sent))
         self._one_live, self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
-    def _intake(self, client: GmailClient, labels: LabelNames, sent: SentIndex) -> MailIntake:
-        return MailIntake(self.switchboard, client, labels, self._rules, self._guidance, sent)
+    def _intake(self, mailbox: Mailbox, labels: LabelNames, sent: SentIndex) -> MailIntake:
+        return MailIntake(self.switchboard, mailbox, labels, self._rules, self._guidance, sent)
 
     async def beat(self) -> None:
         await self.pulse.beat()

@@ -28,6 +28,7 @@ from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id
 from postroom.mailboxes.gmail.client import connected
 from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for, normal_email
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
@@ -148,7 +149,7 @@ async def open_connector(
             ConnectorContext(
                 identity=email,
                 connect=over_http(options.switchboard, options.token, http),
-                client=client,
+                mailbox=GmailMailbox(client),
                 folder=_folder(settings, options),
                 clock=clock,
                 selector=CategorySelector(),

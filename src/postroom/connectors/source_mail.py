@@ -25,7 +25,7 @@ from postroom.domain.envelope import (
 )
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.headers import Headers
-from postroom.mailboxes.gmail.resources import GmailMessage
+from postroom.mailboxes.protocol import RemoteMessage
 
 INBOX, SENT, DRAFT, CHAT, SPAM, TRASH = "INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH"
 Position = tuple[int, str]
@@ -64,14 +64,14 @@ class SourceMail:
         return replace(self, archived=archived, headers=_as_headers(archived.headers))
 
 
-def from_gmail(message: GmailMessage) -> SourceMail:
+def from_mailbox(message: RemoteMessage) -> SourceMail:
     """A message fetched by its headers, or whole: then it has none until it is stored, because the archive reads it."""
     return SourceMail(
         message.id,
         message.thread_id,
         message.label_ids,
-        message.internal_date_ms or 0,
-        _metadata_headers(message),
+        message.received_ms or 0,
+        Headers(message.headers),
         message.raw,
     )
 
@@ -94,11 +94,6 @@ def newest_first(mails: Iterable[SourceMail]) -> list[SourceMail]:
 
 def _as_headers(lines: Iterable[HeaderLine]) -> Headers:
     return Headers(tuple((line.name, line.value) for line in lines))
-
-
-def _metadata_headers(message: GmailMessage) -> Headers:
-    pairs = message.payload.headers if message.payload else ()
-    return Headers(tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in pairs))
 
 
 PROVIDER = "gmail"

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from postroom.connectors.priority import SentIndex, message_id_of
 from postroom.connectors.source_mail import (
@@ -23,18 +22,15 @@ from postroom.connectors.source_mail import (
     Position,
     SourceMail,
     from_archive,
-    from_gmail,
+    from_mailbox,
     newest_first,
 )
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got
-from postroom.mailboxes.gmail.resources import MessageFormat
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.protocol import Detail, ListedPage, Mailbox, Span
+from postroom.mailboxes.reader import sort_results
 
 SLICE_MESSAGES = 100
 """What is looked at together, and looked at again after a restart in its midst."""
@@ -79,10 +75,11 @@ class WalkScope:
         unwanted = {label for name, (label, _) in _LEFT_OUT.items() if name not in self.includes}
         return self.window.holds(mail) and mail.label_ids.isdisjoint(unwanted | {CHAT})
 
-    def source_query(self, start: int, end: int) -> str:
-        """A second more than wanted, to be safe at the edges; `admits` decides."""
+    @property
+    def source_query(self) -> str:
+        """For the source; it may list more than is wanted, and `admits` decides."""
         left_out = [words for name, (_, words) in _LEFT_OUT.items() if words and name not in self.includes]
-        return search_query(Span(start, end + 1), *left_out, f"({self.query})" if self.query else "")
+        return " ".join([*left_out, *([f"({self.query})"] if self.query else [])])
 
     @property
     def reaches_into_spam_and_trash(self) -> bool:
@@ -103,7 +100,7 @@ class WalkBatch:
 class MailboxWalk:
     """From the source: ids by slices of time that grow and shrink with what they hold, then headers."""
 
-    client: GmailClient
+    mailbox: Mailbox
     scope: WalkScope
 
     async def stretches(self, place: Position | None) -> AsyncIterator[WalkBatch]:
@@ -122,32 +119,29 @@ class MailboxWalk:
             ids: list[str] = []
             fits = True
             async for page in self._pages(start, end):
-                ids += [message.id for message in page.messages]
-                fits = page.next_token is None or end - start <= 1
+                ids += page.ids
+                fits = page.is_last or end - start <= 1
                 if not fits:
                     break
             if fits:
                 return list(dict.fromkeys(ids)), start
             start = end - max(1, (end - start) // 4)
 
-    def _pages(self, start: int, end: int) -> AsyncIterator[Any]:
-        return self.client.list_messages(
-            self.scope.source_query(start, end),
-            include_spam_trash=self.scope.reaches_into_spam_and_trash,
+    def _pages(self, start: int, end: int) -> AsyncIterator[ListedPage]:
+        """A second more than wanted, to be safe at the edges; `_read` decides."""
+        return self.mailbox.list(
+            Span(start, end + 1),
+            query=self.scope.source_query,
+            everywhere=self.scope.reaches_into_spam_and_trash,
             page_size=SLICE_MESSAGES,
         )
 
     async def _read(self, ids: list[str], start: int, end: int, place: Position | None) -> WalkBatch:
-        mails: list[SourceMail] = []
-        failures: dict[str, PostroomError] = {}
-        for answer in await self.client.get_messages(ids, MessageFormat.METADATA):
-            if isinstance(answer, Got):
-                mails.append(from_gmail(answer.message))
-            elif isinstance(answer, Failed):
-                failures[answer.id] = answer.error
+        found = sort_results(await self.mailbox.fetch(ids, Detail.HEADERS))
+        mails = [from_mailbox(message) for message in found.got]
         inside = [mail for mail in mails if start * 1_000 <= mail.received_ms < end * 1_000]
         wanted = [mail for mail in inside if self.scope.admits(mail) and _is_beyond(mail, place)]
-        return WalkBatch(newest_first(wanted), failures, (start * 1_000, ""))
+        return WalkBatch(newest_first(wanted), found.failed, (start * 1_000, ""))
 
 
 @dataclass(frozen=True)
@@ -213,8 +207,8 @@ _AT_ONCE = 200
 
 
 class SentFilling:
-    def __init__(self, client: GmailClient, sent: SentIndex, folder: Path, clock: Clock, days: int) -> None:
-        self._client = client
+    def __init__(self, mailbox: Mailbox, sent: SentIndex, folder: Path, clock: Clock, days: int) -> None:
+        self._mailbox = mailbox
         self._sent = sent
         self._path = folder / SENT_FILE
         self._clock = clock
@@ -227,7 +221,7 @@ class SentFilling:
             return True
         today = self._clock.now().date()
         window = WalkWindow.of(today - timedelta(days=self._days), today + timedelta(days=1))
-        walk = MailboxWalk(self._client, WalkScope(window, "in:sent", frozenset({"sent"})))
+        walk = MailboxWalk(self._mailbox, WalkScope(window, "in:sent", frozenset({"sent"})))
         read = 0
         async for stretch in walk.stretches(self._place):
             if stretch.failures:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.protocol import Mailbox
 
 LabelNamesById = Mapping[str, str]
 """The names of labels, by their ids."""
@@ -30,8 +30,8 @@ class LabelNames:
     Without a `keeper`, nothing is recorded: a new name takes effect with the next `refresh`.
     """
 
-    def __init__(self, client: GmailClient, keeper: LabelNameKeeper | None = None) -> None:
-        self._client = client
+    def __init__(self, mailbox: Mailbox, keeper: LabelNameKeeper | None = None) -> None:
+        self._mailbox = mailbox
         self._keeper = keeper
         self._names: dict[str, str] = {}
         self._unlisted: set[str] = set()
@@ -68,7 +68,7 @@ class LabelNames:
         self._names |= new
 
     async def _list(self) -> dict[str, str]:
-        return {label.id: label.id if label.is_system else label.name for label in await self._client.list_labels()}
+        return {label.id: label.name for label in await self._mailbox.labels()}
 
     @property
     def _seen(self) -> set[str]:

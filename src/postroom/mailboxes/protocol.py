@@ -1,8 +1,27 @@
-"""What every provider of a mailbox offers, in words that are no provider's."""
+"""What every provider of a mailbox offers, in words that belong to no provider. `gmail.mailbox` is one implementation.
+
+Messages and labels are known by ids that the provider gives and that never change their meaning. A cursor is an
+opaque place in the mailbox's history of changes. Errors are those of `mailboxes.errors`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from postroom.domain.errors import PostroomError
+from postroom.mailboxes.limiter import Limiter
+from postroom.mailboxes.ports import PriorityLane
+
+MessageId: TypeAlias = str
+LabelId: TypeAlias = str
+Cursor: TypeAlias = str
+
+PAGE_SIZE = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -12,3 +31,199 @@ class Span:
 
     start: int
     end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxIdentity:
+    """Whose mailbox it is, and where it stands now."""
+
+    email: str
+    cursor: Cursor
+    messages_total: int
+    """As the provider counts; it may list fewer."""
+
+
+class Detail(StrEnum):
+    """How much of a message to fetch. Labels, date and size come with each."""
+
+    RAW = "raw"
+    """With the bytes, exactly as the mailbox holds them."""
+    HEADERS = "headers"
+    FLAGS = "flags"
+    """Neither headers nor bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMessage:
+    """A message as the mailbox holds it."""
+
+    id: MessageId
+    thread_id: str = ""
+    """Empty where the provider has no threads."""
+    label_ids: frozenset[LabelId] = frozenset()
+    received_ms: int | None = None
+    """When the mailbox received it, in milliseconds since 1970."""
+    size: int | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Only of a message that was fetched with `Detail.HEADERS`."""
+    raw: bytes | None = field(default=None, repr=False)
+
+    @property
+    def received(self) -> datetime | None:
+        """None where that is beyond what a calendar can say."""
+        if self.received_ms is None:
+            return None
+        try:
+            return _EPOCH + timedelta(milliseconds=self.received_ms)
+        except OverflowError:
+            return None
+
+
+class Identified(Protocol):
+    @property
+    def id(self) -> MessageId: ...
+
+
+M = TypeVar("M", bound=Identified)
+
+
+@dataclass(frozen=True, slots=True)
+class Got(Generic[M]):
+    message: M
+
+    @property
+    def id(self) -> MessageId:
+        return self.message.id
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMessage:
+    """It is no longer in the mailbox."""
+
+    id: MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It could not be fetched, after every attempt that made sense."""
+
+    id: MessageId
+    error: PostroomError
+
+
+FetchResult: TypeAlias = Got[RemoteMessage] | MissingMessage | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    ids: tuple[MessageId, ...]
+    is_last: bool
+    estimate: int
+    """The provider's guess at the total, which is often wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxLabel:
+    """Labels that every mailbox has are named as the archive names them: INBOX, SENT, TRASH and so on."""
+
+    id: LabelId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDelta:
+    id: MessageId
+    add: frozenset[LabelId] = frozenset()
+    remove: frozenset[LabelId] = frozenset()
+    now: frozenset[LabelId] | None = None
+    """All labels after the change; None where the mailbox does not say."""
+    sequence: int = 0
+    """Grows with every change of the mailbox, so that changes of one message can be put in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Some of the changes since a cursor. Pages may be empty and still not be the last."""
+
+    added: tuple[MessageId, ...] = ()
+    deleted: tuple[MessageId, ...] = ()
+    """Ids do not come back, so a deletion is final, wherever it stands."""
+    relabelled: tuple[LabelDelta, ...] = ()
+    """In the order in which it happened."""
+    cursor: Cursor | None = None
+    """Safe to continue from once this page is worked off; None: only from where it was before."""
+    records: int = 0
+    """How many changes the page told of, for logs."""
+
+    @property
+    def wanted(self) -> tuple[MessageId, ...]:
+        """Added or relabelled, and not deleted as far as the page tells: they should be in the archive."""
+        ids = dict.fromkeys([*self.added, *(each.id for each in self.relabelled)])
+        deleted = frozenset(self.deleted)
+        return tuple(each for each in ids if each not in deleted)
+
+
+class Move(StrEnum):
+    TRASH = "trash"
+    DELETE = "delete"
+    """For good, not to the trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxChange:
+    """Labels to add and remove, or a move; repeating it changes nothing more."""
+
+    add: frozenset[LabelId] = frozenset()
+    remove: frozenset[LabelId] = frozenset()
+    move: Move | None = None
+
+
+class Mailbox(Protocol):
+    """One account's mailbox. `lane` says how urgent its calls are; `at` gives the same mailbox in another lane."""
+
+    @property
+    def lane(self) -> PriorityLane: ...
+
+    @property
+    def limiter(self) -> Limiter:
+        """The pace of all calls of this account."""
+
+    @property
+    def units_per_minute(self) -> int | None:
+        """The allowance, where it is known."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many messages are best fetched together."""
+
+    def at(self, lane: PriorityLane) -> Mailbox: ...
+
+    async def identity(self) -> MailboxIdentity: ...
+
+    def list(
+        self,
+        span: Span | None = None,
+        *,
+        query: str = "",
+        label_id: LabelId | None = None,
+        everywhere: bool = True,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncIterator[ListedPage]:
+        """Ids, nearly newest first; perhaps a little more than the span, never less.
+
+        `query` is in the search language of `mail.query`; without `everywhere`, spam and trash are left out.
+        """
+
+    async def fetch(self, ids: Iterable[MessageId], detail: Detail = Detail.RAW) -> tuple[FetchResult, ...]:
+        """One result for each different id, in the order given. An error of the account or the login is raised."""
+
+    def changes(self, since: Cursor) -> AsyncIterator[ChangePage]:
+        """Everything since the cursor, page by page, until now. Raises HistoryExpired where it is too old."""
+
+    async def labels(self) -> tuple[MailboxLabel, ...]: ...
+
+    async def modify(self, ids: Collection[MessageId], change: MailboxChange) -> None:
+        """Up to a thousand messages. Raises Gone where one no longer exists and the provider does not pass it over."""
+
+    async def append(self, raw: bytes, label_ids: Collection[LabelId] = (), thread_id: str | None = None) -> MessageId:
+        """Put a message into the mailbox as it is; the id that it got."""

@@ -127,7 +127,9 @@ class RecurringSettings(SettingsGroup):
     )
     bad_messages: str = Field("every 6h", description="retry messages that could not be fetched, when they are due")
     archiver: str = Field("daily 04:30", description="remove mail at the source; only with `archiver.enabled`")
-    live: str = Field("every 1m", description="take in new mail; where a connector of its own does that, it goes first")
+    live: str = Field(
+        "every 20s", description="take in new mail; where a connector of its own does that, it goes first"
+    )
     backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
     labels: str = Field("every 1h", description="bring the lists of labels up to date")
     sentinel: str = Field("daily 06:00", description="look at the web sources for what is new")

@@ -41,11 +41,10 @@ from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
 from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
 from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
 from postroom.mailboxes.ports import PriorityLane
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.protocol import Got, Span
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
 from postroom.switchboard.backfill.job import BackfillJob

@@ -26,7 +26,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.mail.addresses import Address
 from postroom.mail.composing import OutgoingMail
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.state import SyncState, bad_of, get_state, slices_of
 from postroom.telemetry import logs
@@ -376,7 +376,7 @@ def record_metadata(account_id: str, usage: float) -> None:
 
 
 class SyncMonitor:
-    """`cuts` tells how often the pace was cut since the process began; `client` brings alerts into the mailbox."""
+    """`cuts` tells how often the pace was cut since the process began; `mailbox` gets the alerts as mail."""
 
     def __init__(
         self,
@@ -385,14 +385,14 @@ class SyncMonitor:
         settings: SyncSettings,
         clock: Clock,
         *,
-        client: GmailClient | None = None,
+        mailbox: Mailbox | None = None,
         cuts: Callable[[], int] = lambda: 0,
     ) -> None:
         self._database = database
         self._account = account
         self._settings = settings
         self._clock = clock
-        self._client = client
+        self._mailbox = mailbox
         self._cuts = cuts
         self._recent_cuts = RecentCuts(settings.throttle_window_s)
         self._recent_cuts.see(cuts(), clock.monotonic())
@@ -428,9 +428,9 @@ class SyncMonitor:
     async def _tell(self, alert: Alert) -> None:
         say = log.error if alert.level is AlertLevel.CRITICAL else log.warning
         say("sync.alert", account=self._account.id, condition=alert.condition, detail=alert.message)
-        if self._settings.self_email and self._client is not None:
+        if self._settings.self_email and self._mailbox is not None:
             try:
-                await self._client.insert_message(self._letter(alert), label_ids={"INBOX", "UNREAD"})
+                await self._mailbox.append(self._letter(alert), {"INBOX", "UNREAD"})
             except PostroomError as error:
                 # It stands in the log and in the database; the sync does not stop for its letter.
                 log.warning("sync.alert_not_mailed", account=self._account.id, problem=error.message)

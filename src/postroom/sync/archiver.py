@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -31,14 +31,11 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotAllowed, PostroomError
 from postroom.domain.ids import new_id
 from postroom.mailboxes.errors import CallRefused, Gone, PermissionMissing
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
 from postroom.mailboxes.gmail.permissions import missing_scope
-from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, Move, RemoteMessage, Span
+from postroom.mailboxes.reader import sort_results
 from postroom.settings import Settings
 from postroom.sync.archiver_plan import (
     ALWAYS_KEPT,
@@ -86,12 +83,11 @@ _BACKOFF = Backoff(1.0, 60.0, jitter=EQUAL_JITTER, longest_asked_s=60.0)
 class RemovalSource:
     """One account's mailbox, for one policy."""
 
-    def __init__(self, client: GmailClient, clock: Clock, policy: RemovalPolicy, ids: Mapping[str, str]) -> None:
-        self.client = client
-        self.names = LabelNames(client)
+    def __init__(self, mailbox: Mailbox, clock: Clock, policy: RemovalPolicy, ids: Mapping[str, str]) -> None:
+        self.mailbox = mailbox
+        self.names = LabelNames(mailbox)
         self._clock = clock
-        self._removal = policy.removal
-        self._label_id = ids.get(policy.removal.label.casefold(), "")
+        self._change = _change_for(policy.removal, ids.get(policy.removal.label.casefold(), ""))
         kept = policy.keep_labels | ALWAYS_KEPT
         self._kept_ids = sorted({ids[name.casefold()] for name in kept if name.casefold() in ids})
         self.unknown_labels = sorted(name for name in kept if name.casefold() not in ids)
@@ -99,60 +95,44 @@ class RemovalSource:
 
     async def with_a_label_that_keeps(self, oldest: datetime, newest: datetime) -> set[str]:
         """Messages of this time that have such a label now, whatever the archive last heard. Cheap: listed, not got."""
-        query = search_query(Span(int(oldest.timestamp()), int(newest.timestamp()) + 2))
+        span = Span(int(oldest.timestamp()), int(newest.timestamp()) + 2)
         kept: set[str] = set()
         for label_id in self._kept_ids:
-            kept |= await with_retries(self._clock, partial(self._listed, query, label_id))
+            kept |= await with_retries(self._clock, partial(self._listed, span, label_id))
         return kept
 
-    async def _listed(self, query: str, label_id: str) -> set[str]:
-        pages = self.client.list_messages(query, label_ids=[label_id], include_spam_trash=True)
-        return {message.id async for page in pages for message in page.messages}
+    async def _listed(self, span: Span, label_id: str) -> set[str]:
+        return {each async for page in self.mailbox.list(span, label_id=label_id) for each in page.ids}
 
     async def labels_now(self, gmail_ids: Sequence[str]) -> dict[str, frozenset[str] | None]:
         """The names of each message's labels at this moment; None for one that is no longer there."""
-        found: dict[str, frozenset[str] | None] = {}
-        for fetched in await self.client.get_messages(gmail_ids, MessageFormat.MINIMAL):
-            match fetched:
-                case Got(message):
-                    found[message.id] = await self.names.names(message.label_ids)
-                case MissingMessage(message_id):
-                    found[message_id] = None
-                case Failed(message_id, error):
-                    raise UnsafeToRemove(
-                        f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
-                        "certificate is kept; the next run asks again."
-                    ) from error
-        return found
+        found = sort_results(await self.mailbox.fetch(gmail_ids, Detail.FLAGS))
+        for message_id, error in found.failed.items():
+            raise UnsafeToRemove(
+                f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
+                "certificate is kept; the next run asks again."
+            ) from error
+        labels = {message.id: await self.names.names(message.label_ids) for message in found.got}
+        return {**labels, **dict.fromkeys(found.gone)}
 
     async def remove(self, gmail_ids: Sequence[str]) -> None:
-        """Returns once Gmail has said that it is done; ids that are not there any more count as done."""
+        """Returns once the mailbox has said that it is done; ids that are not there any more count as done."""
         try:
-            await with_retries(self._clock, partial(self._remove_all, gmail_ids))
+            await with_retries(self._clock, partial(self.mailbox.modify, gmail_ids, self._change))
         except Gone:  # one of them was, and nobody says which
             for gmail_id in gmail_ids:
-                await with_retries(self._clock, partial(self._remove_one, gmail_id))
+                with suppress(Gone):
+                    await with_retries(self._clock, partial(self.mailbox.modify, [gmail_id], self._change))
 
-    async def _remove_all(self, gmail_ids: Sequence[str]) -> None:
-        match self._removal.action:
-            case RemovalAction.LABEL:
-                await self.client.modify_messages(gmail_ids, remove=[self._label_id])
-            case RemovalAction.TRASH:
-                await self.client.modify_messages(gmail_ids, add=["TRASH"], remove=["INBOX"])
-            case RemovalAction.DELETE:
-                await self.client.delete_messages(gmail_ids)
 
-    async def _remove_one(self, gmail_id: str) -> None:
-        try:
-            match self._removal.action:
-                case RemovalAction.LABEL:
-                    await self.client.modify_message(gmail_id, remove=[self._label_id])
-                case RemovalAction.TRASH:
-                    await self.client.trash_message(gmail_id)
-                case RemovalAction.DELETE:
-                    await self.client.delete_message(gmail_id)
-        except Gone:
-            return
+def _change_for(removal: Removal, label_id: str) -> MailboxChange:
+    match removal.action:
+        case RemovalAction.LABEL:
+            return MailboxChange(remove=frozenset({label_id}))
+        case RemovalAction.TRASH:
+            return MailboxChange(move=Move.TRASH)
+        case RemovalAction.DELETE:
+            return MailboxChange(move=Move.DELETE)
 
 
 async def with_retries(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
@@ -160,12 +140,12 @@ async def with_retries(clock: Clock, call: Callable[[], Awaitable[T]]) -> T:
     return await retry(call, _BACKOFF, clock, attempts=ATTEMPTS)
 
 
-async def open_source(client: GmailClient, clock: Clock, policy: RemovalPolicy) -> RemovalSource:
+async def open_source(mailbox: Mailbox, clock: Clock, policy: RemovalPolicy) -> RemovalSource:
     """Find the labels that the policy names; one to be removed has to exist."""
-    labels = await with_retries(clock, client.list_labels)
-    ids = {(label.id if label.is_system else label.name).casefold(): label.id for label in labels}
+    labels = await with_retries(clock, mailbox.labels)
+    ids = {label.name.casefold(): label.id for label in labels}
     _require_label(policy.removal, ids)
-    return RemovalSource(client, clock, policy, ids)
+    return RemovalSource(mailbox, clock, policy, ids)
 
 
 def _require_label(removal: Removal, ids: Collection[str]) -> None:
@@ -198,7 +178,7 @@ async def compare(
     """Raises OwnedElsewhere, before anything is fetched, while another process writes to the archive."""
     compared = ComparedMail()
     ids = [message.gmail_id for message in messages if message.gmail_id]
-    size = source.client.batch_size
+    size = source.mailbox.batch_size
     async with archive.store(email, "postroom archive run") as store:
         for start in range(0, len(ids), size):
             await _compare_some(source, store, ids[start : start + size], compared)
@@ -206,31 +186,25 @@ async def compare(
 
 
 async def _compare_some(source: RemovalSource, store: AccountStore, ids: Sequence[str], compared: ComparedMail) -> None:
-    got: list[GmailMessage] = []
-    for fetched in await source.client.get_messages(ids):
-        match fetched:
-            case Got(message):
-                got.append(message)
-            case MissingMessage(message_id):
-                compared.gone.append(message_id)
-            case Failed(message_id, error):
-                compared.failed[message_id] = error
-    stored = await store.store([_incoming(message) for message in got])
+    fetched = sort_results(await source.mailbox.fetch(ids))
+    compared.gone += fetched.gone
+    compared.failed |= fetched.failed
+    stored = await store.store([_incoming(message) for message in fetched.got])
     compared.replaced += sum(each.outcome is StoreOutcome.REPLACED for each in stored)
-    for message in got:
-        if message.internal_date is not None:
+    for message in fetched.got:
+        if message.received is not None:
             labels = await source.names.names(message.label_ids)
-            compared.found[message.id] = AtSource(message.internal_date, labels)
+            compared.found[message.id] = AtSource(message.received, labels)
 
 
-def _incoming(message: GmailMessage) -> IncomingMail:
+def _incoming(message: RemoteMessage) -> IncomingMail:
     """The bytes alone: what labels there are now is the sync's to record."""
     return IncomingMail(
         raw=message.raw or b"",
         provenance=Provenance.API,
         gmail_id=message.id,
         thread_id=message.thread_id or None,
-        received=message.internal_date,
+        received=message.received,
     )
 
 
@@ -500,13 +474,13 @@ class Archiver:
 
 @asynccontextmanager
 async def open_archiver(
-    site: ArchiverContext, account: Account, policy: RemovalPolicy, client: GmailClient
+    site: ArchiverContext, account: Account, policy: RemovalPolicy, mailbox: Mailbox
 ) -> AsyncIterator[Archiver]:
     """The one archiver of this account, ready to run. Refuses what cannot work before anything is touched."""
     require_permission(account, policy.removal.action)
-    require_mailbox(await with_retries(site.clock, client.get_profile), account)
+    require_mailbox(await with_retries(site.clock, mailbox.identity), account)
     with site.place.one_archiver(account.email) as still_alone:
-        source = await open_source(client, site.clock, policy)
+        source = await open_source(mailbox, site.clock, policy)
         with site.place.certificates(account.email) as certificates:
             yield Archiver(site, account, policy, source, certificates, still_alone)
 
@@ -556,7 +530,7 @@ class ArchiverService:
         await self.database.read(lambda tx: get_state(tx, account.id))
         site = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
         async with (
-            self.gmail.client(account, PriorityLane.SYNC) as client,
-            open_archiver(site, account, policy, client) as archiver,
+            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
+            open_archiver(site, account, policy, mailbox) as archiver,
         ):
             yield archiver

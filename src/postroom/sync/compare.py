@@ -17,11 +17,8 @@ from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import KnownId
 from postroom.db import Database
 from postroom.domain.clock import Clock
-from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, MissingMessage
-from postroom.mailboxes.gmail.resources import MessageFormat
+from postroom.mailboxes.protocol import Mailbox
+from postroom.mailboxes.reader import gone_of
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.labels import IdSet, align_label, listed_ids, strip_label
 from postroom.sync.slices import Granularity, oldest_mail, plan
@@ -65,7 +62,7 @@ class Reconciliation:
         deleted, restored = await self._compare_presence()
         relabelled = 0
         for label_id, name in names.items():
-            relabelled += await align_label(self._bringer.client, self._bringer.store, label_id, name)
+            relabelled += await align_label(self._bringer.mailbox, self._bringer.store, label_id, name)
         for unknown in sorted(await self._bringer.store.label_names() - set(names.values())):
             relabelled += await strip_label(self._bringer.store, unknown)
         return Reconciled(deleted, restored, relabelled)
@@ -73,7 +70,7 @@ class Reconciliation:
     async def _compare_presence(self) -> tuple[int, int]:
         deleted = restored = 0
         with IdSet() as listed, self._bringer.store.place.reader() as reader:
-            async for ids in listed_ids(self._bringer.client):
+            async for ids in listed_ids(self._bringer.mailbox):
                 listed.add(ids)
             portions = reader.all_ids(self._bringer.store.email)
             while portion := await asyncio.to_thread(next, portions, None):
@@ -84,7 +81,7 @@ class Reconciliation:
 
     async def _mark(self, portion: Sequence[KnownId], unlisted: set[str]) -> int:
         missed = [each.gmail_id for each in portion if not each.is_deleted and each.gmail_id in unlisted]
-        gone = await gone_of(self._bringer.client, missed)
+        gone = await gone_of(self._bringer.mailbox, missed)
         if gone:
             await self._bringer.store.mark_deleted(gone, self._clock.now())
         return len(gone)
@@ -94,20 +91,6 @@ class Reconciliation:
         if back:
             await self._bringer.store.unmark_deleted(back)
         return len(back)
-
-
-async def gone_of(client: GmailClient, ids: Sequence[str]) -> list[str]:
-    """Those that the source does not have, each asked for by itself: a list may have missed what arrived or moved.
-
-    One that cannot be had, for a reason of its own, is there.
-    """
-    gone = []
-    for answer in await client.get_messages(ids, MessageFormat.MINIMAL) if ids else ():
-        if isinstance(answer, Failed) and isinstance(answer.error, MailboxThrottled | MailboxUnreachable):
-            raise answer.error
-        if isinstance(answer, MissingMessage):
-            gone.append(answer.id)
-    return gone
 
 
 Progress = Callable[[int], None]
@@ -145,10 +128,10 @@ class SourceReport:
 
 
 class SourceCheck:
-    def __init__(self, database: Database, account: Account, client: GmailClient, archive: ArchiveBackend) -> None:
+    def __init__(self, database: Database, account: Account, mailbox: Mailbox, archive: ArchiveBackend) -> None:
         self._database = database
         self._account = account
-        self._client = client
+        self._mailbox = mailbox
         self._archive = archive
 
     async def run(self, progress: Progress = lambda listed: None) -> SourceReport:
@@ -179,10 +162,10 @@ class SourceCheck:
 
     async def _listed_below(self, watermark: int) -> AsyncIterator[list[str]]:
         """By months, so that no list is very deep."""
-        oldest = await oldest_mail(self._client, watermark)
+        oldest = await oldest_mail(self._mailbox, watermark)
         for part in plan(oldest, watermark, Granularity.MONTH):
             if part.end is not None:
-                async for ids in listed_ids(self._client, search_query(part)):
+                async for ids in listed_ids(self._mailbox, part):
                     yield ids
 
     async def _lacking(self, reader: MailReader, ids: Sequence[str]) -> dict[str, SourceGapKind]:
@@ -196,7 +179,7 @@ class SourceCheck:
 
     async def _gaps(self, lacking: Mapping[str, SourceGapKind]) -> tuple[SourceGap, ...]:
         """Without those that were deleted at the source meanwhile."""
-        gone = set(await gone_of(self._client, list(lacking)))
+        gone = set(await gone_of(self._mailbox, list(lacking)))
         return tuple(SourceGap(each, lacking[each]) for each in sorted(lacking.keys() - gone))
 
     async def _gone(self, reader: MailReader, listed: IdSet, watermark: int) -> list[str]:
@@ -205,5 +188,5 @@ class SourceCheck:
         portions = reader.all_ids(self._account.email)
         while portion := await asyncio.to_thread(next, portions, None):
             held = [each.gmail_id for each in portion if not each.is_deleted and each.date_s < watermark]
-            gone += await gone_of(self._client, listed.lacking(held))
+            gone += await gone_of(self._mailbox, listed.lacking(held))
         return gone

@@ -14,8 +14,8 @@ from postroom.db import Database
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Retryable
-from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.fetch import MailFetcher
 from postroom.sync.labels import LabelFollower
@@ -98,8 +98,8 @@ class SyncContext:
     outage: OutageBackoff
 
     @property
-    def client(self) -> GmailClient:
-        return self.fetcher.client
+    def mailbox(self) -> Mailbox:
+        return self.fetcher.mailbox
 
     @property
     def store(self) -> AccountStore:
@@ -109,7 +109,7 @@ class SyncContext:
 def sync_context(
     database: Database,
     account: Account,
-    client: GmailClient,
+    mailbox: Mailbox,
     store: AccountStore,
     settings: SyncSettings,
     clock: Clock,
@@ -117,6 +117,6 @@ def sync_context(
     on_outcomes: OnOutcomes = lambda messages, bad: None,
 ) -> SyncContext:
     """`on_outcomes` is called with the number of messages worked on, and how many of them are bad."""
-    fetcher = MailFetcher(client, store, LabelNames(client, LabelFollower(database, account.id, client, store)))
-    counters = ProgressCounters(clock, client.limiter, client.profile, on_outcomes)
+    fetcher = MailFetcher(mailbox, store, LabelNames(mailbox, LabelFollower(database, account.id, mailbox, store)))
+    counters = ProgressCounters(clock, mailbox.limiter, mailbox.units_per_minute, on_outcomes)
     return SyncContext(database, account, fetcher, settings, clock, counters, OutageBackoff(clock, settings.patience_s))

@@ -29,7 +29,7 @@ from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.alerts import SyncMonitor
 from postroom.sync.bad_messages import BadMessageRetry
@@ -174,9 +174,9 @@ class _SyncRun:
         if not await context.store.belongs_to(context.account.id, state.walk):
             log.warning("archive.replaced", walk=state.walk, watermark=state.watermark)
             return await self._begin(is_new_archive=True)
-        profile = await context.outage.retry(context.client.get_profile)
-        require_mailbox(profile, context.account)
-        context.counters.messages_total = profile.messages_total
+        identity = await context.outage.retry(context.mailbox.identity)
+        require_mailbox(identity, context.account)
+        context.counters.messages_total = identity.messages_total
         context.counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
         return state
 
@@ -184,17 +184,17 @@ class _SyncRun:
         """Plan another walk. A cursor that exists and has not expired is older than the walk, so it stays."""
         context, account_id = self._context, self._context.account.id
         context.counters.phase = SyncPhase.PLANNING
-        plan = await context.outage.retry(lambda: plan_walk(context.client, context.settings, context.clock.now()))
-        require_mailbox(plan.profile, context.account)
-        context.counters.messages_total = plan.profile.messages_total
+        plan = await context.outage.retry(lambda: plan_walk(context.mailbox, context.settings, context.clock.now()))
+        require_mailbox(plan.identity, context.account)
+        context.counters.messages_total = plan.identity.messages_total
 
         def begin(tx: Tx) -> SyncState:
             now = context.clock.now()
             renew_reader(tx, self._lease, now)
             if self._lease.duty is Duty.WALK:
-                begin_cursor(tx, account_id, plan.profile.history_id, now)
+                begin_cursor(tx, account_id, plan.identity.cursor, now)
             elif has_expired or cursor_of(tx, account_id) is None:
-                move_cursor(tx, self._lease, plan.profile.history_id, now)
+                move_cursor(tx, self._lease, plan.identity.cursor, now)
             return begin_walk(
                 tx, account_id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
             )
@@ -264,7 +264,7 @@ class _SyncRun:
 def build_engine(
     database: Database,
     account: Account,
-    client: GmailClient,
+    mailbox: Mailbox,
     store: AccountStore,
     settings: SyncSettings,
     clock: Clock,
@@ -274,9 +274,9 @@ def build_engine(
 ) -> SyncEngine:
     """`follows`: where no connector does, it reads the account's changes too, and reports them to `watch`."""
     monitor = SyncMonitor(
-        database, account, settings, clock, client=client, cuts=lambda: client.limiter.gate.tuner.cuts
+        database, account, settings, clock, mailbox=mailbox, cuts=lambda: mailbox.limiter.gate.tuner.cuts
     )
-    context = sync_context(database, account, client, store, settings, clock, on_outcomes=monitor.note)
+    context = sync_context(database, account, mailbox, store, settings, clock, on_outcomes=monitor.note)
 
     def on_page(page: ChangeCounts) -> None:
         monitor.note(page.stored + page.gone + page.bad, page.bad)

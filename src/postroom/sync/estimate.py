@@ -16,12 +16,9 @@ from datetime import datetime
 from postroom.accounts.account import Account
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
-from postroom.mailboxes.gmail.resources import MessageFormat
 from postroom.mailboxes.pace import Reserve
+from postroom.mailboxes.protocol import Detail, Got, Mailbox, Span
 from postroom.settings import SyncSettings
 from postroom.sync.slices import Granularity, Slice, WalkPlan, plan_walk
 from postroom.sync.state import bad_of, find_state
@@ -79,22 +76,22 @@ class SyncEstimate:
 async def estimate(
     database: Database,
     account: Account,
-    client: GmailClient,
+    mailbox: Mailbox,
     settings: SyncSettings,
     archive: ArchiveBackend,
     now: datetime,
 ) -> SyncEstimate:
-    walk = await plan_walk(client, settings, now)
+    walk = await plan_walk(mailbox, settings, now)
     state, bad = await database.read(lambda tx: (find_state(tx, account.id), len(bad_of(tx, account.id))))
     stored, sizes = await asyncio.to_thread(_in_archive, archive, account.email)
     profile = PROFILES[account.quota or ProfileName.MAY_2026]
-    to_fetch = max(walk.profile.messages_total - stored - bad, 0)
+    to_fetch = max(walk.identity.messages_total - stored - bad, 0)
     listing, getting = _units(profile, walk, to_fetch, settings.page_size)
-    sizes = sizes or await _sampled(client, walk.slices)
+    sizes = sizes or await _sampled(mailbox, walk.slices)
     quiet, busy = (_per_minute(profile, Reserve(), busy=is_busy) for is_busy in (False, True))
     return SyncEstimate(
         account=account.email,
-        messages=walk.profile.messages_total,
+        messages=walk.identity.messages_total,
         stored=stored,
         bad=bad,
         to_fetch=to_fetch,
@@ -116,7 +113,7 @@ async def estimate(
 
 def _units(profile: QuotaProfile, walk: WalkPlan, to_fetch: int, page_size: int) -> tuple[int, int]:
     """Every slice takes a page, and full pages come on top; every message to be fetched is one get."""
-    pages = len(walk.slices) + walk.profile.messages_total // page_size
+    pages = len(walk.slices) + walk.identity.messages_total // page_size
     return pages * profile.cost(GmailMethod.MESSAGES_LIST), to_fetch * profile.cost(GmailMethod.MESSAGES_GET)
 
 
@@ -135,22 +132,22 @@ def _in_archive(archive: ArchiveBackend, email: str) -> tuple[int, Sizes | None]
     return held.at_source, sizes
 
 
-async def _sampled(client: GmailClient, slices: Sequence[Slice]) -> Sizes:
+async def _sampled(mailbox: Mailbox, slices: Sequence[Slice]) -> Sizes:
     """The sizes of a few messages from all over the mailbox; asked for without their bodies."""
     dice = random.Random(0)  # noqa: S311 - the same sample for the same mailbox
     ids: list[str] = []
     for part in dice.sample(list(slices), min(_SAMPLED_SLICES, len(slices))):
-        ids += await _some(client, search_query(part), _SAMPLED_EACH)
+        ids += await _some(mailbox, part, _SAMPLED_EACH)
     if not ids:  # a mailbox with little mail in many months
-        ids = await _some(client, "", _SAMPLED_SLICES * _SAMPLED_EACH)
-    found = await client.get_messages(ids, MessageFormat.MINIMAL)
-    sizes = [each.message.size_estimate for each in found if isinstance(each, Got) and each.message.size_estimate]
+        ids = await _some(mailbox, None, _SAMPLED_SLICES * _SAMPLED_EACH)
+    found = await mailbox.fetch(ids, Detail.FLAGS)
+    sizes = [each.message.size for each in found if isinstance(each, Got) and each.message.size]
     if not sizes:
         return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
     return Sizes(sum(sizes) / len(sizes), len(sizes), "looked at; packed they take less, their index more")
 
 
-async def _some(client: GmailClient, query: str, count: int) -> list[str]:
-    async for page in client.list_messages(query, include_spam_trash=True, page_size=count):
-        return [message.id for message in page.messages]
+async def _some(mailbox: Mailbox, span: Span | None, count: int) -> list[str]:
+    async for page in mailbox.list(span, page_size=count):
+        return [*page.ids]
     return []

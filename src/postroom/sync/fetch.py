@@ -14,18 +14,16 @@ from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, S
 from postroom.archive.service import AccountStore
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.addresses import canonical_address
-from postroom.mailboxes.errors import MailboxThrottled, MailboxUnreachable
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got, MissingMessage
-from postroom.mailboxes.gmail.resources import GmailMessage, Profile
 from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Mailbox, MailboxIdentity, RemoteMessage
+from postroom.mailboxes.reader import OUTAGE, FetchedMail, MailboxReader, sort_results
 
 
-def require_mailbox(profile: Profile, account: Account) -> None:
-    if canonical_address(profile.email, fold_gmail=True) != canonical_address(account.email, fold_gmail=True):
+def require_mailbox(identity: MailboxIdentity, account: Account) -> None:
+    if canonical_address(identity.email, fold_gmail=True) != canonical_address(account.email, fold_gmail=True):
         raise NotAllowed(
-            f"The login of {account.email} opens the mailbox of {profile.email} instead. Log in as {account.email} "
-            f"with `postroom account add gmail`, or add the account of {profile.email}."
+            f"The login of {account.email} opens the mailbox of {identity.email} instead. Log in as {account.email} "
+            f"with `postroom account add gmail`, or add the account of {identity.email}."
         )
 
 
@@ -65,16 +63,32 @@ class FetchOutcome:
         )
 
 
+class ArchiveSink:
+    """The archive of one account, as what messages are read into."""
+
+    def __init__(self, store: AccountStore) -> None:
+        self._store = store
+
+    async def store(self, mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> list[StoredMessage]:
+        return await self._store.store([_incoming(message, labels) for message, labels in mails])
+
+    def problem(self, error: Exception) -> PostroomError:
+        if isinstance(error, Retryable):
+            raise error
+        return NotStorable(f"It could not be stored: {_without_mail(error)}")
+
+
 class MailFetcher:
-    def __init__(self, client: GmailClient, store: AccountStore, names: LabelNames) -> None:
-        self.client = client
+    def __init__(self, mailbox: Mailbox, store: AccountStore, names: LabelNames) -> None:
+        self.mailbox = mailbox
         self.store = store
         self.names = names
+        self._reader = MailboxReader(mailbox, ArchiveSink(store), names)
 
     async def bring(self, ids: Iterable[str], beat: OnChunk = lambda chunk: None) -> FetchOutcome:
         """`beat` is called with the answers of each chunk as soon as it is on disk."""
         wanted = list(dict.fromkeys(ids))
-        size = self.client.batch_size
+        size = self.mailbox.batch_size
         brought = FetchOutcome()
         for start in range(0, len(wanted), size):
             with self.store.expecting():
@@ -84,73 +98,40 @@ class MailFetcher:
         return brought
 
     async def _bring_chunk(self, ids: Sequence[str]) -> FetchOutcome:
-        messages: list[GmailMessage] = []
-        gone: list[str] = []
-        failed: dict[str, PostroomError] = {}
-        for fetched in await self.client.get_messages(ids):
-            match fetched:
-                case Got(message):
-                    messages.append(message)
-                case MissingMessage(message_id):
-                    gone.append(message_id)
-                case Failed(message_id, error):
-                    failed[message_id] = error
-        brought = await self._keep(messages) | FetchOutcome(gone=frozenset(gone), failed=failed)
-        await self._require_service(failed, is_any_here=bool(messages))
+        fetched = await self._reader.fetch(ids)
+        if isinstance(fetched.refusal, PostroomError) and not fetched.stored:
+            raise fetched.refusal  # none of them can be stored: it is the archive
+        brought = _outcome_of(fetched)
+        await self._require_service(fetched)
         return brought
 
-    async def _require_service(self, failed: Mapping[str, PostroomError], *, is_any_here: bool) -> None:
+    async def _require_service(self, fetched: FetchedMail[StoredMessage]) -> None:
         """Raise if it is not the messages that are to blame: the pace, the network, or a service that is down."""
-        for error in failed.values():
-            if isinstance(error, MailboxThrottled | MailboxUnreachable):
+        errors = fetched.unfetched.values()
+        for error in errors:
+            if isinstance(error, OUTAGE):
                 raise error
-        if any(isinstance(error, Retryable) for error in failed.values()) or (failed and not is_any_here):
+        is_any_here = bool(fetched.stored or fetched.unstored)
+        if any(isinstance(error, Retryable) for error in errors) or (errors and not is_any_here):
             await self.require_messages()
 
     async def require_messages(self) -> None:
         """Raise unless others that were had before can still be had: lists may go on while messages do not."""
-        await self.client.get_profile()
-        others = await self.client.get_messages(await self.store.some_ids(_WITNESSES))
-        problems = [each.error for each in others if isinstance(each, Failed)]
-        if problems and not any(isinstance(each, Got) for each in others):
-            raise problems[0]
+        await self.mailbox.identity()
+        others = sort_results(await self.mailbox.fetch(await self.store.some_ids(_WITNESSES)))
+        if others.failed and not others.got:
+            raise next(iter(others.failed.values()))
 
-    async def _keep(self, messages: Sequence[GmailMessage]) -> FetchOutcome:
-        mails = [await self._incoming(message) for message in messages]
-        try:
-            return _answers(messages, await self.store.store(mails))
-        except Retryable:
-            raise
-        except Exception as error:
-            return await self._keep_apart(messages, mails, error)
 
-    async def _keep_apart(
-        self, messages: Sequence[GmailMessage], mails: Sequence[IncomingMail], first: Exception
-    ) -> FetchOutcome:
-        """One of them cannot be stored: find out which. If none can, the archive itself is at fault."""
-        brought = FetchOutcome()
-        for message, mail in zip(messages, mails, strict=True):
-            try:
-                brought |= _answers([message], await self.store.store([mail]))
-            except Retryable:
-                raise
-            except Exception as error:
-                brought |= FetchOutcome(
-                    failed={message.id: NotStorable(f"It could not be stored: {_without_mail(error)}")}
-                )
-        if isinstance(first, PostroomError) and len(brought.failed) == len(messages):
-            raise first
-        return brought
-
-    async def _incoming(self, message: GmailMessage) -> IncomingMail:
-        return IncomingMail(
-            raw=message.raw or b"",
-            provenance=Provenance.API,
-            gmail_id=message.id,
-            thread_id=message.thread_id or None,
-            labels=await self.names.names(message.label_ids),
-            received=message.internal_date,
-        )
+def _incoming(message: RemoteMessage, labels: frozenset[str]) -> IncomingMail:
+    return IncomingMail(
+        raw=message.raw or b"",
+        provenance=Provenance.API,
+        gmail_id=message.id,
+        thread_id=message.thread_id or None,
+        labels=labels,
+        received=message.received,
+    )
 
 
 def _without_mail(error: Exception) -> str:
@@ -158,7 +139,13 @@ def _without_mail(error: Exception) -> str:
     return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
-def _answers(messages: Sequence[GmailMessage], stored: Sequence[StoredMessage]) -> FetchOutcome:
-    old = {message.id for message, each in zip(messages, stored, strict=True) if each.outcome is StoreOutcome.DUPLICATE}
-    unread = {message.id: each.trouble for message, each in zip(messages, stored, strict=True) if each.trouble}
-    return FetchOutcome(frozenset(message.id for message in messages) - old, frozenset(old), unread=unread)
+def _outcome_of(fetched: FetchedMail[StoredMessage]) -> FetchOutcome:
+    stored = fetched.stored
+    old = frozenset(key for key, each in stored.items() if each.outcome is StoreOutcome.DUPLICATE)
+    return FetchOutcome(
+        frozenset(stored) - old,
+        old,
+        frozenset(fetched.gone),
+        fetched.failed,
+        {key: each.trouble for key, each in stored.items() if each.trouble},
+    )

@@ -7,7 +7,7 @@ id is raised: the mailbox has to be walked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from postroom.accounts.history_cursor import LEASE, HistoryLease, cursor_of, move_cursor, renew_reader
@@ -17,60 +17,11 @@ from postroom.archive.messages import Relabelling
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
-from postroom.mailboxes.gmail.resources import HistoryRecord
+from postroom.mailboxes.protocol import ChangePage
 from postroom.sync import status
 from postroom.sync.fetch import FetchOutcome, MailFetcher
 from postroom.sync.state import add_counters, bad_of, record_outcome
 from postroom.telemetry import logs
-
-
-@dataclass(frozen=True, slots=True)
-class LabelIdChange:
-    gmail_id: str
-    add: frozenset[str] = frozenset()
-    remove: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class PageChanges:
-    wanted: tuple[str, ...] = ()
-    """Added or relabelled, and not deleted as far as the page tells: they should be in the archive."""
-    deleted: tuple[str, ...] = ()
-    relabelled: tuple[LabelIdChange, ...] = ()
-    """In the order in which it happened."""
-
-    @property
-    def label_ids(self) -> frozenset[str]:
-        return frozenset[str]().union(*(each.add | each.remove for each in self.relabelled))
-
-
-def fold(records: Sequence[HistoryRecord]) -> PageChanges:
-    """Ids of messages do not come back, so a deletion is final wherever it stands."""
-    wanted: dict[str, None] = {}
-    deleted: dict[str, None] = {}
-    relabelled: list[LabelIdChange] = []
-    for record in sorted(records, key=lambda each: int(each.id)):
-        wanted.update(dict.fromkeys(ref.id for ref in record.added))
-        deleted.update(dict.fromkeys(ref.id for ref in record.deleted))
-        relabelled += [LabelIdChange(each.message.id, add=each.label_ids) for each in record.labels_added]
-        relabelled += [LabelIdChange(each.message.id, remove=each.label_ids) for each in record.labels_removed]
-    wanted.update(dict.fromkeys(each.gmail_id for each in relabelled))
-    return PageChanges(tuple(each for each in wanted if each not in deleted), tuple(deleted), tuple(relabelled))
-
-
-def latest(history_ids: Iterable[str]) -> str | None:
-    """History ids are numbers, of any length, and text to everybody else."""
-    return max(history_ids, key=int, default=None)
-
-
-def resume_point(records: Sequence[HistoryRecord]) -> str | None:
-    """From where to go on if the next page is never reached; None: from where this page began.
-
-    It is not the last id: records that share it may go on behind the page's end.
-    """
-    last = latest(each.id for each in records)
-    return latest(each.id for each in records if each.id != last)
-
 
 log = logs.get(__name__)
 
@@ -127,20 +78,15 @@ class HistoryFollower:
             raise Fatal("There is no history id to read from: it is read from the profile before the first listing.")
         await self._bringer.names.refresh()
         total = ChangeCounts()
-        reached = None
-        async for page in self._bringer.client.list_history(since):
-            # Where the mailbox stood when the first page was answered: what came later may be on no page.
-            reached = latest([since, reached or page.history_id, *(record.id for record in page.records)])
-            is_last = page.next_token is None
-            deltas = await self._take_in(page.records, reached if is_last else resume_point(page.records))
+        async for page in self._bringer.mailbox.changes(since):
+            deltas = await self._take_in(page)
             self._on_page(deltas)
             total += deltas
         return total
 
-    async def _take_in(self, records: Sequence[HistoryRecord], cursor: str | None) -> ChangeCounts:
-        """One page: its effects onto disk first, then the cursor. `cursor` None leaves it where it is."""
-        changes = fold(records)
-        if records:
+    async def _take_in(self, changes: ChangePage) -> ChangeCounts:
+        """One page: its effects onto disk first, then the cursor."""
+        if changes.records:
             await self._bringer.store.settled()
         brought = await self._bring(await self._missing(changes.wanted))
         relabelled = await self._relabel(changes)
@@ -148,12 +94,12 @@ class HistoryFollower:
         deltas = ChangeCounts(len(brought.stored), len(brought.gone), len(brought.failed), deleted, len(relabelled))
 
         def conclude(tx: Tx) -> None:
-            self._conclude(tx, changes, brought, deltas, cursor)
+            self._conclude(tx, changes, brought, deltas)
             self._tell_control(tx, relabelled, changes.deleted)
 
         await self._database.write(conclude)
-        if records:
-            log.info("history.page", records=len(records), **_counted(deltas))
+        if changes.records:
+            log.info("history.page", records=changes.records, **_counted(deltas))
         _measure(deltas)
         return deltas
 
@@ -172,10 +118,10 @@ class HistoryFollower:
             await self._keep_lease()
         return brought
 
-    async def _relabel(self, changes: PageChanges) -> list[Relabelling]:
+    async def _relabel(self, changes: ChangePage) -> list[Relabelling]:
         names = self._bringer.names.names
         relabelled = [
-            Relabelling(each.gmail_id, await names(each.add), await names(each.remove)) for each in changes.relabelled
+            Relabelling(each.id, await names(each.add), await names(each.remove)) for each in changes.relabelled
         ]
         if relabelled:
             await self._bringer.store.change_labels(relabelled)
@@ -186,14 +132,12 @@ class HistoryFollower:
         unknown = await self._bringer.store.mark_deleted(ids, self._clock.now()) if ids else ()
         return len(ids) - len(unknown)
 
-    def _conclude(
-        self, tx: Tx, changes: PageChanges, brought: FetchOutcome, deltas: ChangeCounts, cursor: str | None
-    ) -> None:
+    def _conclude(self, tx: Tx, changes: ChangePage, brought: FetchOutcome, deltas: ChangeCounts) -> None:
         account_id, now = self._reader.account_id, self._clock.now()
-        if cursor is None:
+        if changes.cursor is None:
             renew_reader(tx, self._reader, now)
         else:
-            move_cursor(tx, self._reader, cursor, now)
+            move_cursor(tx, self._reader, changes.cursor, now)
         record_outcome(tx, account_id, brought, now)
         forget_trouble(tx, account_id, changes.deleted, [TroubleKind.FETCH])
         if counted := _counted(deltas):

@@ -21,8 +21,8 @@ from postroom.archive.service import AccountStore
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import sync_labels
 from postroom.mailboxes.errors import CallRefused, Gone
-from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.labels import LabelNamesById
+from postroom.mailboxes.protocol import Mailbox, Span
 from postroom.telemetry import logs
 
 
@@ -102,7 +102,7 @@ _AT_ONCE = 500
 T = TypeVar("T")
 
 
-async def align_label(client: GmailClient, store: AccountStore, label_id: str, name: str) -> int:
+async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name: str) -> int:
     """One label at a time, so that memory stays small; returns how many messages gained or lost it.
 
     What changes at the source meanwhile is in its history, which is read after this. Ids that the archive does not have
@@ -111,10 +111,10 @@ async def align_label(client: GmailClient, store: AccountStore, label_id: str, n
     label = frozenset({name})
     with IdSet() as listed:
         try:
-            async for ids in listed_ids(client, label_ids=(label_id,)):
+            async for ids in listed_ids(mailbox, label_id=label_id):
                 listed.add(ids)
         except (CallRefused, Gone):
-            if any(each.id == label_id for each in await client.list_labels()):
+            if any(each.id == label_id for each in await mailbox.labels()):
                 raise
             return 0  # deleted meanwhile; the next look at the labels takes it away
         members = await store.label_members(name)
@@ -133,11 +133,11 @@ async def strip_label(store: AccountStore, name: str) -> int:
 
 
 async def listed_ids(
-    client: GmailClient, query: str = "", *, label_ids: Sequence[str] = ()
+    mailbox: Mailbox, span: Span | None = None, *, label_id: str | None = None
 ) -> AsyncIterator[list[str]]:
     """What the source lists, spam and trash included, page by page."""
-    async for page in client.list_messages(query, label_ids=label_ids, include_spam_trash=True):
-        yield [ref.id for ref in page.messages]
+    async for page in mailbox.list(span, label_id=label_id):
+        yield [*page.ids]
 
 
 async def _change(store: AccountStore, changes: Sequence[Relabelling]) -> int:
@@ -157,10 +157,10 @@ log = logs.get(__name__)
 class LabelFollower:
     """What `LabelNames` asks to keep the archive's names in step."""
 
-    def __init__(self, database: Database, account_id: str, client: GmailClient, store: AccountStore) -> None:
+    def __init__(self, database: Database, account_id: str, mailbox: Mailbox, store: AccountStore) -> None:
         self._database = database
         self._account_id = account_id
-        self._client = client
+        self._mailbox = mailbox
         self._store = store
 
     async def record(self, names: LabelNamesById) -> Mapping[str, frozenset[str]]:
@@ -184,7 +184,7 @@ class LabelFollower:
         for name in changes.dropped:
             await strip_label(self._store, name)
         for label_id, name in changes.mixed:
-            await align_label(self._client, self._store, label_id, name)
+            await align_label(self._mailbox, self._store, label_id, name)
 
 
 def _owners(names: LabelNamesById) -> dict[str, str]:

@@ -65,11 +65,11 @@ class SyncService:
             syncs = []
             for account in accounts:
                 store = await stack.enter_async_context(self.archive.store(account.email, purpose))
-                client = await stack.enter_async_context(self.gmail.client(account, PriorityLane.SYNC))
+                mailbox = await stack.enter_async_context(self.gmail.mailbox(account, PriorityLane.SYNC))
                 engine = build_engine(
                     self.database,
                     account,
-                    client,
+                    mailbox,
                     store,
                     self.settings.sync,
                     self.clock,
@@ -81,9 +81,9 @@ class SyncService:
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would cost, before a message is fetched."""
-        async with self.gmail.client(account, PriorityLane.USER_ACTION) as client:
+        async with self.gmail.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
             return await estimate(
-                self.database, account, client, self.settings.sync, self.archive.place, self.clock.now()
+                self.database, account, mailbox, self.settings.sync, self.archive.place, self.clock.now()
             )
 
     async def retry_bad(
@@ -92,10 +92,10 @@ class SyncService:
         """Try messages again that could not be had: these, all, or those whose time has come."""
         async with (
             self.archive.store(account.email, purpose) as store,
-            self.gmail.client(account, PriorityLane.SYNC) as client,
+            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
         ):
-            names = LabelNames(client, LabelFollower(self.database, account.id, client, store))
-            bringer = MailFetcher(client, store, names)
+            names = LabelNames(mailbox, LabelFollower(self.database, account.id, mailbox, store))
+            bringer = MailFetcher(mailbox, store, names)
             retry = BadMessageRetry(self.database, account.id, bringer, self.settings.sync, self.clock)
             return await (retry.retry_due() if only_due else retry.retry(gmail_ids))
 

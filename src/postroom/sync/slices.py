@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from postroom.mailboxes.gmail.calls import SHORTEST_EPOCH, search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.resources import Profile
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.gmail.calls import SHORTEST_EPOCH
+from postroom.mailboxes.protocol import Mailbox, MailboxIdentity, Span
 from postroom.settings import SyncSettings
 
 DAY_S = 86_400
@@ -94,20 +92,22 @@ _CLOSE_ENOUGH_S = 60 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class WalkPlan:
-    profile: Profile
-    """Read before anything was listed: what changes after its history id is told by the history."""
+    identity: MailboxIdentity
+    """Read before anything was listed: what changes after its cursor is told by the history."""
     granularity: Granularity
     until: int
     slices: Sequence[Slice]
 
 
-async def plan_walk(client: GmailClient, settings: SyncSettings, now: datetime) -> WalkPlan:
-    profile = await client.get_profile()
+async def plan_walk(mailbox: Mailbox, settings: SyncSettings, now: datetime) -> WalkPlan:
+    identity = await mailbox.identity()
     until = newest_end(settings, now)
     granularity = (
-        granularity_for(profile.messages_total) if settings.granularity == "auto" else Granularity(settings.granularity)
+        granularity_for(identity.messages_total)
+        if settings.granularity == "auto"
+        else Granularity(settings.granularity)
     )
-    return WalkPlan(profile, granularity, until, plan(await oldest_mail(client, until), until, granularity))
+    return WalkPlan(identity, granularity, until, plan(await oldest_mail(mailbox, until), until, granularity))
 
 
 def newest_end(settings: SyncSettings, now: datetime) -> int:
@@ -115,26 +115,26 @@ def newest_end(settings: SyncSettings, now: datetime) -> int:
     return max(int(now.timestamp() - settings.settle_s), 1)
 
 
-async def oldest_mail(client: GmailClient, until: int) -> int:
+async def oldest_mail(mailbox: Mailbox, until: int) -> int:
     """A time before which there is no mail, at most two months before the first: twenty empty years are one slice.
 
     Found by bisection with lists of one result. A mistake here costs calls and never mail: the first slice begins at
     zero all the same.
     """
     empty, full = 0, until
-    if not await _has_mail_before(client, until):
+    if not await _has_mail_before(mailbox, until):
         return until
     while full - empty > _CLOSE_ENOUGH_S and (middle := (empty + full) // 2) >= EARLIEST_CUT:
-        if await _has_mail_before(client, middle):
+        if await _has_mail_before(mailbox, middle):
             full = middle
         else:
             empty = middle
     return empty
 
 
-async def _has_mail_before(client: GmailClient, instant: int) -> bool:
-    async for page in client.list_messages(search_query(Span(0, instant)), include_spam_trash=True, page_size=1):
-        if page.messages:
+async def _has_mail_before(mailbox: Mailbox, instant: int) -> bool:
+    async for page in mailbox.list(Span(0, instant), page_size=1):
+        if page.ids:
             return True
     return False
 
@@ -147,7 +147,7 @@ class TooDeep(Exception):
         self.halves = halves
 
 
-async def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
+async def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
     """The ids, in portions that follow each other without an end in memory.
 
     Raises TooDeep, before any portion, for a slice that has too many pages and can be cut. One that cannot be cut is
@@ -156,10 +156,10 @@ async def ids_of(client: GmailClient, part: Slice, settings: SyncSettings) -> As
     halves = split(part)
     listed: list[str] = []
     pages = 0
-    async for page in client.list_messages(search_query(part), include_spam_trash=True, page_size=settings.page_size):
+    async for page in mailbox.list(part, page_size=settings.page_size):
         pages += 1
-        listed += [ref.id for ref in page.messages]
-        if pages == settings.max_pages_per_slice and page.next_token is not None and halves:
+        listed += page.ids
+        if pages == settings.max_pages_per_slice and not page.is_last and halves:
             raise TooDeep(halves)
         if halves is None and listed:
             yield listed

@@ -19,7 +19,6 @@ from postroom.accounts.troubled import troubled_number
 from postroom.db import Tx
 from postroom.db.tables.accounts import history_cursors
 from postroom.domain.clock import Clock
-from postroom.mailboxes.gmail.quota import QuotaProfile
 from postroom.mailboxes.limiter import Limiter
 from postroom.sync.alerts import AlertRecord, alerts_of
 from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
@@ -84,7 +83,7 @@ class ProgressCounters:
         self,
         clock: Clock,
         limiter: Limiter,
-        profile: QuotaProfile | None,
+        allowance: int | None,
         on_outcomes: OnOutcomes = lambda messages, bad: None,
     ) -> None:
         self.phase = SyncPhase.PLANNING
@@ -96,7 +95,7 @@ class ProgressCounters:
         self._on_outcomes = on_outcomes
         self._clock = clock
         self._limiter = limiter
-        self._allowance = None if profile is None else profile.units_per_minute
+        self._allowance = allowance
         self._started = clock.monotonic()
         self._recent: deque[tuple[float, int]] = deque()
 

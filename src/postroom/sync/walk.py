@@ -158,7 +158,7 @@ class SliceLister:
         await self._context.outage.wait()
         tally = self._ledger.begin(part)
         try:
-            async for ids in ids_of(self._context.client, part, self._context.settings):
+            async for ids in ids_of(self._context.mailbox, part, self._context.settings):
                 await self._queue(tally, ids)
         except TooDeep as deep:
             halves = deep.halves
@@ -276,7 +276,7 @@ class WorkerPool:
                 jobs.create_task(self._work(job, jobs), name="sync job")
 
     async def _wait_for_worker(self) -> None:
-        tuner = self._context.client.limiter.gate.tuner
+        tuner = self._context.mailbox.limiter.gate.tuner
         while self._busy >= tuner.workers:
             self._freed.clear()
             try:

@@ -27,9 +27,10 @@ from postroom.mailboxes.errors import (
     PermissionMissing,
 )
 from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.fetching import ATTEMPTS, Failed, Fetched, Got, MissingMessage
+from postroom.mailboxes.gmail.fetching import ATTEMPTS, Fetched
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
+from postroom.mailboxes.protocol import Failed, Got, MissingMessage
 from postroom.sim.gmail import scopes
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim

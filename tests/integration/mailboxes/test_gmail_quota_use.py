@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Got
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter, SharedWindow, limiter_for
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import Got
 from postroom.sim.gmail.control import SimState
 from tests.support import virtual_time
 from tests.support.gmail_sim import InProcessSim, in_process_sim

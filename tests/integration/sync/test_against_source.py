@@ -40,7 +40,7 @@ async def scene(database: Database, tmp_path: Path, clock: ManualClock) -> Async
 
 
 async def check(scene: SyncedAccount) -> SourceReport:
-    return await SourceCheck(scene.database, scene.account, scene.client, FileArchive(scene.root)).run()
+    return await SourceCheck(scene.database, scene.account, scene.mailbox, FileArchive(scene.root)).run()
 
 
 def deliver(scene: SyncedAccount, hour: int, **labels: str) -> str:
@@ -51,7 +51,7 @@ def deliver(scene: SyncedAccount, hour: int, **labels: str) -> str:
 
 async def test_a_complete_archive_has_no_gap(scene: SyncedAccount) -> None:
     listed: list[int] = []
-    report = await SourceCheck(scene.database, scene.account, scene.client, FileArchive(scene.root)).run(listed.append)
+    report = await SourceCheck(scene.database, scene.account, scene.mailbox, FileArchive(scene.root)).run(listed.append)
     assert report == SourceReport("owner@example.com", WATERMARK, listed=8, stored=8)
     assert report.is_complete
     assert sum(listed) == 8

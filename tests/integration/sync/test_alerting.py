@@ -245,7 +245,7 @@ async def test_alerts_come_into_the_mailbox_only_if_asked_and_once_an_hour(
         for self_email, later_s, letters in ((False, 0, 0), (True, HOUR_S, 1), (True, 60, 1), (True, HOUR_S, 2)):
             clock.advance(later_s)
             alarm = SyncMonitor(
-                database, scene.account, SyncSettings(self_email=self_email), clock, client=scene.client
+                database, scene.account, SyncSettings(self_email=self_email), clock, mailbox=scene.mailbox
             )
             alarm.note(1_000, 5)
             await alarm.check()
@@ -259,7 +259,7 @@ async def test_a_letter_that_cannot_be_put_into_the_mailbox_stops_nothing(
 ) -> None:
     async with synced_account(database, mailbox(1), tmp_path / "archive", clock) as scene:
         scene.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=403, reason="insufficientPermissions")))
-        alarm = SyncMonitor(database, scene.account, SyncSettings(self_email=True), clock, client=scene.client)
+        alarm = SyncMonitor(database, scene.account, SyncSettings(self_email=True), clock, mailbox=scene.mailbox)
         alarm.note(1_000, 5)
         await alarm.check()
     assert told.take() == ["bad_rate_high"]

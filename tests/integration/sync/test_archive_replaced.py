@@ -15,7 +15,7 @@ pytestmark = pytest.mark.req("SY-8", "SY-17")
 
 async def sync_into(root: Path, world: SyncRig) -> None:
     async with opened_store(root, world.account.email, purpose="a test") as store:
-        engine = build_engine(world.database, world.account, world.client, store, settings_with(), world.clock)
+        engine = build_engine(world.database, world.account, world.mailbox, store, settings_with(), world.clock)
         await engine.run(once=True)
 
 

@@ -38,7 +38,7 @@ async def test_one_message_that_breaks_the_reader_is_no_hole(
         [one] = await database.read(lambda tx: troubled_of(tx, world.account.id))
         assert (one.lane, one.kind, one.archived) == ("sync", TroubleKind.READ, True)
         monkeypatch.undo()
-        bringer = MailFetcher(world.client, world.store, LabelNames(world.client))
+        bringer = MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
         retry = BadMessageRetry(database, world.account.id, bringer, SyncSettings(), world.clock)
         assert (await retry.retry_due()).stored == frozenset(), "its time has not come"
         assert (await retry.retry()).stored == {one.key}

@@ -23,6 +23,7 @@ from postroom.domain.clock import ManualClock
 from postroom.mailboxes.errors import HistoryExpired, MailboxUnavailable
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord
+from postroom.mailboxes.protocol import RemoteMessage
 from postroom.queue import JobQueue
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.fetch import FetchOutcome, MailFetcher, OnChunk
@@ -310,7 +311,7 @@ async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: SyncedAccoun
             return brought
 
     made = scene.bringer()
-    deltas = await scene.deltas(reader, SlowBringer(made.client, made.store, made.names)).read()
+    deltas = await scene.deltas(reader, SlowBringer(made.mailbox, made.store, made.names)).read()
     assert deltas.stored == 250
     await assert_same_as_source(scene)
 
@@ -362,14 +363,15 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
     bringer = scene.bringer()
     await bringer.names.refresh()
     fetched, go_on = asyncio.Event(), asyncio.Event()
-    keep = bringer._keep
+    sink = bringer._reader._sink
+    keep = sink.store
 
-    async def keep_later(messages: object) -> object:
+    async def keep_later(mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> Sequence[StoredMessage]:
         fetched.set()
         await go_on.wait()
-        return await keep(messages)  # type: ignore[arg-type]
+        return await keep(mails)
 
-    bringer._keep = keep_later  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(sink, "store", keep_later)
     walk = asyncio.create_task(bringer.bring([deleted, relabelled]))
     await fetched.wait()
     await scene.client.delete_message(deleted)

@@ -24,7 +24,7 @@ IDS = [SOURCE.summary(index).id for index in range(60)]
 
 
 def bringer(world: SyncRig) -> MailFetcher:
-    return MailFetcher(world.client, world.store, LabelNames(world.client))
+    return MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
 
 
 def test_why_a_message_cannot_be_stored_is_told_without_its_words(

@@ -106,9 +106,9 @@ class DyingFollower(LabelFollower):
 
 async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: SyncedAccount) -> None:
     rename(scene, "Label_1", "Office")
-    dying = DyingFollower(scene.database, scene.account.id, scene.client, scene.store)
+    dying = DyingFollower(scene.database, scene.account.id, scene.mailbox, scene.store)
     with pytest.raises(KeyboardInterrupt):
-        await LabelNames(scene.client, dying).refresh()
+        await LabelNames(scene.mailbox, dying).refresh()
     assert (await seen(scene))["Label_1"] == {"Work", "Office"}
     rename(scene, "Label_1", "Bureau")
     rename(scene, "Label_2", "Work")

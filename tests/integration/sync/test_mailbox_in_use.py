@@ -57,7 +57,7 @@ class Owner:
 def engine_of(world: SyncRig) -> SyncEngine:
     settings, clock = settings_with(poll_s=3.0, job_size=20), world.clock
     return SyncEngine(
-        sync_context(world.database, world.account, world.client, world.store, settings, clock),
+        sync_context(world.database, world.account, world.mailbox, world.store, settings, clock),
         HOLDER,
         changes=lambda lease, fetcher: HistoryFollower(world.database, lease, fetcher, clock),
         side_tasks=lambda lease, fetcher: [Reconciliation(world.database, world.account.id, fetcher, clock)],
@@ -108,7 +108,7 @@ def test_bad_messages_among_new_mail_raise_an_alert_and_are_tried_again(tmp_path
     async def story(world: SyncRig) -> None:
         async def sync() -> None:
             await build_engine(
-                world.database, world.account, world.client, world.store, settings_with(), world.clock
+                world.database, world.account, world.mailbox, world.store, settings_with(), world.clock
             ).run(once=True)
 
         await sync()

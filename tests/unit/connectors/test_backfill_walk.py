@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -16,8 +16,7 @@ from postroom.connectors.source_mail import Position
 from postroom.connectors.switchboard_client import ArchivedMail, RangeReply
 from postroom.connectors.walking import ArchiveWalk, MailboxWalk, WalkScope, WalkWindow
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.gmail.fetching import Got
-from postroom.mailboxes.gmail.resources import GmailMessage, MessagePage, MessageRef
+from postroom.mailboxes.protocol import FetchResult, Got, ListedPage, RemoteMessage, Span
 
 WINDOW = WalkWindow.of(date(2026, 3, 1), date(2026, 3, 2))
 
@@ -29,18 +28,16 @@ class Mailbox:
         self.mails = mails
         self._dice = random.Random(seed)
 
-    async def list_messages(self, query: str, *, include_spam_trash: bool, page_size: int) -> AsyncIterator[Any]:
-        bounds = dict(word.split(":") for word in query.split() if word.startswith(("after:", "before:")))
-        start, end = int(bounds["after"]) * 1_000, int(bounds["before"]) * 1_000
+    async def list(self, span: Span, *, page_size: int, **more: Any) -> AsyncIterator[ListedPage]:
+        start, end = (span.start - 1) * 1_000, (span.end or 0) * 1_000
         ids = [key for key, received in self.mails.items() if start <= received < end]
         self._dice.shuffle(ids)
         pages = [ids[each : each + page_size] for each in range(0, len(ids), page_size)] or [[]]
         for number, page in enumerate(pages):
-            refs = tuple(MessageRef(key, key) for key in page)
-            yield MessagePage(refs, "more" if number + 1 < len(pages) else None, len(ids))
+            yield ListedPage(tuple(page), number + 1 == len(pages), len(ids))
 
-    async def get_messages(self, ids: list[str], *format: Any) -> list[Got]:
-        return [Got(GmailMessage(key, key, internal_date_ms=self.mails[key])) for key in ids]
+    async def fetch(self, ids: Sequence[str], *detail: Any) -> tuple[FetchResult, ...]:
+        return tuple(Got(RemoteMessage(key, received_ms=self.mails[key])) for key in ids)
 
 
 def mailboxes() -> st.SearchStrategy[dict[str, int]]:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.connectors.priority import FALLBACK
-from postroom.connectors.source_mail import envelope_of, from_gmail, full_payload, metadata_payload
+from postroom.connectors.source_mail import envelope_of, from_mailbox, full_payload, metadata_payload
 from postroom.connectors.switchboard_client import ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import parse_envelope
+from postroom.mailboxes.gmail.mailbox import remote
 from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
 from postroom.reading.mail import read_headers
 from postroom.sim.gmail.generated import GeneratedMailbox
@@ -23,7 +24,7 @@ LINES = st.lists(
 
 
 def checked(message: GmailMessage) -> None:
-    mail = from_gmail(message)
+    mail = from_mailbox(remote(message))
     if message.raw is not None:
         lines = [HeaderLine(name=name, value=value) for name, value in read_headers(message.raw)]
         mail = mail.stored_at(StoredRef(archive_key=REF.archive_key, sha256=REF.sha256, headers=lines))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.connectors.live import HistoryChanges
+from postroom.mailboxes.gmail.history import HistoryFolder
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageRef
 
 IDS = st.sampled_from("abcd")
@@ -44,10 +45,11 @@ def histories(draw: st.DrawFn) -> list[HistoryRecord]:
 
 
 def read(records: list[HistoryRecord], page_size: int) -> HistoryChanges:
-    changes = HistoryChanges()
+    changes, folder = HistoryChanges(), HistoryFolder("1")
     pages = [records[start : start + page_size] for start in range(0, len(records), page_size)] or [[]]
     for number, page in enumerate(pages):
-        changes.read(HistoryPage(tuple(page), None, str(500 + number)))
+        token = "more" if number + 1 < len(pages) else None
+        changes.read(folder.fold(HistoryPage(tuple(page), token, str(500 + number))))
     changes.settle()
     return changes
 
@@ -64,7 +66,7 @@ def test_order_repetition_and_paging_change_nothing(records: list[HistoryRecord]
     assert {key: value for key, value in shuffled.labels.items() if value} == {
         key: value for key, value in plain.labels.items() if value
     }
-    assert shuffled.history_id == "500", "what came after the first answer is read again"
+    assert shuffled.cursor == "500", "what came after the first answer is read again"
     assert not (set(plain.added) | set(plain.labels)) & plain.deleted
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from postroom.mailboxes.gmail.history import fold, latest, resume_point
 from postroom.mailboxes.gmail.resources import HistoryRecord, LabelChange, MessageRef
-from postroom.sync.history import fold, latest, resume_point
 from postroom.sync.labels import LabelChanges, changes_between
 
 pytestmark = pytest.mark.req("SY-13")
@@ -51,7 +51,7 @@ def test_a_page_tells_what_is_wanted_what_is_gone_and_what_was_relabelled() -> N
     changes = fold(RECORDS)
     assert changes.wanted == ("a", "d")
     assert changes.deleted == ("b", "c")
-    assert [(each.gmail_id, set(each.add), set(each.remove)) for each in changes.relabelled] == [
+    assert [(each.id, set(each.add), set(each.remove)) for each in changes.relabelled] == [
         ("a", {"X"}, set()),
         ("a", set(), {"X"}),
         ("d", {"Y"}, set()),

@@ -69,7 +69,7 @@ def test_cleaning_html_is_asked_for_by_a_name_that_every_pip_understands() -> No
         ("all", f"{STEPS}\n{MISSING}", "a step was skipped"),
         ("", f"{STEPS}\n{MISSING}", None),
         ("", STEPS, "not named as missing: web, models"),
-        ("", "1. Ten years of mail", "these steps were not told: 2. Eight in the morning"),
+        ("", "1. Ten years of mail", "these steps are missing: 2. Eight in the morning"),
     ],
 )
 def test_a_wheels_story_is_judged_by_its_steps_and_by_what_it_skips(

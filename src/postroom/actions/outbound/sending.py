@@ -38,9 +38,8 @@ from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxUnavailable
 from postroom.mailboxes.gmail.calls import search_query
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.fetching import Failed, Got
 from postroom.mailboxes.gmail.resources import Draft, GmailMessage, MessageFormat
-from postroom.mailboxes.protocol import Span
+from postroom.mailboxes.protocol import Failed, Got, Span
 from postroom.queue import JobContext
 from postroom.queue.context import LeaseLost
 from postroom.queue.job import Json

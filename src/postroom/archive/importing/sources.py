@@ -41,10 +41,10 @@ def maildir_files(root: Path) -> Iterator[MailFile]:
     """Every message of a Maildir and of the folders below it (Maildir++ or nested), folder by folder."""
     for folder in _maildirs(root):
         label = _label(root, folder)
-        for place in ("cur", "new"):
-            below = os.path.relpath(folder / place, root)
-            for name in _names(folder / place):
-                labels = _flag_labels(name, is_new=place == "new") | {label}
+        for kind in ("cur", "new"):
+            below = os.path.relpath(folder / kind, root)
+            for name in _names(folder / kind):
+                labels = _flag_labels(name, is_new=kind == "new") | {label}
                 yield from _file(root, f"{below}/{name}", labels)
 
 

@@ -169,9 +169,9 @@ def _text(node: Text) -> RowCondition:
     if len(words) == 1:
         return every
     near = RowCondition("m.folded IS NULL AND m.tokens @@ %s::tsquery", (phrase(node.field, words),))
-    places = FOLDED_IN[node.field]
+    columns = FOLDED_IN[node.field]
     in_order = RowCondition(
-        " OR ".join(f"strpos(m.folded[{place}], %s) > 0" for place in places), (around(words),) * len(places)
+        " OR ".join(f"strpos(m.folded[{column}], %s) > 0" for column in columns), (around(words),) * len(columns)
     )
     return RowCondition(
         f"({every.sql} AND ({near.sql} OR {in_order.sql}))", every.values + near.values + in_order.values
@@ -244,7 +244,7 @@ class PostgresQuestion:
             asked = _Asked(session, self._node, self._names, self._time_left, after)
             found = asked.newest(limit + 1)
             hits = self._hits(asked, found[:limit])
-        return hits, asked.place(found[limit - 1]).encoded() if len(found) > limit else None
+        return hits, asked.position(found[limit - 1]).encoded() if len(found) > limit else None
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         start = after_rank(token).rank if token else 0
@@ -356,7 +356,7 @@ class _Asked:
         hits = {(row[0], row[1]): SearchHit(read_row(row), snippet(row[-1], phrases)) for row in rows}
         return tuple(hits[one] for one in found if one in hits)
 
-    def place(self, found: Found) -> AfterRow:
+    def position(self, found: Found) -> AfterRow:
         account, row_id = found
         return AfterRow(self._accounts[account], row_id)
 

@@ -1,7 +1,7 @@
 """Text cut into words and folded exactly as the file archive's index does it, so that both find the same mail.
 
 SQLite's own tokeniser is asked about each character once: is it part of a word, and what is it folded to?
-PostgreSQL gets the words with their places (`tsvector`), each also under the field that it stands in.
+PostgreSQL gets the words with their positions (`tsvector`), each also under the field that it stands in.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from postroom.archive.preparing import Texts
 from postroom.mail.query.nodes import TextField
 
 _LONGEST_WORD = 200
-_MOST_PLACES = 255
-_LAST_PLACE = 16_383
+_MOST_POSITIONS = 255
+_LAST_POSITION = 16_383
 _MOST_BYTES = 1 << 20  # as PostgreSQL counts them; only a message made for it comes near
-_OVERHEAD_BYTES = 3  # of a word: how many places it has, and where they begin
-_PLACE_BYTES = 2
+_OVERHEAD_BYTES = 3  # of a word: how many positions it has, and where they begin
+_POSITION_BYTES = 2
 _GAP = 2  # between two fields, so that no phrase reaches from one into the next
 
 TAGS = {
@@ -48,7 +48,7 @@ FOLDED_IN = {
 """Which of a message's folded texts belong to a field: as `Texts` has them, counted from one."""
 
 # The field of `Texts`, the tags under which its words are found, and their weight when mail is ranked. The body comes
-# last: places are numbered up to a limit.
+# last: positions are numbered up to a limit.
 _FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("subject", ("", "s:"), "A"),
     ("sender", ("", "f:"), "B"),
@@ -101,7 +101,7 @@ class Indexed:
     tokens: str
     """As PostgreSQL reads a tsvector."""
     folded: list[str] | None
-    """All words of each field in their order, where there are more places than a tsvector can hold."""
+    """All words of each field in their order, where there are more positions than a tsvector can hold."""
 
     @property
     def lexemes(self) -> set[str]:
@@ -109,30 +109,32 @@ class Indexed:
 
 
 def indexed(texts: Texts) -> Indexed:
-    places: dict[str, list[str]] = {}
+    positions: dict[str, list[str]] = {}
     folded = {name: words_of(getattr(texts, name)) for name in Texts._fields}
-    place, size, is_whole = 0, 0, True
+    position, size, is_whole = 0, 0, True
     for name, tags, weight in _FIELDS:
         for word in folded[name]:
-            place += 1
-            is_whole = is_whole and place <= _LAST_PLACE
+            position += 1
+            is_whole = is_whole and position <= _LAST_POSITION
             for tag in tags:
                 lexeme = tag + word
-                known = places.get(lexeme)
+                known = positions.get(lexeme)
                 if known is None:
                     needed = len(lexeme.encode()) + _OVERHEAD_BYTES
-                    if size + needed + _PLACE_BYTES > _MOST_BYTES:
+                    if size + needed + _POSITION_BYTES > _MOST_BYTES:
                         is_whole = False
                         continue
                     size += needed
-                    known = places[lexeme] = []
-                if len(known) >= _MOST_PLACES or size + _PLACE_BYTES > _MOST_BYTES:
+                    known = positions[lexeme] = []
+                if len(known) >= _MOST_POSITIONS or size + _POSITION_BYTES > _MOST_BYTES:
                     is_whole = False
-                elif place <= _LAST_PLACE:
-                    size += _PLACE_BYTES
-                    known.append(f"{place}{weight}")
-        place += _GAP
-    tokens = " ".join(f"'{lexeme}':{','.join(found)}" if found else f"'{lexeme}'" for lexeme, found in places.items())
+                elif position <= _LAST_POSITION:
+                    size += _POSITION_BYTES
+                    known.append(f"{position}{weight}")
+        position += _GAP
+    tokens = " ".join(
+        f"'{lexeme}':{','.join(found)}" if found else f"'{lexeme}'" for lexeme, found in positions.items()
+    )
     return Indexed(tokens, None if is_whole else [around(folded[name]) for name in Texts._fields])
 
 

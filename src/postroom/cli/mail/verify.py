@@ -70,13 +70,13 @@ async def _compared(app: App, email: str | None) -> list[SourceReport]:
 
 
 async def _compare(app: App, account: Account) -> SourceReport:
-    async with app.gmail.client(account, PriorityLane.SYNC) as client:
-        total = (await client.get_profile()).messages_total
+    async with app.gmail.mailbox(account, PriorityLane.SYNC) as mailbox:
+        total = (await mailbox.identity()).messages_total
         with Progress(
             f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
         ) as bar:
             task = bar.add_task("", total=total)
-            check = SourceCheck(app.database, account, client, app.archive.place)
+            check = SourceCheck(app.database, account, mailbox, app.archive.place)
             return await check.run(lambda listed: bar.advance(task, listed))
 
 

@@ -30,6 +30,7 @@ from postroom.mailboxes.gmail.quota import MINUTE_S, GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import GmailMessage
 from postroom.mailboxes.gmail.transport import GmailCall, Json, ParsedAnswer, Transport, read_as, read_json
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import Failed, Got, MissingMessage
 
 BATCH_PATH = "/batch/gmail/v1"
 MOST_PARTS = 50
@@ -109,31 +110,7 @@ _BACKOFF = Backoff(0.5, 30.0, jitter=EQUAL_JITTER, longest_asked_s=30.0)
 _CONCERNS_THE_ACCOUNT = (LoginNeeded, NotGmail, PermissionMissing)
 
 
-@dataclass(frozen=True, slots=True)
-class Got:
-    message: GmailMessage
-
-    @property
-    def id(self) -> str:
-        return self.message.id
-
-
-@dataclass(frozen=True, slots=True)
-class MissingMessage:
-    """It is no longer in the mailbox."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """It could not be had, after every attempt that made sense."""
-
-    id: str
-    error: PostroomError
-
-
-Fetched: TypeAlias = Got | MissingMessage | Failed
+Fetched: TypeAlias = Got[GmailMessage] | MissingMessage | Failed
 _Result: TypeAlias = GmailMessage | PostroomError
 
 
