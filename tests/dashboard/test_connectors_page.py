@@ -55,7 +55,7 @@ async def test_the_detail_has_a_pie_with_counts_percentages_and_the_time_of_the_
     assert "High priority 2 20 %" in said
     assert "Interactive 3 30 %" in said
     assert "Default 5 50 %" in said
-    assert re.search(r"Counted \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
+    assert re.search(r"UTC to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
     assert "Known contact High priority 2 20 %" in said
     (drawn,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)" alt="Mail by tier', page)
     svg = base64.b64decode(drawn).decode()

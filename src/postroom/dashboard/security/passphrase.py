@@ -66,7 +66,7 @@ class PassphraseHasher:
 def check_passphrase(passphrase: str, repeated: str) -> None:
     """Length is what protects; any characters will do."""
     if len(_normal(passphrase)) < SHORTEST:
-        raise BadInput("passphrase", f"is too short: use {SHORTEST} characters or more; a sentence is easy to remember")
+        raise BadInput("passphrase", f"is too short: use at least {SHORTEST} characters, such as a sentence")
     if len(passphrase) > LONGEST:
         raise BadInput("passphrase", f"is too long: the maximum is {LONGEST} characters")
     if len(set(passphrase)) < 5:
