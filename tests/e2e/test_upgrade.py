@@ -109,7 +109,7 @@ def restored(home: Path, factory: DatabaseFactory) -> str:
 
     url = factory.empty_url()
     psql = [POSTGRES_VERSIONS[18] / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", home / "database.sql", url]
-    subprocess.run(psql, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([str(word) for word in psql], check=True, stdout=subprocess.DEVNULL)
     return url
 
 
@@ -172,6 +172,7 @@ async def test_the_archive_verifies_and_its_certificates_prove_what_it_holds(old
         assert len(certificates) == len(await old.ask("archive", "certificates", "--limit", "1000")) > 10
         for proof in (certificate.proof for certificate in certificates):
             raw = reader.raw(old.known["email"], proof.key)
+            assert raw is not None
             assert (hashlib.sha256(raw).hexdigest(), len(raw)) == (proof.sha256, proof.size)
 
 
