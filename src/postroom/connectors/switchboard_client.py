@@ -194,7 +194,7 @@ class SwitchboardClient:
         return await self._call(backfill.PROGRESS, report.arguments())
 
     async def _mine(self, tool: ToolSignature[A, C], arguments: Mapping[str, Any]) -> C:
-        """A tool that is told which mailbox it is about."""
+        """A tool that names its mailbox."""
         return await self._call(tool, {"endpoint_identity": self.endpoint_identity, **arguments})
 
     async def _call(self, tool: ToolSignature[A, C], arguments: Mapping[str, Any]) -> C:

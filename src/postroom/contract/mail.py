@@ -179,7 +179,7 @@ class StoredMail(Reply):
     trouble: str | None = None
     """Why it could not be read, if it could not; it is stored all the same."""
     headers: list[HeaderLine] | None = None
-    """None: nobody asked for them."""
+    """None: they were not asked for."""
 
     @property
     def ref(self) -> StoredRef:
@@ -241,8 +241,8 @@ class IngestResult(Reply):
 
     @property
     def why(self) -> str:
-        told = (self.error and self.error.message) or self.message or self.reason
-        return told or "the Switchboard gave no reason"
+        reason = (self.error and self.error.message) or self.message or self.reason
+        return reason or "the Switchboard gave no reason"
 
 
 class IngestReply(ConnectorReply):

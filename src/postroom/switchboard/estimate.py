@@ -230,7 +230,7 @@ class Estimate:
     per_day_cap: Micros
     rate_per_hour: int
 
-    def told(self) -> EstimateReply:
+    def reply(self) -> EstimateReply:
         counts = self.counts
         return EstimateReply(
             messages=counts.messages,
@@ -273,7 +273,7 @@ class Estimator:
         self._clock = clock
 
     async def estimate(self, wanted: NewBackfill) -> EstimateReply:
-        return (await self.of(wanted)).told()
+        return (await self.of(wanted)).reply()
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)

@@ -64,7 +64,7 @@ class IngestAccepted:
     account_id: str | None = None
     """Returned for new mail, for a connector's metrics, which name no mailbox by its address."""
 
-    def told(self) -> IngestResult:
+    def reply(self) -> IngestResult:
         account = {} if self.account_id is None else {"account_id": self.account_id}
         return IngestResult(request_id=self.request_id, status="accepted", duplicate=self.duplicate, **account)
 
@@ -75,7 +75,7 @@ class IngestRefused:
 
     admission: Admission
 
-    def told(self) -> IngestResult:
+    def reply(self) -> IngestResult:
         said = self.admission
         return IngestResult(
             request_id=None,
@@ -92,7 +92,7 @@ class IngestRefused:
 class IngestRejected:
     error: PostroomError
 
-    def told(self) -> IngestResult:
+    def reply(self) -> IngestResult:
         error = RefusalDetail(**error_to_wire(self.error)["error"])
         return IngestResult(request_id=None, status="rejected", duplicate=False, error=error)
 

@@ -200,10 +200,10 @@ class MailService:
 
 
 def _described(proof: StoredMessage, *, with_headers: bool) -> StoredMail:
-    told: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
+    more: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
     if with_headers:
-        told["headers"] = [HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
-    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **told)
+        more["headers"] = [HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
+    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **more)
 
 
 def _account_id(tx: Tx, identity: str) -> str:

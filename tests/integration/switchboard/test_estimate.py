@@ -116,7 +116,7 @@ async def test_where_the_archive_holds_the_days_the_count_is_exact_and_the_sourc
     assert found.counts.is_exact
     assert found.counts.messages == truth(WANTED) > 20
     assert found.cost == found.counts.full * METER.tariff.cost(found.tokens_each) if METER.tariff else False
-    told = found.told().wire()
+    told = found.reply().wire()
     assert (told["counted_in"], told["binds"]) == ("archive", "rate_limit_per_hour")
     assert told["seconds"] == -(-found.counts.messages * 3_600 // 100)
     assert told["duration"]["by_quota_s"] == 0
@@ -134,7 +134,7 @@ async def test_where_the_archive_lacks_the_last_day_the_source_is_asked_and_the_
         sampled = await count_at_source(Mailboxes(client), tally, sample_size=25)
     assert abs(found.counts.messages - truth(WANTED)) <= 0.05 * truth(WANTED)
     assert (calls["messages.list"], calls["messages.get"] <= 150) == (1, True)
-    assert found.told().wire()["counted_in"] == "source"
+    assert found.reply().wire()["counted_in"] == "source"
     assert found.duration.by_quota_s > 0
     assert not sampled.is_exact
     assert abs(sampled.messages - truth(WANTED)) <= sampled.margin
@@ -178,7 +178,7 @@ async def test_a_tight_cap_binds_and_no_price_means_no_cost(
 ) -> None:
     await walked_until(database, account, date(2026, 1, 1), clock)
     tight = replace(WANTED, daily_cost_cap_cents=1, rate_limit_per_hour=100_000)
-    assert (await estimator(database, archive, clock).of(tight)).told().wire()["binds"] == "daily_cost_cap_cents"
+    assert (await estimator(database, archive, clock).of(tight)).reply().wire()["binds"] == "daily_cost_cap_cents"
     free = Estimator(
         database, FileArchive(archive), Mailboxes(), shipped(), CostMeter(None, 500), BackfillSettings(), clock
     )

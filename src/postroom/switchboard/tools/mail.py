@@ -121,11 +121,11 @@ class MailTools:
     ) -> contract.IngestReply | contract.SingleIngestReply:
         if given.envelopes is not None:
             results = await self._ingest.take(given.envelopes, caller)
-            return contract.IngestReply(results=[result.told() for result in results])
+            return contract.IngestReply(results=[result.reply() for result in results])
         [result] = await self._ingest.take([given.model_extra], caller)
         if isinstance(result, IngestRejected):
             raise result.error
-        return contract.SingleIngestReply.of(result.told())
+        return contract.SingleIngestReply.of(result.reply())
 
     async def store(self, caller: Caller, given: contract.StoreArguments) -> contract.StoreReply:
         mails = await asyncio.to_thread(_incoming, given.messages)
