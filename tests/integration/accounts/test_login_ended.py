@@ -84,7 +84,7 @@ async def test_a_revoked_login_is_said_and_its_jobs_wait_for_a_new_one(tmp_path:
         assert await work(app, account) == dict.fromkeys(JOBS, JobState.QUEUED)
         assert await status(app, account) is AccountStatus.LOGIN_ENDED
         [need] = await app.database.read(lambda tx: needs(tx, app.settings, [], clock.now()))
-        assert need.text == f"{sim.email}: the login has ended and its jobs wait. Log in again"
+        assert need.text == f"{sim.email}: the login has expired and its jobs are waiting. Log in again"
         assert need.href == "/settings/accounts/new?email=owner%40example.com"
         found = [each async for each in examine_installation(app.settings, app.vault, clock)]
         [failed] = [each for each in found if each.verdict is CheckVerdict.FAILED]

@@ -68,7 +68,7 @@ async def test_mail_that_no_rule_decides_goes_to_review_and_nothing_is_spent(
         assert await app.database.read(lambda tx: tx.execute(select(model_calls)).all()) == []
         problem = model_problem(model, app.vault)
         said = await app.database.read(lambda tx: needs(tx, settings, [], app.clock.now(), problem))
-        assert f"The model is not asked, rules decide alone: {problem}" in [need.text for need in said]
+        assert f"The model is not used, and only rules decide: {problem}" in [need.text for need in said]
 
 
 async def test_up_starts_without_a_key_and_says_in_one_line_what_is_missing(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Crew:
 
     async def hire(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.support.crash_worker", self._url, stdout=asyncio.subprocess.PIPE
+            sys.executable, "-m", "tests.support.queues", self._url, stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"

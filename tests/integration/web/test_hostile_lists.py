@@ -203,11 +203,10 @@ def test_what_parses_web_sites_is_loaded_by_the_child_alone() -> None:
 
 _READING = """
 import asyncio, os, signal, sys
-from postroom.reading.limited import Limits
+from postroom.reading.limited import ReadingLimits
 from postroom.telemetry import logs
-from postroom.web.extraction import process
 from postroom.web.extraction.web_reader import WebReader
-from postroom.web.extraction.documents import Document
+from postroom.web.extraction.documents import WebDocument
 
 def time_of(pid):
     fields = open(f"/proc/{pid}/stat").read().split()
@@ -216,11 +215,11 @@ def time_of(pid):
 async def main():
     task = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    reader = WebReader(Limits(cpu_seconds=3600, wall_seconds=3600))
-    await reader.extract(Document(b"text", "text/plain", None, "https://x.example/"))
+    reader = WebReader(ReadingLimits(cpu_seconds=3600, wall_seconds=3600))
+    await reader.extract(WebDocument(b"text", "text/plain", None, "https://x.example/"))
     pid = [child.pid for child in reader._reader._children][0]
     idle = time_of(pid)
-    document = Document(b"<a " + b" ".join(b"a%d" % n for n in range(2_000_000)) + b">", "text/html", None, "https://x/")
+    document = WebDocument(b"<a " + b" ".join(b"a%d" % n for n in range(2_000_000)) + b">", "text/html", None, "https://x/")
     reading = asyncio.create_task(reader.extract(document))
     while reader._reader._busy == 0 or time_of(pid) < idle + 0.2:
         await asyncio.sleep(0.01)
