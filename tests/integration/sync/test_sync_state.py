@@ -169,7 +169,11 @@ async def test_of_those_who_come_first_at_once_one_becomes_the_reader(database: 
         account = await database.write(partial(add_account, new=new, now=NOW))
         claims = [database.write(partial(claim_reader, account_id=account.id, holder=who, now=NOW)) for who in rivals]
         answers = await asyncio.gather(*claims, return_exceptions=True)
-        assert sorted(type(answer).__name__ for answer in answers) == ["HistoryLease", "ReaderElsewhere", "ReaderElsewhere"]
+        assert sorted(type(answer).__name__ for answer in answers) == [
+            "HistoryLease",
+            "ReaderElsewhere",
+            "ReaderElsewhere",
+        ]
 
 
 @pytest.mark.req("SY-13")
