@@ -24,7 +24,7 @@ async def test_an_action_is_found_undone_and_seen_to_be_undone(window: Window) -
         await page.get_by_role("link", name="Archive the message").click()
         await expect(page.locator("#action")).to_contain_text("The rule Receipts matched.")
         await page.get_by_role("button", name="Undo").click()
-        await expect(page.get_by_role("status")).to_contain_text("It is being undone")
+        await expect(page.get_by_role("status")).to_contain_text("Undoing has started")
         await window.watched()
         await scene.work()
         await expect(page.locator("#action")).to_contain_text("Undone")

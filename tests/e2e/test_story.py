@@ -16,7 +16,13 @@ from postroom.accounts.account import find_account
 from postroom.app import open_app
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
-from postroom.demo.archive_steps import ArchivedMailbox, archive_the_mailbox, follow_a_web_source, recover_old_mail
+from postroom.demo.archive_steps import (
+    ArchivedMailbox,
+    archive_the_mailbox,
+    follow_a_web_source,
+    know_the_doctor,
+    recover_old_mail,
+)
 from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
 from postroom.demo.demo_session import DemoSession, open_demo_session
 from postroom.demo.letters import CONFIRMATION, MEETING, MORNING, PRIZE
@@ -158,6 +164,7 @@ async def test_the_story_in_seven_processes_on_postgresql(
             await scene.until(lambda: scene.read(lambda tx: find_account(tx, scene.email)), "the account")
             second = await stack.enter_async_context(running_sim(GeneratedMailbox(20, 5, "second@simulated.example")))
             await scene.app.take_in(grant_of(second), scene.who)
+            await know_the_doctor(scene, second.email)
             connectors = [await connector(switchboard, sim, tmp_path) for sim in (outside.gmail, second)]
             sync = PostroomProcess("sync", "run", home=home)
             await begin(stack, *connectors)

@@ -56,7 +56,7 @@ class ArchivedMailbox:
 
 
 async def archive_the_mailbox(scene: DemoSession) -> ArchivedMailbox:
-    await _know_the_doctor(scene)
+    await know_the_doctor(scene, scene.email)
     clock = scene.app.clock
     begun = clock.monotonic()
     gmail = scene.outside.gmail
@@ -78,12 +78,12 @@ async def archive_the_mailbox(scene: DemoSession) -> ArchivedMailbox:
     return ArchivedMailbox(total, stored, status.bad, tuple(seen), took, len(hits), tuple(hits[:3]))
 
 
-async def _know_the_doctor(scene: DemoSession) -> None:
-    """Before the mailbox: who is known decides what is urgent."""
+async def know_the_doctor(scene: DemoSession, mailbox: str) -> None:
+    """Done before its mail comes: who is known decides what is urgent."""
     [doctor] = parse_addresses(DOCTOR)
     entry = BookEntry(doctor.canonical, doctor.display_name)
     now = scene.app.clock.now()
-    await scene.write(lambda tx: contacts.import_entries(tx, [entry], ContactSource.MANUAL, now))
+    await scene.write(lambda tx: contacts.import_entries(tx, [entry], ContactSource.MANUAL, now, mailbox=mailbox))
     await scene.write(lambda tx: contacts.export_contacts(tx, now))
 
 
