@@ -27,6 +27,7 @@ MAX_PARAMETERS = 200
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_CUT_CHARACTER = re.compile(r"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
 _ESCAPE = re.compile(r'\\(["\\])')
 _SECTION = re.compile(r"(.+?)(?:\*([0-9]{1,3}))?(\*)?")
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -136,7 +137,7 @@ def _value(raw: str, problems: list[str]) -> str:
         return raw.strip(" ")  # as nearly all are
     if len(raw) > MAX_VALUE_CHARS:
         _once(problems, "a header is longer than 64 KiB and was cut")
-        raw = raw[:MAX_VALUE_CHARS]
+        raw = _CUT_CHARACTER.sub("", raw[:MAX_VALUE_CHARS])  # else one half character makes all of it not UTF-8
     if "\n" in raw or "\r" in raw:
         raw = raw.replace("\n", "").replace("\r", "")
     if not raw.isascii():

@@ -231,6 +231,13 @@ def test_8_bit_headers_are_read_and_the_rest_of_the_message_too() -> None:
     assert parse_mail("Subject: Grüße €\n\n".encode()).subject == "Grüße €"
 
 
+@pytest.mark.parametrize("before", range(4))
+def test_a_header_that_is_cut_within_a_character_is_still_read_as_utf_8(before: int) -> None:
+    subject = parse_mail(b"Subject: " + b"x" * before + "€".encode() * 30_000 + b"\n\nx").subject
+    assert set(subject[before:]) == {"€"}
+    assert len(subject) > 21_800
+
+
 @pytest.mark.parametrize(
     ("header", "date"),
     [
