@@ -6,6 +6,7 @@ line that the list of commands shows.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -136,6 +137,8 @@ def main(
 
 def run() -> None:
     os.umask(0o077)  # whatever a command writes holds mail, or the way to it
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it searches every installed package for them
+    gc.set_threshold(50_000, 10, 10)  # imports make many objects, and no garbage
     logs.configure(level="warning", format="console")
     try:
         tree()()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 import webbrowser
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 
 from postroom import audit, settings
 from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts
@@ -26,8 +26,9 @@ from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import normal_email
 from postroom.mailboxes.gmail.client_secrets import read_client_secrets
-from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
@@ -129,15 +130,15 @@ def add(
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
-    has_token = access_token is not None or ACCESS_TOKEN_VARIABLE in os.environ
-    if client_secrets is None and api_base == GOOGLE and not has_token:
+    token = settings.load().access_token if access_token is None else SecretStr(access_token)
+    if client_secrets is None and api_base == GOOGLE and token is None:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
     async def obtain(clock: Clock) -> StoredGrant:
         if client_secrets is None:
-            token = await asyncio.to_thread(_ask_for_token) if access_token is None else access_token
-            logs.learn_secrets([token])
-            return StaticGrant(email=email, api_base=api_base, access_token=token)
+            given = token.get_secret_value().strip() if token else await asyncio.to_thread(_ask_for_token)
+            logs.learn_secrets([given])
+            return StaticGrant(email=email, api_base=api_base, access_token=given)
         client = read_client_secrets(client_secrets)
         show = _show_quietly if no_browser else _show_in_browser
         return await log_in(
@@ -235,10 +236,8 @@ async def _chosen(app: App, email: str | None) -> list[Account]:
 
 
 def _ask_for_token() -> str:
-    """From the environment, from the keyboard without showing it, or from a pipe."""
-    given = os.environ.get(ACCESS_TOKEN_VARIABLE)
-    if not given:
-        given = str(typer.prompt("Access token", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
+    """From the keyboard without showing it, or from a pipe."""
+    given = str(typer.prompt("Access token", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
     if not given.strip():
         raise BadInput("access-token", f"is empty; give it here, or in {ACCESS_TOKEN_VARIABLE}")
     return given.strip()
