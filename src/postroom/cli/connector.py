@@ -31,17 +31,17 @@ def gmail(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="Others can see a command's arguments: better set CONNECTOR_TOKEN, or use --keep-token."),
+        typer.Option(help="Other users can see a command's arguments; CONNECTOR_TOKEN or --keep-token is safer."),
     ] = None,
     keep_token: Annotated[
-        bool, typer.Option("--keep-token", help="Put the token into the vault for next time.")
+        bool, typer.Option("--keep-token", help="Store the token in the vault for next time.")
     ] = False,
     quota: Annotated[
-        ConnectorQuota | None, typer.Option(help="Which of Gmail's limits applies; unset: found out.")
+        ConnectorQuota | None, typer.Option(help="Which of Gmail's limits applies; default: detected.")
     ] = None,
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="Loopback port of /health; 0 picks one.")] = 0,
 ) -> None:
-    """Serve one Gmail mailbox until SIGTERM or Ctrl-C; prints one line of JSON when it is at work."""
+    """Serve one Gmail mailbox until SIGTERM or Ctrl-C; prints one line of JSON when it is running."""
     from postroom import eventloop, settings
     from postroom.connectors.process import TOKEN_ENTRY, ConnectorOptions, run_connector, token_in_vault
     from postroom.domain.errors import BadInput

@@ -98,6 +98,15 @@ def me() -> Caller:
         return Caller(Role.DASHBOARD, "cli")
 
 
+def read(transaction: Callable[[Tx], T]) -> T:
+    """What a transaction reads from the control database."""
+
+    async def run(app: App) -> T:
+        return await app.database.read(transaction)
+
+    return with_app(run)
+
+
 class _Rehearsed(Exception):
     def __init__(self, result: Any) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_lab
 from postroom.app import App, open_vault
 from postroom.audit import Actor
 from postroom.cli.doctor import print_finding, print_heading
-from postroom.cli.session import me, with_app
+from postroom.cli.session import me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
@@ -41,17 +41,15 @@ EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account
 
 
 def labels(email: EmailArgument, json: JsonOption = False) -> None:
-    """The labels of a mailbox, as they were last seen there."""
-
-    async def run(app: App) -> list[KnownLabel]:
-        return await app.database.read(lambda tx: labels_of(tx, get_account(tx, email).id))
-
-    found = with_app(run)
+    """List the labels of a mailbox, as last fetched."""
+    found = read(lambda tx: labels_of(tx, get_account(tx, email).id))
     if json:
         print_json([asdict(label) for label in found])
         return
     rows = ([each.name, "yes" if each.available_to_classifier else "no", each.description or ""] for each in found)
-    print_table(["label", "for the model", "what it is for"], rows, empty="None are known yet; a worker fetches them.")
+    print_table(
+        ["label", "for the model", "what it is for"], rows, empty="No labels are known yet; a worker fetches them."
+    )
 
 
 def label(
@@ -61,7 +59,7 @@ def label(
     model: Annotated[bool | None, typer.Option("--model/--no-model", help="Whether the model may use it.")] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Tell the model about a label, or keep it from the model."""
+    """Describe a label to the model, or hide it from the model."""
     if describe is None and model is None:
         raise BadInput("describe", "say what to change: --describe TEXT, --model or --no-model")
     if describe is not None and (len(describe) > LONGEST_DESCRIPTION or not describe.isprintable()):
@@ -98,14 +96,14 @@ SecretsOption = Annotated[
 ]
 NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")]
 FullAccessOption = Annotated[
-    bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
+    bool, typer.Option("--full-access", help="Also ask for permission to delete mail permanently.")
 ]
 BaseOption = Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")]
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        help="A bare token in place of a login. Shells keep a history of what is typed, so better leave this out: "
-        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for unseen."
+        help="A bare token in place of a login. Shells keep a history of what is typed, so leave this out if you can: "
+        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for without showing it."
     ),
 ]
 QuotaOption = Annotated[
@@ -126,7 +124,7 @@ def add(
     quota: QuotaOption = None,
     timeout: TimeoutOption = LOGIN_TIMEOUT_S,
 ) -> None:
-    """Log in to a mailbox, or renew a login. The login is verified first; nothing is stored if it is for another."""
+    """Log in to a mailbox, or renew a login. It is verified first; nothing is stored if it is for another one."""
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
@@ -157,7 +155,7 @@ def add(
 
 @app.command("list")
 def list_(json: JsonOption = False) -> None:
-    """List the accounts and how they were doing when last looked at."""
+    """List the accounts and their state at the last check."""
 
     async def run(app: App) -> None:
         accounts = await app.database.read(list_accounts)
@@ -207,7 +205,7 @@ def check(
 
 @app.command()
 def remove(email: EmailArgument, dry_run: DryRunOption = False) -> None:
-    """Forget an account's tokens and stop using it. Its mail stays here, and at the provider."""
+    """Remove an account's login and stop using it. Its mail stays here and at the provider."""
 
     async def run(app: App) -> None:
         account = await app.database.read(lambda tx: get_account(tx, email))
@@ -245,9 +243,9 @@ def _ask_for_token() -> str:
 
 @app.command("model-key")
 def model_key(
-    remove: Annotated[bool, typer.Option("--remove", help="Take it out of the vault again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it from the vault.")] = False,
 ) -> None:
-    """Put the key of the language model into the vault. It is asked for unseen, or read from a pipe."""
+    """Store the language model's key in the vault. It is asked for without showing it, or read from a pipe."""
     vault = open_vault(settings.load())
     if remove:
         console.print("Removed." if vault.remove(MODEL_KEY_ENTRY) else "There was none.")
@@ -255,9 +253,9 @@ def model_key(
     given = str(typer.prompt("Key", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
     key = given.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("key", "is empty, or holds what no key has")
+        raise BadInput("key", "is empty, or holds characters that no key has")
     vault.put(MODEL_KEY_ENTRY, key.encode())
-    console.print("Kept in the vault. A key in the environment or the settings file comes before it.")
+    console.print("Stored in the vault. A key in the environment or the settings file takes precedence.")
 
 
 def _show_quietly(url: str) -> None:
