@@ -21,12 +21,15 @@ from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
+from postroom.queue import JobQueue
+from postroom.settings import SafetySettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
 from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
+from postroom.web.web_service import WebService
 
 log = logs.get(__name__)
 
@@ -72,15 +75,15 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             enrol=app.take_in,
             watch=ActionsMailboxObserver(app.queue),
         ),
-        owner_tools(app),
+        owner_tools(app.queue, app.settings.safety, app.web),
     )
 
 
-def owner_tools(app: App) -> Iterator[Tool[Any, Any]]:
+def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Iterator[Tool[Any, Any]]:
     """The tools of rooms that do not know the Switchboard."""
-    yield from ActionTools(app.queue).tools()
-    yield from RuleTools(app.database, app.clock, app.settings.safety).tools()
-    yield from WebTools(app.web).tools()
+    yield from ActionTools(queue).tools()
+    yield from RuleTools(queue.database, queue.clock, safety).tools()
+    yield from WebTools(web).tools()
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ class RetryPagesArguments(Arguments):
 
 
 class NewRunArguments(Arguments):
-    sources: list[Slug] = Field(min_length=1, max_length=1_000, description="slugs of `sources.toml`")
+    sources: list[Slug] = Field(max_length=1_000, description="slugs of `sources.toml`")
     mode: Literal["SITEMAP", "ARCHIVE", "PAGINATION"]
     max_urls: Limit = None
     max_urls_per_source: Limit = None

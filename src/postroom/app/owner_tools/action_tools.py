@@ -36,7 +36,9 @@ class ActionTools:
             keeps_to_mailbox=True,
         )
         yield _act(contract.UNDO, "Let a worker undo an action; the undo is an action of its own.", self.undo)
-        yield _act(contract.RETRY, "Try a failed action again.", self._changing(requests.retry_action))
+        yield _act(
+            contract.RETRY, "Try a failed action again as it was first wanted.", self._changing(requests.retry_action)
+        )
         yield _act(contract.CANCEL, "Cancel an action that has not started.", self._changing(requests.cancel_action))
         yield _act(contract.WAKE, "Return snoozed mail to the inbox now.", self._changing(snoozes.wake_now))
         yield _act(contract.SNOOZE, "Return snoozed mail to the inbox at another time.", self.snooze)

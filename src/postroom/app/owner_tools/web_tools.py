@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from postroom.switchboard.toolbox import Tool
 from postroom.web.run_record import NewRun, Run
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import WebService
+
+_ARGUMENTS = {"source": "sources", "from": "date_from", "to": "date_to"}
 
 
 class WebTools:
@@ -36,11 +39,13 @@ class WebTools:
         return contract.LookReply(job=await self._web.look_later(Actor.of(caller)))
 
     async def retry(self, caller: Caller, given: contract.RetryPagesArguments) -> contract.RetriedPagesReply:
-        retried = await self._web.retry(Actor.of(caller), given.sources, dry_run=given.dry_run)
+        with _named_as_arguments():
+            retried = await self._web.retry(Actor.of(caller), given.sources, dry_run=given.dry_run)
         return contract.RetriedPagesReply(pages=[contract.RetriedPage.model_validate(each) for each in retried])
 
     async def create_run(self, caller: Caller, given: contract.NewRunArguments) -> contract.RunReply:
-        return _reply(await self._web.hand_over(Actor.of(caller), _new_run(given)))
+        with _named_as_arguments():
+            return _reply(await self._web.hand_over(Actor.of(caller), _new_run(given)))
 
     async def resume_run(self, caller: Caller, given: contract.RunArguments) -> contract.RunReply:
         return _reply(await self._web.resume_later(Actor.of(caller), given.run))
@@ -53,6 +58,16 @@ def _tool(
     signature: ToolSignature[Any, Any], description: str, run: Callable[[Caller, Any], Awaitable[Reply]]
 ) -> Tool[Any, Any]:
     return Tool(signature, Role.DASHBOARD, Permission.WEB, description, run)
+
+
+@contextmanager
+def _named_as_arguments() -> Iterator[None]:
+    """The service names fields as the command line does."""
+    try:
+        yield
+    except BadInput as error:
+        field = _ARGUMENTS.get(error.field, error.field).replace("-", "_")
+        raise type(error)(field, error.problem) from None
 
 
 def _reply(run: Run) -> contract.RunReply:

@@ -145,8 +145,7 @@ async def submit_run(here: Here) -> Response:
     try:
         made = await here.call(CREATE_RUN, new_run_of(form))
     except BadInput as error:
-        field = {"source": "sources", "from": "date_from", "to": "date_to"}.get(error.field, error.field)
-        return await _new_run_page(here, form.refused(BadInput(field.replace("-", "_"), error.problem)), 422)
+        return await _new_run_page(here, form.refused(error), 422)
     return await here.go(f"/web/runs/{made.run}", "The run is created. It starts as soon as a worker is free.")
 
 
