@@ -15,7 +15,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from postroom import settings
-from postroom.accounts.account import find_account
+from postroom.accounts.account import mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.app import App
 from postroom.archive.importing.run import count_mail, import_mail
@@ -93,12 +93,12 @@ def _run(source: ImportSource, account: str, *, dry_run: bool, json: bool) -> No
 
 
 async def _list_troubled(app: App, owner: str, troubled: Mapping[str, str]) -> None:
-    """So that they are tried again. Mail of an address that is no account here is listed only by this command."""
+    """So that they are tried again, also where the address is no account here."""
     troubles = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in troubled.items()]
 
     def record(tx: Tx) -> None:
-        if (account := find_account(tx, owner)) is not None:
-            record_trouble(tx, account.id, ArrivalLane.IMPORT, troubles, app.clock.now())
+        now = app.clock.now()
+        record_trouble(tx, mailbox_id(tx, owner, now), ArrivalLane.IMPORT, troubles, now)
 
     await app.database.write(record)
 
