@@ -80,7 +80,7 @@ class RawMailArgument(Arguments):
     internal_date: int = Field(
         ge=0, le=_LATEST_MS, strict=True, description="when the mailbox received it, in milliseconds since 1970"
     )
-    raw: Annotated[str, StringConstraints(strict=True, min_length=1)] = Field(
+    raw: Annotated[str, StringConstraints(strict=True)] = Field(
         description="the exact bytes of the message, in standard base64"
     )
 

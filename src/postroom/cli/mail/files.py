@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from postroom import settings
-from postroom.accounts.account import find_account
+from postroom.accounts.account import mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.app import App
 from postroom.archive.backend import ArchiveBackend, MailReader
@@ -111,12 +111,12 @@ def _import(source: ImportSource, account: str, *, dry_run: bool, json: bool) ->
 
 
 async def _list_troubled(app: App, owner: str, troubled: Mapping[str, str]) -> None:
-    """So that they are tried again. Mail of an address that is no account here is listed only by this command."""
+    """So that they are tried again, also where the address is no account here."""
     troubles = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in troubled.items()]
 
     def record(tx: Tx) -> None:
-        if (account := find_account(tx, owner)) is not None:
-            record_trouble(tx, account.id, ArrivalLane.IMPORT, troubles, app.clock.now())
+        now = app.clock.now()
+        record_trouble(tx, mailbox_id(tx, owner, now), ArrivalLane.IMPORT, troubles, now)
 
     await app.database.write(record)
 

@@ -20,8 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from postroom.accounts.account import Account
-from postroom.accounts.troubled import troubled_of
+from postroom.accounts.account import Account, ArchivedMailbox, find_mailbox, list_accounts
+from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
@@ -220,7 +220,7 @@ def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
 
     async def run(app: App) -> None:
         rows = []
-        for each in await chosen_accounts(app, account):
+        for each in await _chosen_mailboxes(app, account):
             found = await app.database.read(partial(troubled_of, account_id=each.id))
             rows += [(each.email, message) for message in found]
         if json:
@@ -250,7 +250,7 @@ def bad_retry(
     """Try bad messages again now. Exit code 1 if some are still bad."""
 
     async def run(app: App) -> dict[str, RetriedMessages]:
-        listed = await _listed_bad(app, await chosen_accounts(app, account), ids)
+        listed = await _listed_bad(app, await _chosen_mailboxes(app, account), ids)
         if dry_run:
             return {each.email: RetriedMessages(still_bad=frozenset(found)) for each, found in listed}
         purpose = "postroom sync bad retry"
@@ -310,18 +310,27 @@ def _print_ended(ended: Sequence[SyncEnd], *, was_stopped: bool) -> None:
         console.print("Stopped. Nothing is lost; `postroom sync run` continues from here.", markup=False)
 
 
+async def _chosen_mailboxes(app: App, email: str | None) -> Sequence[Account | ArchivedMailbox]:
+    """The accounts, and the mailboxes without a login that have bad messages."""
+    if email is not None:
+        named = await app.database.read(lambda tx: find_mailbox(tx, email))
+        return await chosen_accounts(app, email) if named is None else [named]
+    archives = [mailbox for mailbox, _ in await app.database.read(troubled_archives)]
+    return [*await app.database.read(list_accounts), *archives] or await chosen_accounts(app, None)
+
+
 async def _listed_bad(
-    app: App, accounts: Sequence[Account], ids: Sequence[str] | None
-) -> list[tuple[Account, list[str]]]:
-    """Of each account, those of these messages that are listed as bad; all of them where none are named."""
+    app: App, mailboxes: Sequence[Account | ArchivedMailbox], ids: Sequence[str] | None
+) -> list[tuple[Account | ArchivedMailbox, list[str]]]:
+    """Of each mailbox, those of these messages that are listed as bad; all of them where none are named."""
     found = []
-    for account in accounts:
-        listed = [each.key for each in await app.database.read(partial(troubled_of, account_id=account.id))]
-        found.append((account, [each for each in listed if not ids or each in ids]))
+    for mailbox in mailboxes:
+        listed = [each.key for each in await app.database.read(partial(troubled_of, account_id=mailbox.id))]
+        found.append((mailbox, [each for each in listed if not ids or each in ids]))
     unknown = set(ids or ()) - {each for _, listed in found for each in listed}
     if unknown:
         raise NotFound("id", f"{min(unknown)} is not among the bad messages; `postroom sync bad list` shows them")
-    return [(account, listed) for account, listed in found if listed]
+    return [(mailbox, listed) for mailbox, listed in found if listed]
 
 
 def _print_retried(retried: Mapping[str, RetriedMessages], *, dry_run: bool) -> None:
