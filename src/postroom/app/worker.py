@@ -23,7 +23,7 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
 from postroom.app.installation import App
-from postroom.app.job_types import gap_job, gap_key
+from postroom.app.schedules import gap_job, gap_key
 from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
@@ -100,7 +100,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
 
 
 def _counting_troubled(handler: Handler) -> Handler:
-    """The metrics know each minute how many messages gave trouble."""
+    """Also records each minute how many messages are troubled."""
 
     async def handle(context: JobContext) -> Json:
         show_troubled(await context.queue.database.read(count_troubled))
