@@ -27,10 +27,9 @@ from postroom.contract.steering import (
     RevokedTokens,
     TokenReply,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.passphrase import LONGEST, SHORTEST, TooManyAttempts
 from postroom.dashboard.security.proof import (
