@@ -31,10 +31,10 @@ from postroom.dashboard.forms import Form
 from postroom.dashboard.security.proof import ensure_proof
 from postroom.dashboard.settings import AccountRow, account_row
 from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
-from postroom.domain.ids import new_id
+from postroom.domain.ids import new_id, normal_email
 from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
-from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, literal, select, union_all
 
 from postroom.db import Tx
-from postroom.db.tables import metadata
+from postroom.db.tables import all_tables
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.toolbox import Tool
@@ -121,7 +121,7 @@ async def outcome(bench: Bench, tool: Tool[Any, Any], given: dict[str, Any]) -> 
 
 async def rows(bench: Bench) -> dict[str, int]:
     def count(tx: Tx) -> dict[str, int]:
-        here = [table for table in metadata.tables.values() if table.info.get("only") in (None, tx.dialect)]
+        here = [table for table in all_tables().tables.values() if table.info.get("only") in (None, tx.dialect)]
         counts = [select(literal(table.name), func.count()).select_from(table) for table in here]
         return {name: number for name, number in tx.execute(union_all(*counts))}
 

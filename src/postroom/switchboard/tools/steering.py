@@ -13,8 +13,9 @@ from postroom.contract import steering as contract
 from postroom.contract.tool import Reply, ToolSignature
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.domain.ids import normal_email
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
-from postroom.mailboxes.gmail.credentials import StaticGrant, normal_email
+from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.queue import CancelOutcome, FailedJobs, JobQueue, JobState
 from postroom.switchboard import tokens
