@@ -83,7 +83,7 @@ def _success(reply: Reply) -> CallToolResult:
 
 
 def _failure(error: PostroomError) -> CallToolResult:
-    """Without secrets: a value that was refused may be one, put in the wrong place."""
+    """Without secrets: a refused value may be one that was put into the wrong field."""
     said = {
         name: logs.clean(value) if isinstance(value, str) else value
         for name, value in error_to_wire(error)["error"].items()
