@@ -206,7 +206,7 @@ def checked(new: NewToken, now: datetime, maker: TokenScope | None = None) -> To
 
 
 def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
-    """The token with this text if it is good now. Looked up by its hash, so timing reveals nothing about stored tokens."""
+    """The token with this text if it is good now. Looked up by its hash, so that timing reveals nothing."""
     if not _FORM.fullmatch(text):
         return None
     digest = _digest(text)
