@@ -93,7 +93,7 @@ def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Ite
 async def open_switchboard(
     app: App, front_of: Callable[[SharedServices], Front] | None = None, *, command: str = SWITCHBOARD
 ) -> AsyncIterator[RunningSwitchboard]:
-    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
+    """Own the archive, serve the tools, and declare what recurs; ends when everything that was begun is on disk.
 
     `command` names this process in the refusal that others get when they want to own the archive.
     """
@@ -142,7 +142,7 @@ def running_address(home: Path) -> str | None:
 
 
 async def _owned_archive(app: App, command: str, stack: AsyncExitStack) -> ArchiveService:
-    """A worker may have the archive for the length of a job: that is waited out."""
+    """Wait while a worker owns the archive for the length of a job."""
     deadline = app.clock.monotonic() + app.settings.switchboard.archive_wait_s
     while True:
         try:
