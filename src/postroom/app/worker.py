@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -28,7 +27,6 @@ from postroom.app.job_types import gap_job, gap_key
 from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
@@ -55,9 +53,10 @@ from postroom.domain.jobs import (
     UNSNOOZE,
 )
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext, Worker
+from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.queue.retention import Retention, prune_handler
+from postroom.queue.worker import Worker
 from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.admission import JobSpending
@@ -214,7 +213,7 @@ class _Passes:
                     clock=self._app.clock,
                     selector=CategorySelector(),
                     instance="worker",
-                    config=config_from(os.environ),
+                    config=self._app.settings.connector,
                     patience_s=_DRAIN_S,
                 )
             )

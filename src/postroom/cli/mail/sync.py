@@ -158,7 +158,7 @@ class SyncEnd:
 
 @app.command()
 def plan(account: AccountOption = None, json: JsonOption = False) -> None:
-    """Say what a sync will take, before a message is fetched: messages, quota units, hours, disk."""
+    """Show what a sync will take, before anything is fetched: messages, quota units, time, disk space."""
 
     async def run(app: App) -> None:
         chosen = await chosen_accounts(app, account)
@@ -177,13 +177,13 @@ def plan(account: AccountOption = None, json: JsonOption = False) -> None:
 def run(
     account: AccountOption = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when everything that is there now has been taken in.")
+        bool, typer.Option("--once", help="Exit when everything that is there now has been stored.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring all mail into the archive, then follow what changes, until stopped.
+    """Bring all mail into the archive, then follow changes until stopped.
 
-    Ctrl-C or SIGTERM stops it cleanly at any time; the same command goes on from there.
+    Ctrl-C or SIGTERM stops it cleanly at any time; the same command continues from there.
     """
     ended, was_stopped = with_app(lambda app: _run(app, account, once=once, json=json))
     if json:
@@ -196,7 +196,7 @@ def run(
 
 @app.command()
 def status(account: AccountOption = None, json: JsonOption = False) -> None:
-    """Show how far each account's sync has come, who reads it, and what is wrong."""
+    """Show how far each account's sync has come, what reads it, and any problems."""
 
     async def run(app: App) -> None:
         now = app.clock.now()
@@ -240,7 +240,9 @@ def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
 
 @bad_app.command("retry")
 def bad_retry(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these; all otherwise.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these messages; default: all.")
+    ] = None,
     account: AccountOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
@@ -266,7 +268,7 @@ def bad_retry(
 async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[list[SyncEnd], bool]:
     accounts = await chosen_accounts(app, email)
     async with app.sync.opened(accounts, "postroom sync run") as syncs:
-        with stopped_by_signals("Stopping: storing what is on its way ...") as stop:
+        with stopped_by_signals("Stopping: storing what was fetched ...") as stop:
             async with shown(syncs):
                 was_stopped = await _until_over(tasks := _start(syncs, once=once), stop)
         ended = [_ended(sync, task) for sync, task in zip(syncs, tasks, strict=True)]
@@ -305,7 +307,7 @@ def _print_ended(ended: Sequence[SyncEnd], *, was_stopped: bool) -> None:
         if each.error is not None:
             errors.print(f"error: {each.account}: {printable(each.error)}", markup=False, soft_wrap=True)
     if was_stopped:
-        console.print("Stopped. Nothing is lost; `postroom sync run` goes on from here.", markup=False)
+        console.print("Stopped. Nothing is lost; `postroom sync run` continues from here.", markup=False)
 
 
 async def _chosen_mailboxes(app: App, email: str | None) -> Sequence[Account | ArchivedMailbox]:
@@ -349,7 +351,7 @@ def _estimate_json(estimate: SyncEstimate) -> dict[str, object]:
 
 
 def _print_estimate(estimate: SyncEstimate) -> None:
-    assumed = " (assumed; `account add --quota` tells it)" if estimate.is_profile_assumed else ""
+    assumed = " (assumed; set it with `account add --quota`)" if estimate.is_profile_assumed else ""
     each, basis = estimate.sizes.bytes_each, estimate.sizes.basis
     fits = "" if estimate.fits else "  NOT ENOUGH: free some space, or set POSTROOM_HOME to a larger disk"
     free = " in the database" if estimate.free_bytes is None else f" of {size(estimate.free_bytes)} free{fits}"
@@ -360,7 +362,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
         "slices": f"{estimate.slices:,}, one a {estimate.granularity}",
         "quota units": f"{estimate.units:,}: {estimate.list_units:,} to list, {estimate.get_units:,} to fetch",
         "profile": f"{estimate.profile}{assumed}: {estimate.units_per_minute:,} units a minute after the reserve",
-        "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is busy all along",
+        "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is always busy",
         "disk": f"about {size(estimate.disk_bytes)}{free}",
         "message size": f"{size(each)} on average of {estimate.sizes.messages:,} messages, {basis}",
         "watermark": moment(estimate.watermark),
