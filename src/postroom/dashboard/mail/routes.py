@@ -53,7 +53,7 @@ ThreadBefore = Annotated[int | None, Query(ge=0, lt=1 << 63, description="`befor
 
 
 @dataclass(frozen=True, slots=True)
-class MessageReply:
+class MessageWithTriage:
     """A message with its triage; null if it was only archived."""
 
     message: MessageDetail
@@ -113,10 +113,10 @@ async def message_page(here: Here, account: Account, key: Key, view: FilterChoic
 
 @api.get(MESSAGE)
 @permits(Permission.READ, named_by("account"))
-async def message(here: Here, account: Account, key: Key) -> MessageReply:
+async def message(here: Here, account: Account, key: Key) -> MessageWithTriage:
     """One message: headers, text, sanitised HTML, attachments, and what was decided and done."""
     letter = await read_message(here.services.shared, account, key)
-    return MessageReply(letter, await here.read(lambda tx: judgement_of(tx, letter.account, letter.key)))
+    return MessageWithTriage(letter, await here.read(lambda tx: judgement_of(tx, letter.account, letter.key)))
 
 
 @pages.get(f"{MESSAGE_PAGE}/thread")
