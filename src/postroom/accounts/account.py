@@ -13,7 +13,7 @@ from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
-from postroom.mailboxes.gmail.credentials import normal_email
+from postroom.mail.addresses import normal_email
 from postroom.mailboxes.gmail.quota import ProfileName
 
 _LONGEST_ERROR = 1_000

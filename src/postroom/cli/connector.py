@@ -47,7 +47,7 @@ def gmail(
     from postroom.connectors.config import DEFAULT_SWITCHBOARD, SWITCHBOARD_VARIABLE, TOKEN_VARIABLE, config_from
     from postroom.connectors.process import TOKEN_ENTRY, ConnectorOptions, run_connector, token_in_vault
     from postroom.domain.errors import BadInput
-    from postroom.mailboxes.gmail.credentials import normal_email
+    from postroom.mail.addresses import normal_email
     from postroom.mailboxes.gmail.quota import ProfileName
     from postroom.telemetry import logs, metrics
     from postroom.vault import Vault

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from postroom.connectors.priority import GMAIL_SERVERS, ContactProof
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.gmail.credentials import normal_email
+from postroom.mail.addresses import normal_email
 
 PREFIX = "CONNECTOR_"
 TOKEN_VARIABLE = "CONNECTOR_TOKEN"  # noqa: S105 - the name of a variable, not a secret

@@ -191,10 +191,6 @@ class Contacts:
     state: CacheState
     generated_at: datetime | None
 
-    @property
-    def degraded(self) -> bool:
-        return self.state is not CacheState.FRESH
-
 
 @dataclass(frozen=True, slots=True)
 class _Copy:

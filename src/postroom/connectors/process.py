@@ -26,8 +26,9 @@ from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id
+from postroom.mail.addresses import normal_email
 from postroom.mailboxes.gmail.client import connected
-from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for, normal_email
+from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
 from postroom.mailboxes.gmail.transport import TransportConfig

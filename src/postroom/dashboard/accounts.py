@@ -32,8 +32,9 @@ from postroom.dashboard.settings import AccountRow, account_row
 from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Permission
+from postroom.mail.addresses import normal_email
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
-from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant, log_in
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs

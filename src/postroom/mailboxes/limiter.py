@@ -23,50 +23,18 @@ from postroom.mailboxes.pace import (
     CallGate,
     GateLimits,
     Reserve,
-    TokenBucket,
     Tuner,
     TunerLimits,
-    UnitWindow,
     tuner_limits_for,
 )
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
 
 LEASE_LIFE_S = 0.75
 """Leased units that were not used by then are given up."""
-SLACK_S = LEASE_LIFE_S + 0.75
-"""A unit may be charged by the service this much later than it was leased; so long it counts beyond the minute."""
 _CHUNK_S = 0.5
 """Bulk lanes lease about so many seconds' worth at a time: few calls, and little to give up."""
 _ASK_AGAIN_S = 0.25
 _ANSWER_S = 10.0
-
-
-class SharedWindow:
-    """The budget itself (a `UnitBudget`), where it lives: in the process that all others ask."""
-
-    def __init__(self, units_per_minute: int, clock: Clock, reserve: Reserve = Reserve()) -> None:  # noqa: B008
-        self._allowance = units_per_minute
-        self._clock = clock
-        self._reserve = reserve
-        self._used = UnitWindow(MINUTE_S + SLACK_S)
-        self._urgent_used = UnitWindow(MINUTE_S + SLACK_S)
-        per_second = units_per_minute / MINUTE_S
-        self._pace = TokenBucket(per_second, per_second, clock.monotonic())
-
-    async def lease(self, units: int, lane: PriorityLane) -> UnitGrant:
-        now = self._clock.monotonic()
-        urgent = self._urgent_used.used(now)
-        kept = 0 if lane.may_use_reserve else max(self._reserve.kept(self._allowance, urgent) - urgent, 0)
-        wait = self._used.wait_until_at_most(max(self._allowance - kept - units, 0), now)
-        if not lane.may_use_reserve:
-            wait = max(wait, self._pace.wait_for(units, now))
-        if wait > 0:
-            return UnitGrant(0, wait)
-        self._used.spend(units, now)
-        self._pace.take(units, now)
-        if lane.may_use_reserve:
-            self._urgent_used.spend(units, now)
-        return UnitGrant(units)
 
 
 class Leases:

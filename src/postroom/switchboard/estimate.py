@@ -159,7 +159,7 @@ async def count_at_source(mailboxes: CountableMailboxes, tally: BackfillTally, s
         ids, total, is_complete = await _listed(client, query, include_spam_trash=spam_or_trash)
         sample = ids[:: max(1, len(ids) // sample_size)][:sample_size]
         async for message in _metadata(client, sample):
-            tally.add(_headers(message), message.label_ids)
+            tally.add(Headers(message.headers), message.label_ids)
     looked_at = max(tally.listed, 1)
     full, metadata = round(total * tally.full / looked_at), round(total * tally.metadata / looked_at)
     is_exact = is_complete and tally.listed == total
@@ -202,10 +202,6 @@ async def _metadata(client: GmailClient, ids: Sequence[str]) -> AsyncIterator[Gm
     for fetched in await client.get_messages(ids, MessageFormat.METADATA):
         if isinstance(fetched, Got):
             yield fetched.message
-
-
-def _headers(message: GmailMessage) -> Headers:
-    return Headers(message.payload.headers if message.payload is not None else ())
 
 
 async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:

@@ -141,7 +141,7 @@ async def test_a_label_deleted_before_its_change_is_read_leaves_no_trace(databas
         passing = await stage.client.create_label("Passing")
         await stage.client.modify_message(old, add=[passing.id], remove=["UNREAD"])
         new = stage.deliver("labelled on arrival", labels=("INBOX", passing.id))
-        await stage.client.delete_label(passing.id)
+        stage.sim.control.delete_label(passing.id)
         await stage.passes.live()
         assert await labels_in_archive(stage) == {old: ["INBOX"], new: ["INBOX"]}
 

@@ -11,7 +11,7 @@ from postroom.connectors.source_mail import envelope_of, from_mailbox, full_payl
 from postroom.contract.mail import ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import parse_envelope
 from postroom.mailboxes.gmail.mailbox import remote
-from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
+from postroom.mailboxes.gmail.resources import GmailMessage
 from postroom.reading.mail import read_headers
 from postroom.sim.gmail.generated import GeneratedMailbox
 
@@ -42,7 +42,7 @@ def test_any_bytes_fit_into_an_envelope(head: bytes, body: bytes, when: int) -> 
 
 @given(st.lists(st.tuples(st.sampled_from(["From", "Subject", "subject"]), st.text()), max_size=5))
 def test_any_headers_that_gmail_gives_fit_into_an_envelope(pairs: list[tuple[str, str]]) -> None:
-    checked(GmailMessage("18f0", "18f1", payload=GmailPart("", "", "", tuple(pairs), 0, None, None, ())))
+    checked(GmailMessage("18f0", "18f1", headers=tuple(pairs)))
 
 
 def test_a_whole_mailbox_fits_into_envelopes() -> None:

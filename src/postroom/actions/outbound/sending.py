@@ -12,7 +12,6 @@ among sent mail. No step starts over from the beginning.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -90,8 +89,7 @@ async def _headed(client: GmailClient, ids: list[str], action_id: str) -> list[G
 
 
 def _bears(message: GmailMessage, action_id: str) -> bool:
-    headers: Iterable[tuple[str, str]] = () if message.payload is None else message.payload.headers
-    return any(name.lower() == ACTION_HEADER.lower() and value.strip() == action_id for name, value in headers)
+    return any(name.lower() == ACTION_HEADER.lower() and value.strip() == action_id for name, value in message.headers)
 
 
 log = logs.get(__name__)

@@ -26,8 +26,9 @@ from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.mail.addresses import normal_email
 from postroom.mailboxes.gmail.client_secrets import read_client_secrets
-from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url

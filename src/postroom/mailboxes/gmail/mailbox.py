@@ -118,13 +118,12 @@ class GmailMailbox:
 
 def remote(message: GmailMessage) -> RemoteMessage:
     """Gmail keeps the line breaks of folded headers."""
-    pairs = message.payload.headers if message.payload else ()
     return RemoteMessage(
         id=message.id,
         thread_id=message.thread_id,
         label_ids=message.label_ids,
         received_ms=message.internal_date_ms,
         size=message.size_estimate,
-        headers=tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in pairs),
+        headers=tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in message.headers),
         raw=message.raw,
     )

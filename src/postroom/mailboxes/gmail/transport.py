@@ -34,7 +34,7 @@ from postroom.mailboxes.errors import (
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import Credentials, PriorityLane
-from postroom.mailboxes.reachability import is_this_machine, require_safe_url
+from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
 
@@ -103,10 +103,6 @@ class TransportConfig:
 
     def __post_init__(self) -> None:
         require_safe_url(self.api_base, "api_base")
-
-    @property
-    def is_local(self) -> bool:
-        return is_this_machine(httpx2.URL(self.api_base).host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ class SimControl:
         )
         return mail.id
 
+    def delete_label(self, label_id: str) -> None:
+        self._box.store.delete_label(label_id)
+
     def expire_history(self) -> None:
         self._box.store.history.expire()
 
