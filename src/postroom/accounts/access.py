@@ -22,12 +22,13 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.credentials import CurrentCredentials, GrantStore
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
+from postroom.mailboxes.gmail.outbox import GmailOutbox
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitGrant
-from postroom.mailboxes.protocol import Mailbox
+from postroom.mailboxes.protocol import Mailbox, Outbox
 from postroom.settings import SyncSettings
 
 WINDOW = timedelta(seconds=MINUTE_S + 1)
@@ -194,8 +195,8 @@ class GmailAccess:
         return self._limiters[account.id]
 
 
-class AccountClients:
-    """Clients that stay connected until the stack is closed: one for each account, made when it is first needed."""
+class AccountMailboxes:
+    """Mailboxes that stay connected until the stack is closed: one for each account, made when it is first needed."""
 
     def __init__(self, access: GmailAccess, lane: PriorityLane, stack: AsyncExitStack) -> None:
         self._access = access
@@ -204,7 +205,13 @@ class AccountClients:
         self._made: dict[str, GmailClient] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    async def of(self, account: Account) -> GmailClient:
+    async def of(self, account: Account) -> Mailbox:
+        return GmailMailbox(await self._client(account))
+
+    async def outbox(self, account: Account) -> Outbox:
+        return GmailOutbox(await self._client(account))
+
+    async def _client(self, account: Account) -> GmailClient:
         async with self._one_at_a_time:
             if account.id not in self._made:
                 client = await self._stack.enter_async_context(self._access.client(account, self._lane))

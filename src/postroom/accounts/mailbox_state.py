@@ -14,7 +14,7 @@ from postroom.db.database import insert
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import labels
-from postroom.mailboxes.gmail.resources import GmailLabel
+from postroom.mailboxes.protocol import MailboxLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:
     return None
 
 
-def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: datetime) -> None:
+def remember_labels(tx: Tx, account_id: str, found: Iterable[MailboxLabel], now: datetime) -> None:
     """Add or rename; what the owner wrote about a label stays as it is."""
     rows = [_values(account_id, label, now) for label in found]
     if not rows:
@@ -74,7 +74,7 @@ def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: d
 
 
 def take_listing(
-    tx: Tx, account_id: str, listed: Sequence[GmailLabel], asked_at: datetime, now: datetime
+    tx: Tx, account_id: str, listed: Sequence[MailboxLabel], asked_at: datetime, now: datetime
 ) -> ListingEffect:
     """These were the mailbox's labels, all of them: what else was on record when it was asked is gone from it.
 
@@ -109,7 +109,7 @@ def describe_label(
     return tx.execute(update(labels).where(mine).values(**values)).rowcount == 1
 
 
-def _values(account_id: str, label: GmailLabel, now: datetime) -> dict[str, Any]:
+def _values(account_id: str, label: MailboxLabel, now: datetime) -> dict[str, Any]:
     kind = "system" if label.is_system else "user"
     return {"account_id": account_id, "label_id": label.id, "name": label.name, "type": kind, "updated_at": now}
 

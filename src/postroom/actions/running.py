@@ -15,7 +15,6 @@ from sqlalchemy import delete, func, select
 
 from postroom import kill_switch
 from postroom.actions import lifecycle, scheduling
-from postroom.actions.label_changes import LabelGone
 from postroom.actions.lifecycle import Action
 from postroom.actions.scheduling import question_job
 from postroom.db import Tx
@@ -27,7 +26,7 @@ from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Origi
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
-from postroom.mailboxes.errors import Gone, LoginNeeded
+from postroom.mailboxes.errors import Gone, LabelGone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.job import Json
 from postroom.queue.outcome import describe

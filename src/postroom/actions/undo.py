@@ -42,7 +42,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType, Origin, WantedAction, parse_action
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext, JobQueue, NewJob
 from postroom.queue.job import Json
 
@@ -157,22 +157,22 @@ class UndoHandler:
 
     async def _work(self, context: JobContext, pair: _Pair) -> None:
         inverse = inverse_of(pair.original.undo_hint or {})
-        client = await self._mailboxes.of(await account_of(context))
-        now = await self._look(context, client, pair.undo)
+        mailbox = await self._mailboxes.of(await account_of(context))
+        now = await self._look(context, mailbox, pair.undo)
         before = frozenset((pair.original.pre_image or {}).get("labels") or ())
         async with context.step("undo") as step:
-            after = await apply(client, pair.undo.gmail_id, undoing(inverse, before, now), now)
+            after = await apply(mailbox, pair.undo.gmail_id, undoing(inverse, before, now), now)
             step.result = {"added": sorted(after - now), "removed": sorted(now - after)}
         if inverse.cancel_job is not None:
             # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
             await _cancel_wake_up(context, pair.original, inverse.cancel_job)
         await context.complete(lambda tx: _complete(tx, context, pair, after, nothing_changed=after == now))
 
-    async def _look(self, context: JobContext, client: GmailClient, undo: Action) -> Labels:
+    async def _look(self, context: JobContext, mailbox: Mailbox, undo: Action) -> Labels:
         """The labels before the undo; those of its first try, if it was cut off."""
         if undo.pre_image is None:
             async with context.step("pre_image"):
-                image = {"labels": sorted(await labels_now(client, undo.gmail_id))}
+                image = {"labels": sorted(await labels_now(mailbox, undo.gmail_id))}
                 clock = context.queue.clock
                 undo = await context.write(lambda tx: lifecycle.save_pre_image(tx, undo, image, clock.now()))
         return frozenset((undo.pre_image or {}).get("labels") or ())

@@ -99,10 +99,10 @@ class App:
 
     def estimator(self) -> Estimator:
         """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
-        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.switchboard.estimate import AccountsToCount, Estimator
         from postroom.triage.model import meter_for
 
-        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        mailboxes, meter = AccountsToCount(self.database, self.gmail), meter_for(self.settings.model)
         return Estimator(
             self.database, self.archive.place, mailboxes, shipped(), meter, self.settings.backfill, self.clock
         )

@@ -2,7 +2,7 @@
 on timers instead. Each pass runs once at a time; different passes run concurrently.
 
     history.sync.gmail  {"account_id"}                           live pass; the result names a `gap` if there is one
-    ingest.gmail        {"account_id", "message_ids"}            these messages
+    ingest.gmail        {"account_id", "message_ids"}            these messages, which a live pass deferred
     backfill.gmail      {"account_id"}                           backfill pass, a few minutes at a time
     backfill.gmail      {"account_id", "gap"}                    live pass that fills this gap, kill switch or not
     ondemand.gmail      {"account_id", "query", "max_results"?}  on-demand pass (BF-17), at most 50 messages
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from postroom.connectors import metrics
-from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
+from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
 from postroom.connectors.backfill import BackfillPass, MailSelector
 from postroom.connectors.backfill_job import BackfillOutcome
 from postroom.connectors.config import ConnectorConfig
@@ -118,6 +118,8 @@ class ConnectorContext:
     selector: MailSelector
     instance: str
     config: ConnectorConfig = field(default_factory=ConnectorConfig)
+    deferred: DeferredMessages | None = None
+    """None: a file in the folder."""
     patience_s: float | None = None
     """The longest that a backfill waits for its rate limit within one run; None waits as long as it takes."""
 
@@ -129,7 +131,7 @@ class GmailPasses:
         self.counters: Counter[str] = Counter()
         self.switchboard = SwitchboardClient(context.tools, context.identity)
         self.contacts = ContactCache(folder, clock, config.contact_max_age)
-        self.deferred = DeferredMessages(folder, clock)
+        deferred = context.deferred or DeferredFile(folder, clock)
         self.presence = ConnectorHeartbeat(
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
@@ -140,10 +142,10 @@ class GmailPasses:
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
-        self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.deferred, clock)
+        self._arrivals = Arrivals(self.switchboard, live, intake, sent, deferred, clock)
         self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
         self._live = LivePass(
-            self.switchboard, live, self._arrivals, labels, self.deferred, self._gap, context.instance, clock
+            self.switchboard, live, self._arrivals, labels, deferred, self._gap, context.instance, clock
         )
         behind = context.mailbox.at(PriorityLane.BACKFILL)
         self._backfill = BackfillPass(
@@ -176,15 +178,20 @@ class GmailPasses:
             return tally
 
     async def ingest(self, gmail_ids: Sequence[str]) -> PassTally:
-        """These messages, as if they had just arrived."""
+        """These messages, as if they had just arrived. Raises Retryable where one of them fails, whatever the
+        reason: it may be read by a later version, and it is listed as troubled until then."""
         await self._ensure_guidance()
         tally = PassTally()
         for chunk in in_chunks(gmail_ids, CHUNK):
-            await self._arrivals.take(chunk, PassName.LIVE, tally)
+            await self._arrivals.retry(chunk, tally)
         self._add(tally)
-        if tally.waiting is not None:
-            raise tally.waiting
-        return tally
+        match tally.waiting:
+            case None:
+                return tally
+            case Retryable() as error:
+                raise error
+            case error:
+                raise Retryable(error.message) from error
 
     async def backfill(self, budget_s: float | None = None) -> BackfillOutcome:
         """A job of recovering history, if one waits."""
@@ -217,7 +224,7 @@ class GmailPasses:
         self.counters.update(counts)
 
     def _counted(self) -> dict[str, int]:
-        return {**self.counters, "deferred": self.deferred.count}
+        return dict(self.counters)
 
     def _checkpoint(self) -> dict[str, Any]:
         generated_at = self.contacts.generated_at

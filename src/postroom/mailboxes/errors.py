@@ -6,6 +6,7 @@
         └── MailboxUnreachable  no connection at all: DNS, network, refused, TLS
     Fatal
     ├── LoginNeeded             the grant was revoked, expired, or refused twice
+    ├── LabelGone               the mailbox does not have this label
     ├── NotGmail                something else than the Gmail API answers at the address
     └── CallRefused             400 and the like: the provider understood the call and rejects it
     NotAllowed
@@ -58,6 +59,10 @@ class CallRefused(Fatal):
         super().__init__(message)
         self.status = status
         self.reason = reason
+
+
+class LabelGone(Fatal):
+    """The mailbox no longer has this label."""
 
 
 class PermissionMissing(NotAllowed):

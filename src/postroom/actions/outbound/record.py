@@ -21,7 +21,7 @@ from postroom.db import Tx
 from postroom.db.tables.triage import auto_replies, outbound
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.mailboxes.gmail.resources import Draft
+from postroom.mailboxes.protocol import MailDraft
 from postroom.queue import JobContext
 from postroom.queue.job import Json
 from postroom.queue.outcome import describe
@@ -69,12 +69,12 @@ def begin_record(tx: Tx, action_id: str, now: datetime) -> None:
     _advance(tx, action_id, {SendStage.GIVEN_UP, SendStage.COMPOSING}, SendStage.COMPOSING, now)
 
 
-def mark_drafted(tx: Tx, action_id: str, draft: Draft, now: datetime) -> bool:
+def mark_drafted(tx: Tx, action_id: str, draft: MailDraft, now: datetime) -> bool:
     """This draft, and no other, will be sent."""
     values = {
         "draft_id": draft.id,
-        "draft_message_id": draft.message.id,
-        "draft_thread_id": draft.message.thread_id or None,
+        "draft_message_id": draft.message_id,
+        "draft_thread_id": draft.thread_id or None,
     }
     return _advance(tx, action_id, {SendStage.COMPOSING}, SendStage.DRAFTED, now, **values)
 
