@@ -18,7 +18,8 @@ from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import SentIndex, message_id_of
 from postroom.connectors.source_mail import TRASH, SourceMail, from_mailbox
 from postroom.connectors.state_files import read_json, write_json
-from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
+from postroom.contract.mail import TroubledMailArgument
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
@@ -30,7 +31,7 @@ from postroom.telemetry import logs
 DEFERRED_FILE = "parked.json"
 _TRIES = 3
 _PATIENT_TRIES = 20
-"""For an error that may well be an outage: of the network, say, and not of this message."""
+"""For an error that may be an outage."""
 _BACKOFF = Backoff(600, 86_400)
 """Seconds: from ten minutes to a day."""
 log = logs.get(__name__)
@@ -46,7 +47,7 @@ class DeferredMessages(Protocol):
     async def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
         """Note a failure; True once the message is deferred, and the pass may go on without it.
 
-        `alone` says that others in the same batch went well, so that it is the message and not the world.
+        `alone` means that others in the same batch succeeded, so that the message is to blame and not an outage.
         """
 
     async def done(self, keys: Sequence[str]) -> list[str]:
@@ -148,7 +149,7 @@ class PassTally:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     error: PostroomError
-    report: FailedMail
+    report: TroubledMailArgument
 
 
 class Arrivals:
@@ -175,7 +176,7 @@ class Arrivals:
         dropped."""
         failures = await self._taken(ids, name, tally, wanted)
         settled = await self._deferred.done([each for each in ids if each not in failures])
-        deferred: list[FailedMail] = []
+        deferred: list[TroubledMailArgument] = []
         for key, failed in failures.items():
             if await self._deferred.failed(key, failed.error, alone=len(failures) < len(ids)):
                 log.warning("message.deferred", message=key, reason=logs.clean(failed.error.message)[:LONGEST_REASON])
@@ -213,7 +214,7 @@ class Arrivals:
             elif each.fate is not None:
                 self._count(each.fate, each.mail, name, tally)
         held = {mail.id for mail in stored}
-        return {key: _Failure(error, FailedMail(key, key in held, error.message)) for key, error in failures.items()}
+        return {key: _Failure(error, failed_mail(key, error, archived=key in held)) for key, error in failures.items()}
 
     async def _stored(
         self, ids: Sequence[str], name: PassName, tally: PassTally

@@ -81,7 +81,7 @@ _OTHERS = frozenset({TOKEN_VARIABLE, SWITCHBOARD_VARIABLE})
 
 
 def config_from(environment: Mapping[str, str]) -> ConnectorConfig:
-    """The settings of this process; a variable that does not exist is refused, so that no typing error goes unseen."""
+    """The settings of this process. An unknown variable is refused, because it may be a misspelt one."""
     given: dict[str, Any] = {}
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in _OTHERS:

@@ -19,17 +19,17 @@ from typing import Any
 
 from postroom.connectors import metrics
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
-from postroom.connectors.backfill import BackfillPass, MailSelector
-from postroom.connectors.backfill_job import BackfillOutcome
+from postroom.connectors.backfill import BackfillOutcome, BackfillPass, MailSelector
 from postroom.connectors.config import ConnectorConfig
-from postroom.connectors.heartbeat import ConnectorHeartbeat
-from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake
+from postroom.connectors.guidance import ConnectorGuidance, ConnectorHeartbeat, ContactCache
+from postroom.connectors.intake import Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
+from postroom.connectors.priority import PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
-from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
 from postroom.connectors.walking import SentFilling
+from postroom.contract.mail import TroubledMailArgument
 from postroom.contract.tool import Tools
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
@@ -69,7 +69,7 @@ class OnDemandPass:
         outcome = OnDemandOutcome()
         mails = await self._found(query, max_results, outcome)
         handled = await self._intake.take(mails, PassName.ON_DEMAND)
-        await self._tell([each for each in handled if each.error is not None])
+        await self._switchboard.report_trouble(PassName.ON_DEMAND.lane, _troubled(handled))
         for each in handled:
             outcome.gmail_ids.append(each.mail.id)
             match each.fate:
@@ -82,13 +82,6 @@ class OnDemandPass:
                 case _:
                     outcome.skipped += 1
         return outcome
-
-    async def _tell(self, failed: Sequence[Handled]) -> None:
-        troubled = [
-            FailedMail(each.mail.id, each.mail.archived is not None, each.error.message if each.error else "")
-            for each in failed
-        ]
-        await self._switchboard.report_trouble(ON_DEMAND, troubled)
 
     async def _found(self, query: str, most: int, outcome: OnDemandOutcome) -> list[SourceMail]:
         ids: list[str] = []
@@ -104,9 +97,17 @@ class OnDemandPass:
         return newest_first(mail for mail in mails if not mail.is_unfinished)
 
 
+def _troubled(handled: Sequence[Handled]) -> list[TroubledMailArgument]:
+    return [
+        failed_mail(each.mail.id, each.error, archived=each.mail.archived is not None)
+        for each in handled
+        if each.error is not None
+    ]
+
+
 @dataclass(frozen=True)
 class ConnectorContext:
-    """What the passes of one mailbox stand on."""
+    """What the passes of one mailbox need."""
 
     identity: str
     """Its address, which is also the `endpoint_identity`."""
@@ -260,7 +261,7 @@ class _observed:
 
 
 BACKFILL_BUDGET_S = 240.0
-"""A backfill gives way after this, to stay within its time limit; the job at hand is kept for the next."""
+"""A backfill yields after this, to stay within its time limit, and keeps its job for the next run."""
 MOST_IDS = 500
 GAP = "gap"
 """In a result: the history id that Gmail has forgotten. In a payload: that it is to be filled from there on."""

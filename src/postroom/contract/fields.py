@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import unicodedata
 from datetime import date, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.envelope import Identity, Name
@@ -38,7 +47,7 @@ def _printable(value: str) -> str:
 
 
 def _writable(value: str) -> str:
-    """Joined emoji and marks of direction stand in labels that people made; they print as nothing, and are no harm."""
+    """Joined emoji and direction marks are allowed: people use them in labels."""
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in value):
         raise PydanticCustomError("writable", "holds control characters")
     return value
@@ -67,6 +76,35 @@ def _require_shallow(value: object, levels: int) -> None:
         _require_shallow(each, levels - 1)
 
 
+def _raw(value: object) -> object:
+    """Bytes as they are, or base64 that came as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise PydanticCustomError("base64", "is not base64") from None
+
+
+def _filled(value: bytes) -> bytes:
+    if not value:
+        raise PydanticCustomError("base64", "is empty")
+    return value
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+RawBytes = Annotated[
+    bytes,
+    BeforeValidator(_raw),
+    AfterValidator(_filled),
+    PlainSerializer(_base64, when_used="json"),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+    Field(strict=True, repr=False),
+]
+"""Bytes within a process, base64 between processes."""
 Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, when_used="json")]
 """A time in a reply."""
 Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=str), AfterValidator(_sane_year)]

@@ -81,9 +81,9 @@ class Counts:
     metadata: int
     left_out: int
     text_tokens: int | None = None
-    """About what the text of a full message has, where some were measured."""
+    """The average number of tokens in the text of a full message; None if none was measured."""
     margin: int = 0
-    """By so many messages the truth may lie above or below, nineteen times in twenty."""
+    """The 95 % margin of error, in messages."""
 
     @property
     def messages(self) -> int:
@@ -122,7 +122,7 @@ class BackfillTally:
 
 
 def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
-    """Exact: every message of the days is looked at. Takes its time, so call it from a thread."""
+    """Exact: looks at every message of the days. Slow, so call it from a thread."""
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
@@ -149,7 +149,7 @@ class CountableMailboxes(Protocol):
 
 
 async def count_at_source(mailboxes: CountableMailboxes, tally: BackfillTally, sample_size: int = SAMPLE) -> Counts:
-    """Ids are listed with the categories' query, which is cheap; how many of them stay is judged from a sample."""
+    """List ids with the categories' query, which is cheap, and estimate from a sample how many of them are taken in."""
     wanted = tally.wanted
     async with mailboxes.open(wanted.endpoint_identity) as mailbox:
         ids, total, is_complete = await _listed(mailbox, wanted, tally.categories)
@@ -201,7 +201,7 @@ async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:
 
 
 INSTRUCTION_TOKENS = 1_500
-"""What a prompt has besides the text of the mail, about: instructions, tools, headers, a little guidance."""
+"""About what a prompt has besides the text of the mail: instructions, tools, headers, some guidance."""
 TYPICAL_TEXT_TOKENS = 900
 TYPICAL_OUTPUT_TOKENS = 80
 _ENOUGH_CALLS = 20

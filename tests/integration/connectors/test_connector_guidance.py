@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from postroom.connectors.priority import CacheState
+from postroom.connectors.guidance import CacheState
 from postroom.db import Database
 from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.ids import new_id

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from postroom.accounts.account import get_account
+from postroom.accounts.history_cursor import cursor_of
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
+from postroom.mailboxes.gmail import calls
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.telemetry import metrics
 from tests.integration.connectors.test_bad_message_in_live_pass import troubled
@@ -121,7 +124,7 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
         await stage.client.modify_message(kept, add=[label.id], remove=["INBOX", "UNREAD"])
         await stage.client.delete_message(gone)
         await stage.passes.live()
-        page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+        page = await stage.passes.switchboard.archive_range(date(2026, 6, 1), date(2026, 6, 30), None, 10, ("From",))
         assert {(mail.gmail_id, tuple(mail.labels), mail.deleted_at_source) for mail in page.messages} == {
             (kept, ("Travel/2026",), False),
             (gone, ("INBOX", "UNREAD"), True),
@@ -129,8 +132,13 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
         assert set(await stage.rows()) == {kept, gone}
 
 
+async def cursor(stage: ConnectorRig) -> int:
+    found = await stage.bench.database.read(lambda tx: cursor_of(tx, get_account(tx, OWNER).id))
+    return int(found or 0)
+
+
 async def labels_in_archive(stage: ConnectorRig) -> dict[str, list[str]]:
-    page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+    page = await stage.passes.switchboard.archive_range(date(2026, 6, 1), date(2026, 6, 30), None, 10, ("From",))
     return {mail.gmail_id: mail.labels for mail in page.messages}
 
 
@@ -339,6 +347,30 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
         await stage.passes.live()
         assert set(await stage.rows()) == {bad, good, later}
         assert await troubled(stage) == {}
+
+
+@pytest.mark.req("SY-13")
+async def test_the_cursor_moves_page_by_page_and_stays_before_one_that_has_to_wait(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_full = calls.history
+    monkeypatch.setattr(calls, "history", lambda since, token: [*in_full(since, token), ("maxResults", "2")])
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        before = await cursor(stage)
+        ids = [stage.deliver(f"New {number}") for number in range(8)]
+        fault = FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({ids[-1]}))
+        number = stage.sim.control.add_fault(fault)
+        with pytest.raises(Retryable):
+            await stage.passes.live()
+        between = await cursor(stage)
+        assert between > before
+        taken = stage.sim.control.state().calls["messages.get"]
+        stage.sim.control.clear_faults(number)
+        await stage.passes.live()
+        assert set(await stage.rows()) == set(ids)
+        assert await cursor(stage) > between
+        assert stage.sim.control.state().calls["messages.get"] - taken <= 4, "only the last pages are read again"
 
 
 @pytest.mark.req("SY-13")

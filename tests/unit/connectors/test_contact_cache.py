@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.priority import CONTACTS_FILE, CacheState, ContactCache
+from postroom.connectors.guidance import CONTACTS_FILE, CacheState, ContactCache
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 

@@ -47,9 +47,9 @@ class Originals:
     def __init__(self, archive: ArchiveBackend | None) -> None:
         self._archive = archive
 
-    async def raw(self, mailbox: Mailbox, email: str, message_id: str, archive_key: str | None) -> bytes:
+    async def raw(self, mailbox: Mailbox, email: str, message_id: str, key: str | None) -> bytes:
         """The exact bytes; Fatal where neither has them any more."""
-        stored = await asyncio.to_thread(self._stored, email, archive_key or message_id)
+        stored = await asyncio.to_thread(self._stored, email, key or message_id)
         if stored is not None:
             return stored
         try:
@@ -83,7 +83,8 @@ class _Task:
     action: Action
     own_addresses: tuple[str, ...]
     labels: tuple[str, ...]
-    archive_key: str | None
+    key: str | None
+    """In the archive."""
     thread_id: str | None
     """In which a reply goes; None for what begins a conversation."""
 
@@ -164,9 +165,7 @@ class MailSender:
 
     async def _letter(self, task: _Task) -> OutgoingMail | SendRefused:
         action, email = task.action, task.account.email
-        raw = await self._originals.raw(
-            await self._mailboxes.of(task.account), email, action.gmail_id, task.archive_key
-        )
+        raw = await self._originals.raw(await self._mailboxes.of(task.account), email, action.gmail_id, task.key)
         parameters = action.wanted.parameters
         is_attended = action.origin is Origin.PERSON or action.answered_by is not None
         author = Author(email, task.own_addresses, is_attended=is_attended)
@@ -192,7 +191,7 @@ class MailSender:
 
 
 async def _sent_in_another_life(task: _Task, outbox: Outbox) -> str | None:
-    """Of a database that was restored, the mailbox may know more than it does."""
+    """After the restore of a backup, the mailbox may know of mail that the database does not."""
     return await outbox.find_sent(task.mark, task.thread_id, task.action.created_at)
 
 
@@ -252,7 +251,7 @@ def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -
         action=action,
         own_addresses=tuple(each.email for each in list_accounts(tx, with_removed=True)),
         labels=tuple(row.labels or ()) if row else (),
-        archive_key=row.archive_key if row else None,
+        key=row.archive_key if row else None,
         thread_id=thread_id if request.message_type is MessageType.REPLY else None,
     )
 
