@@ -36,8 +36,8 @@ from postroom.settings import GmailSettings, SafetySettings
 
 
 def _lane_of(origin: Origin) -> PriorityLane:
-    """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole history, take
-    turns with new mail."""
+    """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole backfill, share
+    the lane of new mail."""
     return PriorityLane.LIVE if origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
 
 
@@ -80,7 +80,7 @@ class ActionHandler:
         await context.complete(lambda tx: _complete(tx, context, action, hint, after))
 
     async def _look(self, context: JobContext, mailbox: Mailbox, action: Action, parameters: Parameters) -> Action:
-        """See how things stand, and write it down before anything changes. For a snooze, its end is arranged too."""
+        """Record the labels before anything changes. For a snooze, also schedule its end."""
         labels = await labels_now(mailbox, action.gmail_id)
         if isinstance(parameters, SnoozeParameters):
             return await self._snoozing.arrange(context, mailbox, action, parameters, labels)

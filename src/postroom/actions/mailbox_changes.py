@@ -142,7 +142,7 @@ class LabelsSyncHandler:
 
 
 def plausible(listed: Sequence[MailboxLabel]) -> Sequence[MailboxLabel]:
-    """Every mailbox has an inbox; a list without one is not the list."""
+    """Raises Retryable for a list without the inbox, which every mailbox has."""
     if not any(label.id == INBOX for label in listed):
         raise Retryable(f"The mailbox's list of {len(listed)} labels lacks the inbox, so it is not believed.")
     return listed

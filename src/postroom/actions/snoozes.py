@@ -82,7 +82,7 @@ def wake_job(
 
 
 def write_snooze(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_id: str, now: datetime) -> None:
-    """A snooze that is arranged once more, after a retry by hand, takes the place of its first try."""
+    """A snooze that is retried by hand replaces its first attempt."""
     row = {
         "action_id": action.id,
         "account_id": action.account_id,
@@ -119,7 +119,8 @@ def end_snooze(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> boo
 
 
 def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
-    """Whether the same snooze was tried before. While its wake-up waits, the key would keep the next to that time."""
+    """Whether the same snooze was tried before: while its wake-up is queued, a new one with the same key would be
+    ignored."""
     first = find_snooze(tx, action_id)
     if first is not None:
         queue.cancel_within(tx, first.job_id)
@@ -127,7 +128,7 @@ def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
 
 
 def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> bool:
-    """The message follows its newest snooze alone; whether there was another."""
+    """End earlier snoozes of the message; whether there were any."""
     earlier = _joined().where(
         snoozes.c.state == SnoozeState.WAITING,
         snoozes.c.action_id != action.id,
@@ -177,8 +178,7 @@ class Snoozing:
     async def arrange(
         self, context: JobContext, mailbox: Mailbox, action: Action, wanted: SnoozeParameters, before: frozenset[str]
     ) -> Action:
-        """The label exists, the wake-up is scheduled, and the labels of before are on record: all but the first in one
-        transaction."""
+        """Create the label; then schedule the wake-up and record the labels of before, in one transaction."""
         label = await self._labels.find_or_create(mailbox, action.account_id, self._label_name), self._label_name
         until = wanted.wakes_at(context.queue.clock.now())
 
@@ -263,7 +263,7 @@ class UnsnoozeHandler:
             return await modified(mailbox, action.gmail_id, MailboxChange(add)), outcome
 
     async def _label_id(self, context: JobContext, mailbox: Mailbox, action: Action) -> str | None:
-        """The label of then; the settings may name another by now."""
+        """The label that was used; the settings may name another by now."""
         given = context.job.payload.get("snooze_label_id")
         if isinstance(given, str) and given:
             return given
@@ -271,8 +271,7 @@ class UnsnoozeHandler:
 
 
 def _may_be_hidden(action: Action, now: Labels, label_id: str | None) -> bool:
-    """Also a snooze that failed may have got through; and one that took the place of another has its mail to bring
-    back, hidden by that other."""
+    """A failed snooze may have hidden its mail, and one that replaced another must bring back what that one hid."""
     took_over = bool((action.pre_image or {}).get("replaces"))
     return action.status is ActionStatus.COMPLETED or took_over or label_id in now
 

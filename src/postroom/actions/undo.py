@@ -78,7 +78,7 @@ def why_not_now(tx: Tx, action: Action) -> str | None:
 
 
 def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
-    """Have an action undone; the id of the undo. Row, link, job and audit are one transaction."""
+    """Order the undo of an action; the id of the undo. Row, link, job and audit entry are one transaction."""
     original = lifecycle.get_action(tx, action_id, lock=True)
     if (reason := why_not_now(tx, original)) is not None:
         raise BadInput("action", f"{original.id} cannot be undone: {reason}")
@@ -179,7 +179,7 @@ class UndoHandler:
 
 
 async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) -> None:
-    """Canceled, already over, or not there any more: each is fine."""
+    """Cancel the wake-up; one that is over or gone is fine."""
 
     def cancel(tx: Tx) -> str:
         outcome = context.queue.cancel_within(tx, job_id)
@@ -207,7 +207,7 @@ _BY = (Origin.MODEL, Origin.RULE)
 
 @dataclass(frozen=True, slots=True)
 class UndoSpan:
-    """What one of them did, from a moment on and before another; of one account, or of all."""
+    """What the model or the rules did in a period, of one account or of all."""
 
     since: datetime
     until: datetime
@@ -267,7 +267,7 @@ class Survey:
 
     @property
     def not_undone(self) -> list[Surveyed]:
-        """What a person should know of: it failed, it cannot be taken back, or it was changed since."""
+        """What failed, cannot be undone, or was changed since."""
         return [item for item in self.items if item.reason is not None]
 
 
@@ -290,7 +290,7 @@ def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
 
 
 async def undo_many(context: JobContext) -> Json:
-    """The job `undo.span`. Run again after a crash, it finds what it has asked for already."""
+    """The job `undo.span`. When run again after a crash, it skips what it has requested already."""
     span, who = _payload(context)
     place: tuple[datetime, str] | None = None
     asked = left = 0

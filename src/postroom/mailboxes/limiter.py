@@ -46,7 +46,7 @@ class Leases:
         self._lots: deque[_Lot] = deque()
 
     async def take(self, units: int, lane: PriorityLane, clock: Clock) -> float:
-        """Zero if the units are there, and taken; else the seconds until it is worth asking again."""
+        """Zero once the units are taken; else the seconds until it is worth asking again."""
         missing = units - self._at_hand(clock.monotonic())
         if missing > 0:
             asked_at = clock.monotonic()
@@ -65,7 +65,7 @@ class Leases:
             raise Retryable(f"The account's quota budget did not answer within {_ANSWER_S:g} s") from None
 
     def give_back(self, units: int, clock: Clock) -> None:
-        """Taken a moment ago and not used after all."""
+        """Return units that were taken a moment ago and not used."""
         self._lots.appendleft(_Lot(clock.monotonic() + _ASK_AGAIN_S, units))
 
     def _wanted(self, missing: int, units: int, lane: PriorityLane) -> int:
@@ -94,7 +94,7 @@ class _Lot:
 
 _AT_ONCE_S = 0.001
 _LONGEST_WAIT_S = 60.0
-"""Whatever is waited for, the gate is asked again after so long."""
+"""The gate is asked again at least this often."""
 
 
 @dataclass(order=True, slots=True)
@@ -151,7 +151,7 @@ class Limiter:
         self._changed.set()
 
     async def _keep_door(self) -> None:
-        """Lets waiters in, one after the other, for as long as there are any."""
+        """Admit waiters one after the other, as long as there are any."""
         try:
             while waiter := self._first():
                 self._changed.clear()
@@ -197,7 +197,7 @@ class Limiter:
             await asyncio.gather(changed, passed, return_exceptions=True)
 
     def _send_away(self, error: Exception | None) -> None:
-        """The door closes (the budget cannot be asked, or the program ends): no caller may wait for ever."""
+        """Fail all waiters, because the budget cannot be asked or the program ends; none may wait forever."""
         for waiter in self._waiting:
             if waiter.turn.done():
                 continue

@@ -70,7 +70,7 @@ class RemoteMessage:
 
     @property
     def received(self) -> datetime | None:
-        """None where that is beyond what a calendar can say."""
+        """None if it is outside the range of `datetime`."""
         if self.received_ms is None:
             return None
         try:
@@ -105,7 +105,7 @@ class MissingMessage:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not be fetched, after every attempt that made sense."""
+    """It could not be fetched, after all retries."""
 
     id: MessageId
     error: PostroomError
@@ -149,7 +149,7 @@ class ChangePage:
 
     added: tuple[MessageId, ...] = ()
     deleted: tuple[MessageId, ...] = ()
-    """Ids do not come back, so a deletion is final, wherever it stands."""
+    """A deletion is final, wherever it stands in the page: ids are never reused."""
     relabelled: tuple[LabelDelta, ...] = ()
     """In the order in which it happened."""
     cursor: Cursor | None = None
@@ -233,10 +233,10 @@ class Mailbox(Protocol):
         """A label of this name: a new one, or the one that there is. Raises LabelGone for what can only be an id."""
 
     async def modify(self, ids: Collection[MessageId], change: MailboxChange) -> Mapping[MessageId, frozenset[LabelId]]:
-        """Up to a thousand messages; the labels afterwards, which are certain to be told only of a single message.
+        """Change up to a thousand messages. Returns the labels afterwards if there is a single message; of several the
+        mailbox need not say them.
 
-        Raises Gone where one no longer exists and the provider does not pass it over, and LabelGone where the
-        mailbox does not have a label.
+        Raises Gone if one no longer exists, unless the provider ignores that, and LabelGone if a label does not.
         """
 
     async def append(self, raw: bytes, label_ids: Collection[LabelId] = (), thread_id: str | None = None) -> MessageId:

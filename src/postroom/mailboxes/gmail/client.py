@@ -118,7 +118,7 @@ class GmailClient:
     async def get_messages(
         self, ids: Iterable[str], format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
     ) -> tuple[Fetched, ...]:
-        """Many at once, in batches: for every id the message, that it is gone, or why it could not be fetched."""
+        """Fetch many in batches. Each id gets a result: the message, missing, or the reason why it failed."""
         make = resources.raw_message if format is MessageFormat.RAW else resources.message
         fetcher = BatchFetcher(
             self._transport,
@@ -140,7 +140,7 @@ class GmailClient:
     async def modify_messages(
         self, ids: Collection[str], *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
-        """Up to a thousand in one call; ids that no longer exist are passed over by Gmail."""
+        """Up to a thousand in one call; Gmail ignores ids that no longer exist."""
         body = calls.label_change(add, remove) | {"ids": calls.many_ids(ids)}
         await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_MODIFY, "messages/batchModify", body))
 
@@ -172,7 +172,7 @@ class GmailClient:
         return await self._send(call, resources.draft)
 
     async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[Draft, ...]:
-        """One page of drafts by their ids, newest first as a rule."""
+        """One page of drafts without their content, usually newest first."""
         pairs = calls.listing(query, (), False, page_size, None)
         return await self._send(self._calls.read(GmailMethod.DRAFTS_LIST, "drafts", pairs), resources.drafts)
 
@@ -197,7 +197,7 @@ class GmailClient:
         return await self._send(call, resources.label)
 
     async def get_thread(self, thread_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> GmailThread:
-        """RAW is not to be had for threads."""
+        """Gmail does not return RAW for threads."""
         if format is MessageFormat.RAW:
             raise BadInput("format", "threads come as full, metadata or minimal; get the messages for raw bytes")
         path = f"threads/{segment(thread_id, 'thread_id')}"
@@ -207,7 +207,7 @@ class GmailClient:
     # What changed
 
     async def list_history(self, since: str) -> AsyncIterator[HistoryPage]:
-        """What happened after a history id; raises HistoryExpired where Gmail no longer knows. Pages may be empty."""
+        """The changes after a history id. Raises HistoryExpired if it is too old. Pages may be empty."""
         if not since.isdecimal():
             raise BadInput("since", f"{since[:40]!r} is not a history id")
         page_token: str | None = None

@@ -145,7 +145,7 @@ def message(value: Json) -> GmailMessage:
 
 
 def raw_message(value: Json) -> GmailMessage:
-    """A message without its bytes is no answer to a question for them."""
+    """Raises KeyError if the answer lacks the bytes that were asked for."""
     if "raw" not in value:
         raise KeyError("raw")
     return message(value)
