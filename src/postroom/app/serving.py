@@ -8,22 +8,28 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
+from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.rule_tools import RuleTools
+from postroom.app.owner_tools.web_tools import WebTools
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
+from postroom.queue import JobQueue
+from postroom.settings import SafetySettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
 from postroom.switchboard.on_demand import OnDemandSearch
-from postroom.switchboard.toolbox import Toolbox
+from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
+from postroom.web.web_service import WebService
 
 log = logs.get(__name__)
 
@@ -66,9 +72,18 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             meter_for(app.settings.model),
             estimator=app.estimator(),
             on_demand=OnDemandSearch(app.queue, search),
+            enrol=app.take_in,
             watch=ActionsMailboxObserver(app.queue),
-        )
+        ),
+        owner_tools(app.queue, app.settings.safety, app.web),
     )
+
+
+def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Iterator[Tool[Any, Any]]:
+    """The tools of rooms that do not know the Switchboard."""
+    yield from ActionTools(queue).tools()
+    yield from RuleTools(queue.database, queue.clock, safety).tools()
+    yield from WebTools(web).tools()
 
 
 @asynccontextmanager

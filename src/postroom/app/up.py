@@ -17,7 +17,7 @@ from postroom.app.installation import App
 from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
 from postroom.app.worker import open_worker
 from postroom.domain.errors import Fatal
-from postroom.queue import Worker
+from postroom.queue.worker import Worker
 
 _LOCK = "up.lock"
 _DRAIN_S = 3.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -29,7 +28,6 @@ from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.arrivals import DEFERRED_FILE, deferred_in
 from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
@@ -58,9 +56,10 @@ from postroom.domain.jobs import (
 )
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.reader import OUTAGE
-from postroom.queue import Handler, JobContext, JobQueue, Worker
+from postroom.queue import Handler, JobContext, JobQueue
 from postroom.queue.job import Json
 from postroom.queue.retention import Retention, prune_handler
+from postroom.queue.worker import Worker
 from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.admission import JobSpending
@@ -248,7 +247,7 @@ class _Passes:
                     clock=self._app.clock,
                     selector=CategorySelector(),
                     instance="worker",
-                    config=config_from(os.environ),
+                    config=self._app.settings.connector,
                     deferred=DeferredToJobs(self._app.queue, account.id),
                     patience_s=_DRAIN_S,
                 )

@@ -14,18 +14,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from postroom.connectors import metrics
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
 from postroom.connectors.backfill import BackfillOutcome, BackfillPass, MailSelector
-from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.guidance import ConnectorGuidance, ConnectorHeartbeat, ContactCache
 from postroom.connectors.intake import Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import PriorityRules, SentIndex, own_form
+from postroom.connectors.priority import ContactProof, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
 from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
 from postroom.connectors.walking import SentFilling
@@ -39,6 +39,7 @@ from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Detail, Mailbox
 from postroom.mailboxes.reader import sort_results
+from postroom.settings import ConnectorSettings
 
 LONGEST_QUERY = 1_000
 
@@ -118,7 +119,7 @@ class ConnectorContext:
     clock: Clock
     selector: MailSelector
     instance: str
-    config: ConnectorConfig = field(default_factory=ConnectorConfig)
+    config: ConnectorSettings = field(default_factory=ConnectorSettings)
     deferred: DeferredMessages | None = None
     """None: a file in the folder."""
     patience_s: float | None = None
@@ -131,15 +132,15 @@ class GmailPasses:
         self.config = config
         self.counters: Counter[str] = Counter()
         self.switchboard = SwitchboardClient(context.tools, context.identity)
-        self.contacts = ContactCache(folder, clock, config.contact_max_age)
+        self.contacts = ContactCache(folder, clock, timedelta(seconds=config.contact_max_age_s))
         deferred = context.deferred or DeferredFile(folder, clock)
         self.presence = ConnectorHeartbeat(
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
         sent = SentIndex(self.switchboard)
         self._guidance = ConnectorGuidance(lambda: self.presence.policy, self.contacts)
-        own = frozenset(own_form(address) for address in (context.identity, *config.aliases))
-        self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
+        own = frozenset(own_form(address) for address in (context.identity, *config.own_addresses))
+        self._rules = PriorityRules(own, ContactProof(config.contact_proof), config.believed_servers)
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)

@@ -20,6 +20,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.envelope import Identity, Name
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import parse_id
 
 MOST_IDS = 500
 LARGEST_OBJECT = 65_536
@@ -86,12 +88,6 @@ def _raw(value: object) -> object:
         raise PydanticCustomError("base64", "is not base64") from None
 
 
-def _filled(value: bytes) -> bytes:
-    if not value:
-        raise PydanticCustomError("base64", "is empty")
-    return value
-
-
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode("ascii")
 
@@ -99,12 +95,22 @@ def _base64(value: bytes) -> str:
 RawBytes = Annotated[
     bytes,
     BeforeValidator(_raw),
-    AfterValidator(_filled),
     PlainSerializer(_base64, when_used="json"),
-    WithJsonSchema({"type": "string", "minLength": 1}),
+    WithJsonSchema({"type": "string"}),
     Field(strict=True, repr=False),
 ]
 """Bytes within a process, base64 between processes."""
+
+
+def _canonical(value: object) -> str:
+    try:
+        return parse_id(str(value), "id")
+    except BadInput as error:
+        raise PydanticCustomError("id", "{problem}", {"problem": error.problem}) from None
+
+
+Id = Annotated[str, BeforeValidator(_canonical), WithJsonSchema({"type": "string", "format": "uuid"})]
+"""An id in its canonical form."""
 Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, when_used="json")]
 """A time in a reply."""
 Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=str), AfterValidator(_sane_year)]

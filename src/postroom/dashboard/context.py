@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -26,6 +26,7 @@ from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
 from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
 from postroom.db import Tx
+from postroom.domain.roles import Caller
 from postroom.switchboard.toolbox import Direct
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class RequestContext:
         self.request = request
         self.services: DashboardServices = request.app.state.services
         self.now: datetime = self.app.clock.now()
+        self.is_proved = False
+        """The passphrase came with this request."""
 
     @property
     def app(self) -> App:
@@ -66,6 +69,13 @@ class RequestContext:
     @property
     def visitor(self) -> Visitor:
         return require_visitor(self.request.scope)
+
+    @property
+    def caller(self) -> Caller:
+        """For tools: the visitor, who may have given the passphrase a short time ago."""
+        visitor, minutes = self.visitor, self.app.settings.dashboard.proof_minutes
+        was_proved = visitor.session is not None and visitor.session.is_proved(minutes, self.now)
+        return replace(visitor.caller, is_proved=was_proved or self.is_proved)
 
     @property
     def actor(self) -> Actor:
@@ -81,9 +91,9 @@ class RequestContext:
     async def form(self) -> Form:
         return Form.sent(await self.request.form())
 
-    async def call(self, tool: ToolSignature[A, R], arguments: Mapping[str, Any]) -> R:
-        """Call a tool of the Switchboard as this visitor; a refusal is raised as our error."""
-        return await Direct(self.services.shared.toolbox, self.visitor.caller).call(tool, arguments)
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        """Call a tool as this visitor; a refusal is raised as our error."""
+        return await Direct(self.services.shared.toolbox, self.caller).call(tool, arguments)
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
         """A page in a section of the navigation. Templates can always use `form` and `notice`."""

@@ -8,30 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from postroom.dashboard.context import Here
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, NotAllowed
-from postroom.domain.ids import parse_id
+from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Permission
-
-
-def _canonical(value: object) -> str:
-    try:
-        return parse_id(str(value), "id")
-    except BadInput as error:
-        raise PydanticCustomError("id", "{problem}", {"problem": error.problem}) from None
-
-
-Id = Annotated[str, BeforeValidator(_canonical), WithJsonSchema({"type": "string", "format": "uuid"})]
-"""An id in a path, a query or a body, in its canonical form."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 MailboxOf = Callable[[Tx, Request], str | None]

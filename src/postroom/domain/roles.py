@@ -83,6 +83,8 @@ class Caller:
     permissions: frozenset[Permission] = frozenset()
     token_id: str | None = field(default=None, compare=False)
     """None: the owner, or this installation itself."""
+    is_proved: bool = field(default=False, compare=False)
+    """A person calls who gave the passphrase a short time ago."""
 
     def __post_init__(self) -> None:
         if self.token_id is None and not self.permissions:

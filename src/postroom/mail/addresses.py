@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from postroom.domain.errors import BadInput
 from postroom.mail.charsets import decode_words
 
 MAX_ADDRESSES = 2_000
@@ -48,15 +47,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.display_name} <{self.address}>" if self.display_name else self.address
-
-
-def normal_email(text: str, field: str = "email") -> str:
-    """The form under which an account is known: without spaces around it, in lower case."""
-    email = text.strip().lower()
-    name, at, host = email.rpartition("@")
-    if not (name and at and host) or len(email) > 254 or any(ch.isspace() or not ch.isprintable() for ch in email):
-        raise BadInput(field, f"{text!r} is not an e-mail address")
-    return email
 
 
 def canonical_address(address: str, *, fold_gmail: bool = False) -> str:

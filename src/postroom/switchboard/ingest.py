@@ -7,6 +7,7 @@ request id. One wrong envelope does not affect the others of its batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import bindparam, delete, select, update
 
-from postroom.accounts.account import find_account
+from postroom.accounts.account import find_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
@@ -390,10 +391,12 @@ class Ingest:
 def _record_unread(tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], now: datetime) -> None:
     for delivery, row in taken:
         evidence = delivery.evidence
-        if evidence is not None and evidence.trouble and row["account_id"]:
+        if evidence is not None and evidence.trouble:
             lane = ArrivalLane.LIVE if row["backfill_job_id"] is None else ArrivalLane.BACKFILL
             trouble = MessageTrouble(evidence.message.key, TroubleKind.READ, evidence.trouble)
-            record_trouble(tx, row["account_id"], lane, [trouble], now)
+            with suppress(BadInput):  # an identity that is no address
+                owner = row["account_id"] or mailbox_id(tx, delivery.envelope.source.endpoint_identity, now)
+                record_trouble(tx, owner, lane, [trouble], now)
 
 
 def _checked(number: int, value: object, caller: Caller, results: dict[int, IngestOutcome]) -> Envelope | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.accounts.account import find_account, get_account
+from postroom.accounts.account import find_account, find_mailbox, get_account, mailbox_id
 from postroom.accounts.history_cursor import (
     LEASE,
     HistoryLease,
@@ -88,13 +88,14 @@ class MailService:
         fine = [proof.key for proof in stored if not proof.trouble]
 
         def listed(tx: Tx) -> bool:
-            account = find_account(tx, identity)
-            return account is not None and bool(unread or are_listed(tx, account.id, fine))
+            known = find_mailbox(tx, identity)
+            return bool(unread) or (known is not None and are_listed(tx, known.id, fine))
 
         def record(tx: Tx) -> None:
-            account_id = _account_id(tx, identity)
-            forget_trouble(tx, account_id, fine, [TroubleKind.FETCH, TroubleKind.READ])
-            record_trouble(tx, account_id, lane, unread, self._clock.now())
+            now = self._clock.now()
+            owner = mailbox_id(tx, identity, now)
+            forget_trouble(tx, owner, fine, [TroubleKind.FETCH, TroubleKind.READ])
+            record_trouble(tx, owner, lane, unread, now)
 
         if await self._database.read(listed):
             await self._database.write(record)

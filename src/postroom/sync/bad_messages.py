@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from postroom.accounts.troubled import TroubledMessage, TroubleKind, troubled_of
+from postroom.archive.service import AccountStore
 from postroom.db import Database
 from postroom.domain.clock import Clock
 from postroom.domain.errors import NotFound
@@ -42,12 +43,21 @@ def is_due(message: TroubledMessage, settings: SyncSettings, now: datetime, vers
 
 
 class BadMessageRetry:
+    """`fetcher` is None where the mailbox has no login; then only those that the archive has are retried."""
+
     def __init__(
-        self, database: Database, account_id: str, bringer: MailFetcher, settings: SyncSettings, clock: Clock
+        self,
+        database: Database,
+        account_id: str,
+        store: AccountStore,
+        fetcher: MailFetcher | None,
+        settings: SyncSettings,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._account_id = account_id
-        self._bringer = bringer
+        self._store = store
+        self._fetcher = fetcher
         self._settings = settings
         self._clock = clock
 
@@ -75,8 +85,9 @@ class BadMessageRetry:
         # What could not be taken in is tried by its connector, which has a list of them; here only its bytes are looked
         # for.
         lacking = [each.key for each in messages if each.kind is TroubleKind.FETCH]
-        for start in range(0, len(lacking), _AT_ONCE):
-            retried |= await self._record(await self._bringer.bring(lacking[start : start + _AT_ONCE]))
+        if self._fetcher is not None:
+            for start in range(0, len(lacking), _AT_ONCE):
+                retried |= await self._record(await self._fetcher.bring(lacking[start : start + _AT_ONCE]))
         if archived or lacking:
             sizes = {"stored": len(retried.stored), "gone": len(retried.gone), "still_bad": len(retried.still_bad)}
             log.info("sync.bad_retried", **sizes)
@@ -84,7 +95,7 @@ class BadMessageRetry:
 
     async def _reread(self, keys: Sequence[str]) -> FetchOutcome:
         """From the archive's own bytes; one that the archive has no more is no trouble any more."""
-        found = await self._bringer.store.reread(keys)
+        found = await self._store.reread(keys)
         unread = {key: reason for key, reason in found.items() if reason}
         return FetchOutcome(stored=frozenset(found), gone=frozenset(keys) - found.keys(), unread=unread)
 

@@ -119,7 +119,7 @@ def test_nothing_begins_without_consent(mailbox: Path) -> None:
     assert "Would create it." in command("backfill", "create", *WANTED, "--dry-run").stdout
     assert printed("list") == []
     agreed = command("backfill", "create", *WANTED, answer="y\n")
-    assert "Begin this backfill?" in agreed.stderr
+    assert "Start this backfill?" in agreed.stderr
     assert len(printed("list")) == 1
 
 

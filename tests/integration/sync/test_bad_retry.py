@@ -46,7 +46,7 @@ def ids_of(scene: SyncedAccount) -> list[str]:
 
 
 def retry_of(scene: SyncedAccount) -> BadMessageRetry:
-    return BadMessageRetry(scene.database, scene.account.id, scene.bringer(), SyncSettings(), scene.clock)
+    return BadMessageRetry(scene.database, scene.account.id, scene.store, scene.bringer(), SyncSettings(), scene.clock)
 
 
 async def bad(scene: SyncedAccount) -> dict[str, TroubledMessage]:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postroom.contract.backfill import STEERING, SWITCH
+from postroom.contract.fields import Id
 from postroom.dashboard.backfill.offers import (
     CONSENT,
     OFFER_LIFE,
@@ -48,13 +49,13 @@ from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import money
 from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import Id, api_router, named_by, pages_router, permits
-from postroom.dashboard.security.proof import ProofNeeded
+from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.db import Tx
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission
+from postroom.domain.sensitive_changes import ProofNeeded
 from postroom.switchboard.backfill.job import BackfillEvent
 
 pages = pages_router()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, Retryable
-from postroom.mail.addresses import normal_email
+from postroom.domain.ids import normal_email
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets
 from postroom.mailboxes.gmail.login import LoginTokens, TokenEndpoint, login_visit

@@ -145,8 +145,8 @@ def message(value: Json) -> GmailMessage:
 
 
 def raw_message(value: Json) -> GmailMessage:
-    """Raises KeyError if the answer lacks the bytes that were asked for."""
-    if "raw" not in value:
+    """Raises KeyError if the answer lacks the bytes that were asked for; only an empty message has none."""
+    if "raw" not in value or (not value["raw"] and value.get("sizeEstimate")):
         raise KeyError("raw")
     return message(value)
 
