@@ -154,7 +154,7 @@ class SentLookupArguments(Arguments):
 
 
 class ArchivedRef(Reply):
-    """Where raw bytes lie in the archive."""
+    """Where the archive has the raw bytes."""
 
     key: str
     sha256: str
@@ -166,7 +166,7 @@ class HeaderLine(Reply):
 
 
 class StoredRef(ArchivedRef):
-    """Where a message lies that was just stored, and what the archive read as its headers."""
+    """Where the archive has a message that was just stored, and its headers as the archive read them."""
 
     headers: list[HeaderLine]
 

@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from postroom.connectors.guidance import MAX_AGE
 from postroom.connectors.priority import AssignmentRule
-from postroom.dashboard.context import Here
-from postroom.dashboard.routing import api_router, pages_router, permits
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.access import connectors
 from postroom.db.tables.mail import contact_exports, contacts
