@@ -35,7 +35,7 @@ from postroom.domain import jobs
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.reader import OUTAGE
-from postroom.queue import Handler, JobContext, JobQueue
+from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import Retention, prune_handler
 from postroom.queue.worker import Worker
@@ -54,6 +54,8 @@ from postroom.web import web_service as web
 from postroom.web.extraction.web_reader import WebReader
 
 _UNTIL_RETRY = timedelta(minutes=1)
+_WITHOUT_FOLDER = (jobs.ON_DEMAND.name, jobs.INGEST.name)
+"""These keep nothing in the connector's folder, and do not wait for a connector that holds it."""
 _DRAIN_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
 
@@ -175,13 +177,15 @@ class _Passes:
         passes = await self._of(account)
         async with AsyncExitStack() as stack:
             try:
-                if job_type != jobs.ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
+                if job_type not in _WITHOUT_FOLDER:
                     stack.enter_context(held(self._folder(account), shared=True))
                 await stack.enter_async_context(self._transport.held())
                 if job_type == jobs.HISTORY_SYNC.name:
                     return await self._look(context, account, passes)
                 return await DRIVERS[job_type](passes, context.job.payload)
             except (FolderInUse, OwnedElsewhere) as error:
+                if job_type == jobs.INGEST.name:  # no schedule would enqueue it again
+                    raise Postponed(_UNTIL_RETRY, error.message) from error
                 return {"skipped": error.message}
 
     async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:

@@ -11,7 +11,7 @@ from sqlalchemy import Row, update
 from postroom.accounts.troubled import ArrivalLane, TroubledMessage, TroubleKind, troubled_of
 from postroom.app.worker import DeferredToJobs
 from postroom.connectors.arrivals import DEFERRED_FILE
-from postroom.connectors.state_files import folder_of
+from postroom.connectors.state_files import folder_of, held
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import PostroomError
 from postroom.domain.jobs import INGEST
@@ -90,6 +90,18 @@ async def test_while_the_mailbox_cannot_be_reached_nothing_is_deferred(place: Pl
     deferred = DeferredToJobs(place.app.queue, place.account.id)
     assert not await deferred.failed("18f0", outage, alone=True)
     assert await ingest_jobs(place) == []
+
+
+async def test_a_connector_that_has_taken_over_the_mailbox_does_not_keep_a_deferred_message_out(place: Place) -> None:
+    bad = place.sim.control.deliver(letter("Bad"))
+    fault = break_one(place, bad)
+    await place.look()
+    place.sim.control.clear_faults(fault)
+    await make_due(place)
+    with held(folder_of(place.app.settings.home, "gmail", place.account.email)):
+        await place.look()
+    assert await place.taken_in() == [bad]
+    assert [each.state for each in await ingest_jobs(place)] == [JobState.COMPLETED]
 
 
 async def test_what_a_file_of_before_holds_is_taken_over_once(place: Place) -> None:
