@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from postroom.dashboard.routing import Permit, permit_of
+from postroom.dashboard.context import Permit, permit_of
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Permission, Role, all_permissions
 from tests.support import dashboard_data as scene

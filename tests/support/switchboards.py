@@ -115,7 +115,7 @@ def all_owner_tools(queue: JobQueue, home: Path) -> Iterator[Tool[Any, Any]]:
     return owner_tools(queue, SafetySettings(), WebService(Settings(home=home, backfill=BACKFILL), queue))
 
 
-async def enrol_nobody(grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
+async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
     """Adding an account to a real mailbox server is tested by itself."""
     raise Retryable(f"{grant.api_base} does not answer.")
 
@@ -129,7 +129,7 @@ async def open_bench(
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with search_shards(root / "archive", clock) as search:
-            services = Services(queue, archive, search, backfill, meter or FlatMeter(), enrol=enrol_nobody)
+            services = Services(queue, archive, search, backfill, meter or FlatMeter(), enrol=refuse_accounts)
             toolbox = build_toolbox(services, all_owner_tools(queue, root))
             yield Bench(database, queue, archive, backfill, toolbox)
 

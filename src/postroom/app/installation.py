@@ -113,7 +113,7 @@ class App:
         return WebService(self.settings, self.queue)
 
     def estimator(self) -> Estimator:
-        """Says what a backfill will bring, cost and take."""
+        """Estimates the messages, cost and duration of a backfill."""
         from postroom.mail.categories import shipped
         from postroom.switchboard.estimate import Estimator, GmailMailboxes
         from postroom.triage.model import meter_for
@@ -124,7 +124,7 @@ class App:
         )
 
     async def declare_schedules(self) -> None:
-        from postroom.app.job_types import schedules
+        from postroom.app.schedules import schedules
 
         declared = schedules(self.settings)
         await retry_while_unavailable(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
@@ -132,10 +132,10 @@ class App:
     async def take_in(
         self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
     ) -> tuple[Account, list[str]]:
-        """Add an account once its login has proved good, and begin with it; also returns what is odd about it."""
+        """Verify the login, add the account and enqueue its first jobs; also returns warnings about it."""
         from postroom import audit
         from postroom.accounts.enrolment import Enrolment
-        from postroom.app.job_types import first_jobs
+        from postroom.app.schedules import first_jobs
 
         account, oddities = await Enrolment(self.database, self.grants, self.clock).add(grant, quota)
 
@@ -159,7 +159,7 @@ def open_vault(settings: Settings) -> Vault:
 async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s: float = 0.0) -> AsyncIterator[App]:
     """Open the database; everything that is opened later is closed with it when the block ends.
 
-    A service, which has patience, also opens the archive at once: both may be away when it starts.
+    A service, which has `patience_s`, also opens the archive at once: both may be unavailable when it starts.
     """
     clock = clock or SystemClock()
     database = await retry_while_unavailable(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,7 +16,6 @@ from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
 from postroom.app.owner_tools.action_tools import ActionTools
 from postroom.app.owner_tools.rule_tools import RuleTools
-from postroom.app.owner_tools.web_tools import WebTools
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
@@ -29,7 +28,9 @@ from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
-from postroom.web.web_service import WebService
+
+if TYPE_CHECKING:
+    from postroom.web.web_service import WebService
 
 log = logs.get(__name__)
 
@@ -81,6 +82,8 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
 
 def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Iterator[Tool[Any, Any]]:
     """The tools of rooms that do not know the Switchboard."""
+    from postroom.app.owner_tools.web_tools import WebTools  # readers of pages are slow to load
+
     yield from ActionTools(queue).tools()
     yield from RuleTools(queue.database, queue.clock, safety).tools()
     yield from WebTools(web).tools()
@@ -90,7 +93,7 @@ def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Ite
 async def open_switchboard(
     app: App, front_of: Callable[[SharedServices], Front] | None = None, *, command: str = SWITCHBOARD
 ) -> AsyncIterator[RunningSwitchboard]:
-    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
+    """Own the archive, serve the tools, and declare what recurs; ends when everything that was begun is on disk.
 
     `command` names this process in the refusal that others get when they want to own the archive.
     """
@@ -139,7 +142,7 @@ def running_address(home: Path) -> str | None:
 
 
 async def _owned_archive(app: App, command: str, stack: AsyncExitStack) -> ArchiveService:
-    """A worker may have the archive for the length of a job: that is waited out."""
+    """Wait while a worker owns the archive for the length of a job."""
     deadline = app.clock.monotonic() + app.settings.switchboard.archive_wait_s
     while True:
         try:

@@ -52,7 +52,7 @@ async def _stop_on(worker: Worker, stop: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """One for each home folder. The kernel gives the lock back when its owner dies, however it dies."""
+    """Allow one process for each home folder. The kernel releases the lock however its owner dies."""
     handle = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

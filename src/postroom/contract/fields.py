@@ -48,14 +48,14 @@ def _printable(value: str) -> str:
 
 
 def _writable(value: str) -> str:
-    """Joined emoji and marks of direction stand in labels that people made; they print as nothing, and are no harm."""
+    """Labels may have joined emoji and marks of direction, which are not printable but harmless."""
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in value):
         raise PydanticCustomError("writable", "holds control characters")
     return value
 
 
 def _holdable(value: dict[str, Any]) -> dict[str, Any]:
-    """Any JSON that both databases can store and that is shallow enough to be walked."""
+    """Any JSON that both databases can store and that is not nested too deeply."""
     _require_shallow(value, _DEEPEST)
     try:
         size = len(json.dumps(value, allow_nan=False))

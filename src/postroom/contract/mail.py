@@ -155,7 +155,7 @@ class SentLookupArguments(Arguments):
 
 
 class ArchivedRef(Reply):
-    """Where raw bytes lie in the archive."""
+    """Where the archive has the raw bytes."""
 
     archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
     sha256: str
@@ -167,7 +167,7 @@ class HeaderLine(Reply):
 
 
 class StoredRef(ArchivedRef):
-    """Where a message lies that was just stored, and what the archive read as its headers."""
+    """Where the archive has a message that was just stored, and its headers as the archive read them."""
 
     headers: list[HeaderLine]
 

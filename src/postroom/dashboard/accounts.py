@@ -26,15 +26,13 @@ from postroom.app.installation import App
 from postroom.audit import Actor
 from postroom.contract.fields import Id
 from postroom.contract.steering import ADD_ACCOUNT, AccountArguments
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.dashboard.security.proof import ensure_proof
 from postroom.dashboard.settings import AccountRow, account_row
 from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
 from postroom.domain.ids import new_id, normal_email
-from postroom.domain.roles import Permission
-from postroom.domain.sensitive_changes import ProofNeeded, SensitiveChange
+from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
 from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in
 from postroom.mailboxes.gmail.transport import GOOGLE

@@ -25,11 +25,10 @@ from postroom.accounts.troubled import TroubledMessage, troubled_archives, troub
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.status import ShardInfo
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
 from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
-from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_windows
 from postroom.domain.errors import NotFound, PostroomError

@@ -22,12 +22,11 @@ from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters import Freshness, contact_state
 from postroom.dashboard.paging import bounded_count, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.db.tables.queue import jobs

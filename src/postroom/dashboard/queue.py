@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from postroom.contract.fields import Id
 from postroom.contract.steering import CANCEL_JOB, RETRY_FAILED_JOBS, RETRY_JOB, JobTypeArguments, RetriedJobs
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import query_of
 from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, SortOrder, bounded_count, paged, row_before
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs
 from postroom.domain.roles import Permission

@@ -21,16 +21,14 @@ from postroom.contract.steering import (
     REVOKE_ALL_TOKENS,
     REVOKE_TOKEN,
     SWITCH_MODEL,
-    MadeTokenReply,
     ModelSwitchArguments,
     NewTokenArguments,
     RevokedTokens,
     TokenReply,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.passphrase import LONGEST, SHORTEST, TooManyAttempts
 from postroom.dashboard.security.proof import (
@@ -134,6 +132,10 @@ def token_row(token: AccessToken, now: datetime) -> TokenRow:
         token.permission_names,
         token.made_by,
     )
+
+
+def _token_row(reply: TokenReply) -> TokenRow:
+    return TokenRow(**reply.model_dump())
 
 
 def all_settings(settings: Settings) -> Iterator[tuple[str, list[SettingRow]]]:
@@ -304,6 +306,11 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
 api = api_router("settings")
 
 
+class MadeToken(BaseModel):
+    token: str = Field(description="shown once")
+    stored: TokenRow
+
+
 class PassphraseWanted(BaseModel, extra="forbid"):
     current: str = Field(max_length=LONGEST)
     passphrase: str = Field(min_length=SHORTEST, max_length=LONGEST, description="the new one")
@@ -327,16 +334,17 @@ async def show(here: Here) -> Setup:
 
 @api.post("/tokens", status_code=201)
 @permits(Permission.TOKENS, keeps_to_mailbox=True)
-async def create(here: Here, wanted: NewTokenArguments) -> MadeTokenReply:
+async def create(here: Here, wanted: NewTokenArguments) -> MadeToken:
     """Make a token. It is shown once; only its hash is kept. A token makes none that may do more than it may."""
-    return await here.call(CREATE_TOKEN, wanted)
+    made = await here.call(CREATE_TOKEN, wanted)
+    return MadeToken(token=made.token, stored=_token_row(made.stored))
 
 
 @api.post("/tokens/{token_id}/revoke")
 @permits(Permission.TOKENS, keeps_to_mailbox=True)
-async def revoke(here: Here, token_id: Id) -> TokenReply:
+async def revoke(here: Here, token_id: Id) -> TokenRow:
     """Revoke a token and those that it made. A token may revoke itself and those that it made."""
-    return (await here.call(REVOKE_TOKEN, {"id": token_id})).stored
+    return _token_row((await here.call(REVOKE_TOKEN, {"id": token_id})).stored)
 
 
 @api.post("/revoke-tokens")

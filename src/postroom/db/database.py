@@ -141,7 +141,7 @@ class Tx:
         return self.connection.execute(statement, parameters)
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """Run a hand-written statement (see `db/database.py`) as it stands, and fetch what it returns, if anything."""
+        """Run a hand-written statement as it is, and fetch what it returns, if anything."""
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
 

@@ -18,27 +18,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from postroom.domain.errors import BadInput
-from postroom.settings.groups import (
-    ArchiverSettings,
-    ArchiveSettings,
-    BackfillSettings,
-    ConnectorSettings,
-    DashboardSettings,
-    DatabaseSettings,
-    DiscordSettings,
-    GmailSettings,
-    ModelSettings,
-    QueueSettings,
-    RecurringSettings,
-    RetentionSettings,
-    SafetySettings,
-    SettingsGroup,
-    SwitchboardSettings,
-    SyncSettings,
-    TelemetrySettings,
-    WebSettings,
-    WorkerSettings,
-)
+from postroom.settings import groups
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
@@ -60,24 +40,24 @@ class Settings(BaseModel):
     access_token: SecretStr | None = Field(
         None, description="read by `postroom account add` in place of `--access-token`"
     )
-    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
-    queue: QueueSettings = Field(default_factory=QueueSettings)
-    worker: WorkerSettings = Field(default_factory=WorkerSettings)
-    archive: ArchiveSettings = Field(default_factory=ArchiveSettings)
-    sync: SyncSettings = Field(default_factory=SyncSettings)
-    archiver: ArchiverSettings = Field(default_factory=ArchiverSettings)
-    recurring: RecurringSettings = Field(default_factory=RecurringSettings)
-    switchboard: SwitchboardSettings = Field(default_factory=SwitchboardSettings)
-    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
-    backfill: BackfillSettings = Field(default_factory=BackfillSettings)
-    retention: RetentionSettings = Field(default_factory=RetentionSettings)
-    model: ModelSettings = Field(default_factory=ModelSettings)
-    gmail: GmailSettings = Field(default_factory=GmailSettings)
-    safety: SafetySettings = Field(default_factory=SafetySettings)
-    discord: DiscordSettings = Field(default_factory=DiscordSettings)
-    web: WebSettings = Field(default_factory=WebSettings)
-    connector: ConnectorSettings = Field(default_factory=ConnectorSettings)
-    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    database: groups.DatabaseSettings = Field(default_factory=groups.DatabaseSettings)
+    queue: groups.QueueSettings = Field(default_factory=groups.QueueSettings)
+    worker: groups.WorkerSettings = Field(default_factory=groups.WorkerSettings)
+    archive: groups.ArchiveSettings = Field(default_factory=groups.ArchiveSettings)
+    sync: groups.SyncSettings = Field(default_factory=groups.SyncSettings)
+    archiver: groups.ArchiverSettings = Field(default_factory=groups.ArchiverSettings)
+    recurring: groups.RecurringSettings = Field(default_factory=groups.RecurringSettings)
+    switchboard: groups.SwitchboardSettings = Field(default_factory=groups.SwitchboardSettings)
+    dashboard: groups.DashboardSettings = Field(default_factory=groups.DashboardSettings)
+    backfill: groups.BackfillSettings = Field(default_factory=groups.BackfillSettings)
+    retention: groups.RetentionSettings = Field(default_factory=groups.RetentionSettings)
+    model: groups.ModelSettings = Field(default_factory=groups.ModelSettings)
+    gmail: groups.GmailSettings = Field(default_factory=groups.GmailSettings)
+    safety: groups.SafetySettings = Field(default_factory=groups.SafetySettings)
+    discord: groups.DiscordSettings = Field(default_factory=groups.DiscordSettings)
+    web: groups.WebSettings = Field(default_factory=groups.WebSettings)
+    connector: groups.ConnectorSettings = Field(default_factory=groups.ConnectorSettings)
+    telemetry: groups.TelemetrySettings = Field(default_factory=groups.TelemetrySettings)
 
     @property
     def database_url(self) -> str:
@@ -87,8 +67,8 @@ class Settings(BaseModel):
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
-        groups = (value for _, value in self if isinstance(value, SettingsGroup))
-        for _, value in (pair for each in (*groups, self) for pair in each):
+        own_groups = (value for _, value in self if isinstance(value, groups.SettingsGroup))
+        for _, value in (pair for each in (*own_groups, self) for pair in each):
             if isinstance(value, SecretStr):
                 yield value.get_secret_value()
         if password := _password_of(self.database_url):
@@ -144,15 +124,15 @@ class Setting:
 
 def reference() -> Iterator[tuple[str, list[Setting]]]:
     """Every group's title with its settings, in the order of the tree."""
-    groups = dict(_groups())
-    yield "The home folder", [_setting(Settings, name) for name in Settings.model_fields if name not in groups]
-    for name, group in groups.items():
+    by_name = dict(_groups())
+    yield "The home folder", [_setting(Settings, name) for name in Settings.model_fields if name not in by_name]
+    for name, group in by_name.items():
         yield (group.__doc__ or name).rstrip("."), [_setting(group, field, name) for field in group.model_fields]
 
 
-def _groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+def _groups() -> Iterator[tuple[str, type[groups.SettingsGroup]]]:
     for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, groups.SettingsGroup):
             yield name, field.annotation
 
 
@@ -190,8 +170,8 @@ def _merged(content: Mapping[str, Any], given: Mapping[_Path, _Given]) -> dict[s
     """The file's content with what variables set. Every group is there, so that one validator reads them all."""
     merged: dict[str, Any] = {name: {} for name, _ in _groups()}
     merged |= {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
-    for (*groups, name), value in given.items():
-        place = merged[groups[0]] if groups else merged
+    for (*group, name), value in given.items():
+        place = merged[group[0]] if group else merged
         if isinstance(place, dict):  # else the file is wrong, and validation says so
             place[name] = value.text
     return merged

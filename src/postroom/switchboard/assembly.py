@@ -1,4 +1,4 @@
-"""The Switchboard put together: from its services to the box of tools that every transport serves."""
+"""Builds the toolbox: from the services to the tools that every transport serves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def build_toolbox(services: Services, more: Iterable[Tool[Any, Any]] = ()) -> To
 
 
 def _telling(tool: Tool[Any, Any], backfill: Backfill) -> Tool[Any, Any]:
-    """Every reply to a connector says whether backfill is on, so that switching it off is felt at the next call."""
+    """Every reply to a connector says whether backfill is on, so that a connector learns of the switch at its next
+    call."""
     return replace(tool, run=_with_switch(tool.run, backfill)) if tool.role is Role.CONNECTOR else tool
 
 

@@ -73,7 +73,7 @@ class MailService:
         *,
         with_headers: bool = False,
     ) -> list[StoredMail]:
-        """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
+        """Each message is on disk when this returns, also one that cannot be parsed, which is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
         self._archive.recent.add(stored)
         await self._note(identity, lane, stored)
@@ -82,7 +82,7 @@ class MailService:
     async def report_trouble(
         self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
     ) -> None:
-        """What a connector could not fetch or take in, and what it could after all."""
+        """Record what a connector could not fetch or ingest, and what succeeded after all."""
 
         def record(tx: Tx) -> None:
             account_id = _account_id(tx, identity)
@@ -92,7 +92,7 @@ class MailService:
         await self._database.write(record)
 
     async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
-        """List those that could not be read; settle those that were listed because they could not be fetched."""
+        """List messages that could not be parsed; settle those that were listed because they could not be fetched."""
         unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
         fine = [proof.key for proof in stored if not proof.trouble]
 
@@ -147,7 +147,7 @@ class MailService:
             self._watch.changed(tx, account.id, labels, deleted)
 
     async def claim_history(self, identity: str, instance: str) -> HistoryClaim:
-        """Become the one reader of this account's changes."""
+        """Take the lease on this account's history cursor."""
 
         def claim(tx: Tx) -> HistoryLease:
             return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())

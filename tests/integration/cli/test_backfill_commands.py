@@ -128,7 +128,7 @@ MISTAKES = [
     (("--from", "yesterday"), "from: 'yesterday' is not a day"),
     (("--rate", "0"), "rate_limit_per_hour: 0 is not"),
     (("--account", "you@example.com"), "endpoint_identity: no gmail connector or account"),
-    (("--all-mail",), "all-mail: leaves no room"),
+    (("--all-mail",), "all-mail: cannot be combined"),
 ]
 
 

@@ -96,8 +96,8 @@ def test_a_rule_can_be_edited_by_hand(home: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "A", "--do", "archive"), "needs something to ask"),
-        (("add", "A", "--from", "a@b.c"), "needs something to do"),
+        (("add", "A", "--do", "archive"), "needs a condition"),
+        (("add", "A", "--from", "a@b.c"), "needs an action"),
         (("add", "A", "--from", "a@b.c", "--do", "fly"), "'fly' is no action"),
         (("add", "A", "--subject-regex", "(a", "--do", "star"), "rule (A).condition.subject_regex"),
         (("add", "A", "--subdomains", "--from", "a@b.c", "--do", "star"), "needs --domain"),

@@ -30,8 +30,7 @@ from postroom.db.tables.triage import actions as actions_table
 from postroom.domain.actions import ActionOrder, Origin, Proposal, parse_action
 from postroom.domain.errors import BadInput, NotAllowed, PostroomError, error_to_wire
 from postroom.domain.jobs import CLASSIFY
-from postroom.domain.roles import Caller, Permission, Role, all_permissions
-from postroom.domain.sensitive_changes import ProofNeeded
+from postroom.domain.roles import Caller, Permission, ProofNeeded, Role, all_permissions
 from postroom.queue import NewJob
 from postroom.settings import SafetySettings
 from postroom.switchboard.tokens import list_tokens, verify_token

@@ -36,7 +36,7 @@ from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
 from postroom.switchboard.on_demand import OnDemandSearch
 from tests.support.mail import ME, envelope, inline, letter
-from tests.support.switchboards import Bench, FlatMeter, all_owner_tools, enrol_nobody, open_bench
+from tests.support.switchboards import Bench, FlatMeter, all_owner_tools, open_bench, refuse_accounts
 
 GOLDEN = Path(__file__).with_name("tool_replies.json")
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
@@ -95,7 +95,7 @@ async def whole_bench(database: Database, path: Path, clock: ManualClock) -> Asy
         with search_shards(path / "archive", clock) as search:
             on_demand = OnDemandSearch(queue, search, timedelta())
             parts = (queue, bench.archive, search, bench.backfill, FlatMeter(), estimator, on_demand)
-            services = Services(*parts, enrol=enrol_nobody)
+            services = Services(*parts, enrol=refuse_accounts)
             yield replace(bench, toolbox=build_toolbox(services, all_owner_tools(queue, path)))
 
 

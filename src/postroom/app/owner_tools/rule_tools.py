@@ -14,8 +14,7 @@ from postroom.contract import rules as contract
 from postroom.contract.tool import Reply, ToolSignature
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
-from postroom.domain.roles import Caller, Permission, Role
-from postroom.domain.sensitive_changes import SensitiveChange, require_proof
+from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.settings import SafetySettings
 from postroom.switchboard.toolbox import Tool
 from postroom.triage import guidance

@@ -131,7 +131,7 @@ def list_(
             return
         now = app.clock.now()
         rows = (_row(each, age(each.action.created_at, now)) for each in found)
-        print_table(["id", "age", "what", "wanted by", "message", "how it stands"], rows, empty="No actions match.")
+        print_table(["id", "age", "what", "wanted by", "message", "status"], rows, empty="No actions match.")
 
     with_app(run)
 
@@ -263,7 +263,7 @@ def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
             await app.database.write(lambda tx: requests.cancel_action(tx, app.queue, action_id, Actor.of(me())))
 
     with_app(run)
-    console.print("It would be canceled." if dry_run else "Called off.")
+    console.print("It would be canceled." if dry_run else "Canceled.")
 
 
 def _undo_span(
@@ -365,7 +365,7 @@ def _print_action(each: Listed, obstacle: str | None) -> None:
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
         "in the mailbox": action.gmail_id,
         "wanted by": action.wanted_by,
-        "how it stands": _standing(each),
+        "status": _standing(each),
         "answered by": action.answered_by,
         "wanted at": action.created_at,
         "ended at": action.finished_at,

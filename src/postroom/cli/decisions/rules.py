@@ -23,23 +23,7 @@ from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage.decision import DecidedBy
 from postroom.triage.guidance import list_directions, list_model_rules
-from postroom.triage.rules import store
-from postroom.triage.rules.files import (
-    DirectionDraft,
-    GuidanceChanges,
-    GuidanceDraft,
-    RulesDocument,
-    RulesFileFormat,
-    as_written,
-    format_of,
-    make_directions_equal,
-    make_guidance_equal,
-    parse_text,
-    read_document,
-    read_file,
-    written,
-    written_rule,
-)
+from postroom.triage.rules import files, store
 from postroom.triage.rules.rows import StoredRule, account_addresses, draft_named, named, rule_named
 from postroom.triage.rules.rule import RuleDraft, described, parse_draft, parse_name
 from postroom.triage.rules.store import MoveDirection, RuleFileChange, RulesDifference, move_rule
@@ -99,7 +83,7 @@ def add(
 
     change(lambda tx, who, now: store.add_rule(tx, draft, who, now), dry_run=dry_run)
     if dry_run:
-        console.print(written_rule(draft), markup=False, end="", soft_wrap=True)
+        console.print(files.written_rule(draft), markup=False, end="", soft_wrap=True)
     console.print(f"{'Would add' if dry_run else 'Added'} {draft.name}.", markup=False)
     _print_what_waits(draft)
 
@@ -178,7 +162,7 @@ def import_(
 
     A section that the file does not have stays as it is.
     """
-    document = read_document(file)
+    document = files.read_document(file)
     found = change(lambda tx, who, now: _made_equal(tx, document, who, now), dry_run=dry_run)
     if json:
         print_json({"dry_run": dry_run, **{name: asdict(part) for name, part in found.items()}})
@@ -186,19 +170,19 @@ def import_(
     _print_changes(found, dry_run=dry_run)
 
 
-def _made_equal(tx: Tx, document: RulesDocument, who: Actor, now: datetime) -> dict[str, GuidanceChanges]:
-    found: dict[str, GuidanceChanges] = {}
+def _made_equal(tx: Tx, document: files.RulesDocument, who: Actor, now: datetime) -> dict[str, files.GuidanceChanges]:
+    found: dict[str, files.GuidanceChanges] = {}
     if document.directions is not None:
-        found["directions"] = make_directions_equal(tx, document.directions, who, now)
+        found["directions"] = files.make_directions_equal(tx, document.directions, who, now)
     if document.rules is not None:
         found["rules"] = _tally(store.make_equal(tx, document.rules, who, now))
     if document.guidance is not None:
-        found["guidance"] = make_guidance_equal(tx, document.guidance, who, now)
+        found["guidance"] = files.make_guidance_equal(tx, document.guidance, who, now)
     return found
 
 
-def _tally(found: RulesDifference) -> GuidanceChanges:
-    return GuidanceChanges(
+def _tally(found: RulesDifference) -> files.GuidanceChanges:
+    return files.GuidanceChanges(
         tuple(draft.name for draft in found.added),
         tuple(map(_described_change, found.changed)),
         tuple(rule.name for rule in found.removed),
@@ -215,15 +199,15 @@ def _described_change(change: RuleFileChange) -> str:
 def export(
     file: Annotated[Path | None, typer.Argument(help="The file to write; default: the screen.")] = None,
     format: Annotated[
-        RulesFileFormat | None, typer.Option("--format", help="Default: by the file's name, else TOML.")
+        files.RulesFileFormat | None, typer.Option("--format", help="Default: by the file's name, else TOML.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write all rules, directions and guidance to a file that `postroom rules import` reads."""
-    wanted = format or (format_of(file) if file is not None else RulesFileFormat.TOML)
+    wanted = format or (files.format_of(file) if file is not None else files.RulesFileFormat.TOML)
 
     document, unreadable = read(_exported)
-    text = written(document, wanted)
+    text = files.written(document, wanted)
     if file is None:
         typer.echo(text, nl=False)
     else:
@@ -233,21 +217,21 @@ def export(
         errors.print(f"skipped, because it cannot be read: {name}", markup=False)
 
 
-def _counted(document: RulesDocument) -> str:
+def _counted(document: files.RulesDocument) -> str:
     parts = {"rules": document.rules, "directions": document.directions, "guidance": document.guidance}
     return ", ".join(f"{len(part or ()):,} {name}" for name, part in parts.items())
 
 
-def _exported(tx: Tx) -> tuple[RulesDocument, list[str]]:
+def _exported(tx: Tx) -> tuple[files.RulesDocument, list[str]]:
     """Accounts by their addresses, which another installation knows as well; and the names of what cannot be read."""
     addresses = account_addresses(tx)
     stored = store.list_rules(tx)
     drafts = [rule.draft for rule in stored if rule.draft is not None]
-    document = RulesDocument(
+    document = files.RulesDocument(
         rules=[draft_named(draft, addresses) for draft in drafts],
-        directions=[DirectionDraft(each.text, each.enabled) for each in list_directions(tx)],
+        directions=[files.DirectionDraft(each.text, each.enabled) for each in list_directions(tx)],
         guidance=[
-            GuidanceDraft(each.name, each.text, named(each.scope, addresses), each.enabled)
+            files.GuidanceDraft(each.name, each.text, named(each.scope, addresses), each.enabled)
             for each in list_model_rules(tx)
         ],
     )
@@ -264,7 +248,7 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         raise BadInput("file", f"{file} cannot be written: {error.strerror}") from None
 
 
-def _print_changes(found: Mapping[str, GuidanceChanges], *, dry_run: bool) -> None:
+def _print_changes(found: Mapping[str, files.GuidanceChanges], *, dry_run: bool) -> None:
     for name, part in found.items():
         for mark, lines in (("+", part.added), ("~", part.changed), ("-", part.removed)):
             for line in lines:
@@ -272,7 +256,7 @@ def _print_changes(found: Mapping[str, GuidanceChanges], *, dry_run: bool) -> No
         console.print(f"{name}: {_summary(part, dry_run=dry_run)}", markup=False)
 
 
-def _summary(part: GuidanceChanges, *, dry_run: bool) -> str:
+def _summary(part: files.GuidanceChanges, *, dry_run: bool) -> str:
     if part.is_empty:
         return f"all {part.unchanged:,} are as in the file."
     verbs = ("would add", "change", "remove") if dry_run else ("added", "changed", "removed")
@@ -287,7 +271,7 @@ def draft_from(name: str | None, file: Path | None, options: RuleOptions) -> Rul
     if file is not None:
         if given:
             raise BadInput("--file", "holds the whole rule; give either a file or options, not both")
-        drafts = [draft for draft in read_file(file) if name is None or draft.name.lower() == name.lower()]
+        drafts = [draft for draft in files.read_file(file) if name is None or draft.name.lower() == name.lower()]
         if len(drafts) != 1:
             hint = "name one of them" if drafts else f"none named {name!r}" if name else "none"
             raise BadInput("--file", f"{file} holds {len(drafts)} rules; {hint}")
@@ -334,16 +318,16 @@ def _edited(before: StoredRule, rename: str | None, file: Path | None, options: 
     if before.draft is None:
         raise BadInput(f"rule {before.name}", f"{before.problem}. Replace it with --file, or remove it")
     if given:
-        return parse_draft({**as_written(before.draft), **given})
+        return parse_draft({**files.as_written(before.draft), **given})
     return _by_hand(before.draft)
 
 
 def _by_hand(draft: RuleDraft) -> RuleDraft | None:
     """In the person's editor; None if it was left as it was."""
-    text = click.edit(written(RulesDocument(rules=[draft]), RulesFileFormat.TOML), extension=".toml")
+    text = click.edit(files.written(files.RulesDocument(rules=[draft]), files.RulesFileFormat.TOML), extension=".toml")
     if text is None:
         return None
-    document = parse_text(text, RulesFileFormat.TOML)
+    document = files.parse_text(text, files.RulesFileFormat.TOML)
     if document.directions is not None or document.guidance is not None or len(document.rules or ()) != 1:
         raise BadInput("rule", "is one rule; use `postroom rules import` for more")
     return (document.rules or ())[0]
@@ -386,7 +370,7 @@ def _print_rule(rule: StoredRule) -> None:
     if rule.draft is None:
         console.print(f"{rule.name} cannot be used. {rule.problem}", markup=False, soft_wrap=True)
         return
-    console.print(written_rule(rule.draft), markup=False, end="", soft_wrap=True)
+    console.print(files.written_rule(rule.draft), markup=False, end="", soft_wrap=True)
     if rule.disabled_reason:
         console.print(
             f"It is off: {rule.disabled_reason}. `postroom rules enable` switches it on.", markup=False, soft_wrap=True

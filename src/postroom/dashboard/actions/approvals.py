@@ -13,8 +13,7 @@ from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
 from postroom.contract.actions import ANSWER, VerdictArguments
 from postroom.contract.fields import Id
 from postroom.dashboard.actions.routes import mailbox_of_path
-from postroom.dashboard.context import Here
-from postroom.dashboard.routing import api_router, pages_router, permits
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.domain.roles import Permission
 

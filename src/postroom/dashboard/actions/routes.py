@@ -29,10 +29,9 @@ from postroom.dashboard.actions.queries import (
     snooze_of,
     snoozed_mail,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import FilterChoice, Form, query_of
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.dashboard.rules.queries import rule_names
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus, ActionType, Origin

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import Path, Query
 from starlette.responses import HTMLResponse, Response
 
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
@@ -36,7 +36,6 @@ from postroom.dashboard.mail.message import (
     thread_of,
 )
 from postroom.dashboard.mail.search import MailList, MailQuery, list_mail, mail_accounts
-from postroom.dashboard.routing import api_router, file_reply, named_by, pages_router, permits
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
 

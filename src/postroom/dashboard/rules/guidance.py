@@ -16,9 +16,8 @@ from starlette.responses import Response
 from postroom.contract import rules as contract
 from postroom.contract.fields import Id
 from postroom.contract.tool import ToolSignature
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.dashboard.rules.queries import name_suggestions
 from postroom.db import Tx
 from postroom.domain.clock import require_utc

@@ -22,11 +22,10 @@ from postroom.contract.rules import (
     RuleChange,
     RuleMove,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.routes import message_path
 from postroom.dashboard.paging import ListQuery
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.dashboard.rules import rule_form
 from postroom.dashboard.rules.queries import (
     TRIAL_SIZES,

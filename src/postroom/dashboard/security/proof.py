@@ -1,4 +1,4 @@
-"""The passphrase, given at the login and again before a sensitive change (`domain/sensitive_changes.py`).
+"""The passphrase, given at the login and again before a sensitive change (`SensitiveChange`).
 
 A tool refuses such a change with `ProofNeeded`; here the person is asked, and the call is repeated. A proof holds for
 `dashboard.proof_minutes`. Every wrong guess counts.
@@ -18,7 +18,7 @@ from postroom.dashboard.security import gate, passphrase, sessions
 from postroom.dashboard.security.passphrase import Guesser
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed
-from postroom.domain.sensitive_changes import ProofNeeded, SensitiveChange, require_proof
+from postroom.domain.roles import ProofNeeded, SensitiveChange, require_proof
 from postroom.switchboard.tokens import revoke_all
 
 PROOF_FIELD = "proof"

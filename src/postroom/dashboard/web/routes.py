@@ -24,7 +24,7 @@ from postroom.contract.web import (
     RetriedPage,
     RetryPagesArguments,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, file_reply, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
@@ -37,7 +37,6 @@ from postroom.dashboard.display.foreign_content import (
 from postroom.dashboard.display.formatting import clean, plural
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import api_router, file_reply, pages_router, permits
 from postroom.dashboard.web.evidence import (
     LONGEST_TEXT,
     ComparedText,

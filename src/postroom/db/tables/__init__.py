@@ -1,4 +1,4 @@
-"""The tables of the control database, one module an area. Migrations make them; a test holds the two together."""
+"""The tables of the control database, one module an area. Migrations create them; a test compares the two."""
 
 from sqlalchemy import MetaData
 

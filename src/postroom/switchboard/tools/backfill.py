@@ -9,8 +9,7 @@ from postroom.audit import AuditFilter, list_entries
 from postroom.contract import backfill as contract
 from postroom.db import Database
 from postroom.domain.errors import BadInput
-from postroom.domain.roles import Caller, Permission, Role
-from postroom.domain.sensitive_changes import SensitiveChange, require_proof
+from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.kill_switch import SwitchState
 from postroom.switchboard.backfill.leases import ProgressReport
 from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill, usual_cap

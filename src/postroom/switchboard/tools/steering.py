@@ -14,8 +14,7 @@ from postroom.contract.tool import Reply, ToolSignature
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import normal_email
-from postroom.domain.roles import Caller, Permission, Role
-from postroom.domain.sensitive_changes import SensitiveChange, require_proof
+from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.queue import CancelOutcome, FailedJobs, JobQueue, JobState
