@@ -38,7 +38,7 @@ _SPREAD = timedelta(seconds=4)
 _SPREAD_WORTH_S = 5.0
 """Bulk lanes get no more than five seconds' worth of the allowance in four. Over a single second, whole batches would
 not fill it: two of a hundred units fit into the legacy list's 250, and a fifth would be wasted. And without a little
-more than four, time that is lost by a late question would never be made good."""
+more than four, the time lost when a request for units comes late would never be made up."""
 
 
 class DatabaseBudget:
@@ -99,7 +99,7 @@ class DatabaseBudget:
 
 
 def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
-    """What was granted within the last minute, for people to see."""
+    """The units granted within the last minute, for display."""
     recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
     return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())
 
@@ -156,7 +156,7 @@ def _append(tx: Tx, account_id: str, ledger: _Ledger, units: int, lane: Priority
 
 
 class GmailAccess:
-    """One per process: all clients of an account go through the same door."""
+    """Makes the clients of accounts. One per process, so that all clients of an account share one limiter."""
 
     def __init__(
         self, database: Database, grants: GrantStore, clock: Clock, settings: SyncSettings | None = None
