@@ -31,8 +31,7 @@ from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
 from postroom.settings import Settings
 from postroom.switchboard.backfill.operations import Backfill
-from postroom.sync.archiver import ArchiverService
-from postroom.sync.service import SyncService
+from postroom.sync.service import ArchiverService, SyncService
 from postroom.telemetry import logs
 from postroom.vault import Vault
 

@@ -16,7 +16,7 @@ from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_sign
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
 from postroom.sync.archiver import ArchiveReport
-from postroom.sync.archiver_plan import ArchivePlan, RemovalPolicy
+from postroom.sync.removal import ArchivePlan, RemovalPolicy
 
 app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the archive holds it, with certificates.")
 

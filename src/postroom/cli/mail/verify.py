@@ -19,7 +19,7 @@ from postroom.cli.session import with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, shown
 from postroom.domain.errors import Fatal, NotFound
 from postroom.mailboxes.ports import PriorityLane
-from postroom.sync.compare import SourceCheck, SourceReport
+from postroom.sync.labels import SourceCheck, SourceReport
 
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
 
