@@ -47,12 +47,9 @@ _OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
 
 def decoded_raw(text: str, field: str) -> bytes:
     try:
-        raw = base64.b64decode(text, validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise BadInput(field, "is not base64") from None
-    if not raw:
-        raise BadInput(field, "is empty")
-    return raw
 
 
 class MailService:

@@ -25,6 +25,7 @@ from postroom.db import Database, Tx
 from postroom.domain.envelope import Payload
 from postroom.domain.errors import Fatal, Retryable
 from postroom.sync.status import LIVE_FAILING, status_of
+from tests.hostile.corpus import corpus
 from tests.support.connectors import NOW, ConnectorRig, connector_rig, listed, ms, source_of
 from tests.support.mail import OWNER
 from tests.support.reading_faults import break_reading
@@ -75,6 +76,22 @@ async def test_the_mails_that_stopped_everything_are_ordinary_mail(
         message, bytes_, _ = await archived(stage, evil)
         assert (message.subject, bytes_) == ("Hostile", raw)
         assert await troubled(stage) == {}
+
+
+async def test_every_hostile_mail_of_the_corpus_is_taken_in_with_its_exact_bytes(
+    database: Database, tmp_path: Path
+) -> None:
+    """Also one of no bytes at all."""
+    mails = {kind.name: kind.sized(500) for kind in corpus().values() if "mail" in kind.readers}
+    assert b"" in mails.values()
+    async with connector_rig(source_of([listed(0, 1_700_000_000_000)]), database, tmp_path) as stage:
+        await stage.passes.live()
+        sent = {deliver(stage, raw): raw for raw in mails.values()}
+        while (await stage.passes.live()).stored:
+            pass
+        assert set(sent) <= set(await stage.rows())
+        changed = [key for key, raw in sent.items() if (await archived(stage, key))[1] != raw]
+        assert (changed, await troubled(stage)) == ([], {})
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, RecursionError])

@@ -29,6 +29,12 @@ def test_what_is_not_base64url_is_an_error_and_never_skipped(text: str) -> None:
         resources.decoded(text)
 
 
+def test_only_an_empty_message_has_no_bytes() -> None:
+    assert resources.raw_message({"id": "a", "raw": "", "sizeEstimate": 0}).raw == b""
+    with pytest.raises(KeyError):
+        resources.raw_message({"id": "a", "raw": "", "sizeEstimate": 512})
+
+
 def test_history_ids_are_text_however_they_come() -> None:
     page = resources.history_page({"historyId": 123456789012345678901, "history": [{"id": 7}]})
     assert (page.history_id, page.records[0].id) == ("123456789012345678901", "7")

@@ -180,8 +180,8 @@ def message(value: Json) -> GmailMessage:
 
 
 def raw_message(value: Json) -> GmailMessage:
-    """A message without its bytes is no answer to a question for them."""
-    if "raw" not in value:
+    """A message without its bytes is no answer to a question for them; only an empty message has none."""
+    if "raw" not in value or (not value["raw"] and value.get("sizeEstimate")):
         raise KeyError("raw")
     return message(value)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email import message_from_bytes
 from email.header import decode_header, make_header
+from email.errors import MessageError
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import format_datetime, getaddresses, parsedate_to_datetime
@@ -28,8 +29,10 @@ def decode_base64url(text: str) -> bytes:
 
 
 _FOLD = re.compile(r"\r?\n[ \t]*")
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")
 MAX_DEPTH = 60
+_LONGEST_DECODED = 8_000
+"""Characters of a header that the standard library may decode; its time grows with the square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,11 @@ def date_ms(headers: tuple[tuple[str, str], ...]) -> int | None:
 def decoded(value: object) -> str:
     """A header on one line, with encoded words undone where that is possible."""
     text = _FOLD.sub(" ", str(value)).strip()
-    if "=?" not in text:
+    if "=?" not in text or len(text) > _LONGEST_DECODED:
         return _readable(text)
     try:
         return _readable(str(make_header(decode_header(text))))
-    except (LookupError, ValueError, UnicodeError):
+    except (LookupError, ValueError, MessageError):
         return _readable(text)
 
 
@@ -135,16 +138,19 @@ def _headers(message: Message) -> tuple[tuple[str, str], ...]:
 
 
 def _filename(message: Message) -> str:
+    naming = (str(value) for name, value in message.raw_items() if name.lower().startswith("content-"))
+    if any(len(value) > _LONGEST_DECODED for value in naming):
+        return ""
     try:
         return decoded(message.get_filename() or "")
-    except (LookupError, ValueError, UnicodeError, TypeError):
+    except (LookupError, ValueError, MessageError, TypeError):
         return ""
 
 
 def _content(message: Message) -> bytes:
     try:
         payload = message.get_payload(decode=True)
-    except (LookupError, ValueError, UnicodeError, TypeError):
+    except (LookupError, ValueError, MessageError, TypeError):
         return b""
     return payload if isinstance(payload, bytes) else b""
 
