@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import for_each_account, job_of
-from postroom.domain.jobs import ARCHIVE, BACKFILL, FIXED_SCHEDULES, HISTORY_SYNC, LABELS_SYNC, SYNC, SYNC_BAD, Schedule
+from postroom.domain.jobs import (
+    ARCHIVE,
+    BACKFILL,
+    FIXED_SCHEDULES,
+    HISTORY_SYNC,
+    LABELS_SYNC,
+    SYNC,
+    SYNC_BAD,
+    Schedule,
+    sentinel_schedule,
+)
 from postroom.queue import NewJob
 from postroom.settings import OFF, Settings
-from postroom.web.web_jobs import sentinel_schedule
 
 
 def gap_job(account: Account, since: str) -> NewJob:

@@ -19,7 +19,7 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, directions, model_rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence
 from postroom.triage.rules.store import version as rules_version
-from postroom.web.web_jobs import sentinel_job
+from postroom.web.sentinel import sentinel_job
 
 
 def _queue(tx: Tx) -> object:

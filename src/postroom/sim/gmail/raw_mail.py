@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from email import message_from_bytes
-from email.header import decode_header, make_header
 from email.errors import MessageError
+from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import format_datetime, getaddresses, parsedate_to_datetime
