@@ -103,7 +103,7 @@ class App:
 
         mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
         return Estimator(
-            self.database, self.archive.place, mailboxes, shipped(), meter, self.settings.backfill, self.clock
+            self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
         )
 
 

@@ -94,12 +94,12 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
-                retention.certified(app.archive.place),
+                retention.certified(app.archive.backend),
                 spending,
                 forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
-            CONTACTS_EXPORT.name: contacts.export_handler(app.archive.place),
+            CONTACTS_EXPORT.name: contacts.export_handler(app.archive.backend),
             CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
@@ -151,7 +151,7 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
-        OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
+        OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
         APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
         APPROVALS_EXPIRE.name: approvals.expire,
     }

@@ -28,6 +28,7 @@ from postroom.archive.search import Search
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.mail.headers import Headers
+from postroom.mail.parsing import ParsedMail
 
 StillAlone = Callable[[], None]
 """Raises Retryable if the right to be the only archiver was lost meanwhile."""
@@ -68,6 +69,9 @@ class MailReader(Protocol):
 
     def headers_of(self, message: ArchivedMessage) -> Headers:
         """Read from the stored bytes."""
+
+    def parsed(self, message: ArchivedMessage) -> ParsedMail:
+        """Parsed from the stored bytes. Never raises because of what they contain: `trouble` says what is wrong."""
 
     def body_of(self, message: ArchivedMessage) -> str:
         """The text that the search index was made from."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from postroom.archive.folding import without_spam_and_trash
-from postroom.archive.layout import ShardName, parse_filename
+from postroom.archive.layout import LARGEST_ID, ShardName, parse_filename
 from postroom.archive.messages import ArchivedMessage
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
@@ -135,7 +135,7 @@ class AfterRank:
 
 def after_message(token: str) -> AfterMessage:
     match decode_page_token(token):
-        case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id < 1 << 63:
+        case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id <= LARGEST_ID:
             return AfterMessage(name, row_id)
     raise bad_page_token()
 

@@ -63,9 +63,9 @@ class _Request:
 
 
 class AccountStore:
-    def __init__(self, place: ArchiveBackend, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, backend: ArchiveBackend, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
         self.email = email
-        self.place = place
+        self.backend = backend
         self._archive = archive
         self._thread = thread
         self._waiting: deque[_Request] = deque()
@@ -79,12 +79,12 @@ class AccountStore:
 
     async def belongs_to(self, account_id: str, walk: int) -> bool:
         """Whether it is this archive of which the account's sync speaks."""
-        mark = await self.run(lambda archive: self.place.read_mark(self.email))
+        mark = await self.run(lambda archive: self.backend.read_mark(self.email))
         return mark is not None and mark.account_id == account_id and mark.walk >= walk
 
     async def mark(self, account_id: str, walk: int) -> None:
         """From this walk on, the account's sync speaks of this archive."""
-        await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
+        await self.run(lambda archive: self.backend.write_mark(self.email, SyncMark(account_id, walk)))
 
     async def some_ids(self, count: int) -> list[str]:
         """A few Gmail ids of mail that is here, and at the source as far as is known."""
@@ -115,7 +115,7 @@ class AccountStore:
         return found
 
     def _archived(self, key: str) -> IncomingMail | None:
-        with self.place.reader() as reader:
+        with self.backend.reader() as reader:
             message = reader.message(self.email, key)
             if message is None:
                 return None
@@ -283,19 +283,19 @@ def _is_small(headers: Headers) -> bool:
 
 
 class ArchiveService:
-    def __init__(self, place: ArchiveBackend, archive: MailWriter) -> None:
-        self.place = place
+    def __init__(self, backend: ArchiveBackend, archive: MailWriter) -> None:
+        self.backend = backend
         self._archive = archive
         self._writing = ThreadPoolExecutor(1, "archive-writer")
         self._reading = ThreadPoolExecutor(1, "archive-reader")
-        self._reader = place.reader()
+        self._reader = backend.reader()
         self.recent = RecentHeaders()
         self._accounts: dict[str, AccountStore] = {}
 
     def of(self, email: str) -> AccountStore:
         """An account's part of the archive: all who bring mail for the account share its commits."""
         if email not in self._accounts:
-            self._accounts[email] = AccountStore(self.place, self._archive, email, self._writing)
+            self._accounts[email] = AccountStore(self.backend, self._archive, email, self._writing)
         return self._accounts[email]
 
     async def read(self, work: Callable[[MailReader], T]) -> T:
@@ -310,7 +310,7 @@ class ArchiveService:
         """The same for long reads: on another thread with its own reader, so that it blocks no other call."""
 
         def run() -> T:
-            with self.place.reader() as reader:
+            with self.backend.reader() as reader:
                 return work(reader)
 
         return await asyncio.to_thread(run)
@@ -329,9 +329,9 @@ class ArchiveService:
 
 
 @asynccontextmanager
-async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:
+async def owned_archive(backend: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:
     """The archive with the right to write to it, until the block ends."""
-    opening = asyncio.ensure_future(asyncio.to_thread(place.writer, purpose))
+    opening = asyncio.ensure_future(asyncio.to_thread(backend.writer, purpose))
     try:
         archive = await asyncio.shield(opening)
     except BaseException:
@@ -339,7 +339,7 @@ async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[Ar
         if opening.exception() is None:
             opening.result().close()
         raise
-    service = ArchiveService(place, archive)
+    service = ArchiveService(backend, archive)
     try:
         yield service
     finally:
@@ -349,8 +349,8 @@ async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[Ar
 class SharedArchive:
     """The first who needs the archive takes hold of it, and the last who is done lets go."""
 
-    def __init__(self, place: ArchiveBackend) -> None:
-        self.place = place
+    def __init__(self, backend: ArchiveBackend) -> None:
+        self.backend = backend
         self._lock = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         self._service: ArchiveService | None = None
@@ -379,7 +379,7 @@ class SharedArchive:
         async with self._lock:
             if self._service is None:
                 stack = AsyncExitStack()
-                self._service = await stack.enter_async_context(owned_archive(self.place, purpose))
+                self._service = await stack.enter_async_context(owned_archive(self.backend, purpose))
                 self._stack = stack
             self._users += 1
             return self._service

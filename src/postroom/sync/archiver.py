@@ -93,8 +93,8 @@ class ArchiverContext:
     batch_size: int = MOST_IN_A_BATCH
 
     @property
-    def place(self) -> ArchiveBackend:
-        return self.archive.place
+    def backend(self) -> ArchiveBackend:
+        return self.archive.backend
 
 
 class Archiver:
@@ -176,7 +176,7 @@ class Archiver:
 
     async def _take_up(self, certificates: Sequence[Certificate]) -> None:
         keys = [certificate.proof.key for certificate in certificates]
-        found = await asyncio.to_thread(find_messages, self._context.place, self._account.email, keys)
+        found = await asyncio.to_thread(find_messages, self._context.backend, self._account.email, keys)
         if lost := next((key for key in keys if key not in found), None):
             raise UnsafeToRemove(
                 f"Message {lost} was certified and is not in the archive any more. Run `postroom verify`."
@@ -196,7 +196,7 @@ class Archiver:
         """Batches of messages that may be removed as far as the archive knows; each batch is checked again before it
         is removed."""
         watermark = (await self._grounds(())).watermark
-        walk = self._context.place.portions(self._account.email, watermark)
+        walk = self._context.backend.portions(self._account.email, watermark)
         chosen: list[ArchivedMessage] = []
         while portion := await asyncio.to_thread(next, walk, None):
             grounds = await self._grounds(portion)
@@ -214,7 +214,7 @@ class Archiver:
             lambda tx: (get_state(tx, account_id).watermark, {each.key for each in troubled_of(tx, account_id)})
         )
         ids = [message.gmail_id for message in messages if message.gmail_id]
-        ledger = self._context.place.ledger(email)
+        ledger = self._context.backend.ledger(email)
         return RemovalGrounds(watermark, bad, await asyncio.to_thread(ledger.removed_among, removal, ids))
 
     def _choose(self, messages: Sequence[ArchivedMessage], grounds: RemovalGrounds) -> list[ArchivedMessage]:
@@ -236,7 +236,7 @@ class Archiver:
         chosen = await self._without_kept(chosen)
         if not chosen:
             return
-        proofs = await asyncio.to_thread(read_back, self._context.place, chosen)
+        proofs = await asyncio.to_thread(read_back, self._context.backend, chosen)
         batch, now = new_id(), self._context.clock.now()
         certificates = await asyncio.to_thread(
             self._certificates.certify, batch, self._policy.removal, proofs, grounds.watermark, now
@@ -268,7 +268,9 @@ class Archiver:
         self.report.replaced += compared.replaced
         self._stay(KeepReason.GONE, len(compared.gone))
         self._stay(KeepReason.NOT_COMPARED, len(foreign) - len(compared.gone) - len(compared.found))
-        found = await asyncio.to_thread(find_messages, self._context.place, email, [message.key for message in foreign])
+        found = await asyncio.to_thread(
+            find_messages, self._context.backend, email, [message.key for message in foreign]
+        )
         as_there = [
             replace(message, date=there.date, labels=tuple(sorted(there.labels)))
             for message in found.values()
@@ -290,12 +292,12 @@ class Archiver:
         """Read the certificates back through the file's name: a file that was moved or deleted meanwhile still accepts
         writes, which are lost."""
         ids = [certificate.proof.gmail_id for certificate in certificates]
-        ledger = self._context.place.ledger(self._account.email)
+        ledger = self._context.backend.ledger(self._account.email)
         found = await asyncio.to_thread(ledger.intended_among, self._policy.removal, ids)
         if lost := next((each for each in certificates if each.number not in found), None):
             raise UnsafeToRemove(
                 f"Stopped before removing message {lost.proof.gmail_id}: its certificate was written and is not in "
-                f"{self._context.place.ledger_name}. Nothing of its batch was removed. Was it moved or deleted "
+                f"{self._context.backend.ledger_name}. Nothing of its batch was removed. Was it moved or deleted "
                 "while this ran?"
             )
 
@@ -336,9 +338,9 @@ async def open_archiver(
     """The one archiver of this account. Raises before anything changes if it cannot work."""
     require_permission(account, policy.removal.action)
     require_mailbox(await with_retries(context.clock, mailbox.identity), account)
-    with context.place.one_archiver(account.email) as still_alone:
+    with context.backend.one_archiver(account.email) as still_alone:
         source = await open_source(mailbox, context.clock, policy)
-        with context.place.certificates(account.email) as certificates:
+        with context.backend.certificates(account.email) as certificates:
             yield Archiver(context, account, policy, source, certificates, still_alone)
 
 

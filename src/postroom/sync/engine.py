@@ -287,4 +287,4 @@ def build_engine(
         retry = BadMessageRetry(database, account.id, fetcher, settings, clock)
         return retry.retry_due, SourceReconciliation(database, account.id, fetcher, clock), monitor.check
 
-    return SyncEngine(context, store.place.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)
+    return SyncEngine(context, store.backend.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)

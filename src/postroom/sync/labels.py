@@ -271,7 +271,7 @@ class SourceReconciliation:
 
     async def _compare_presence(self) -> tuple[int, int]:
         deleted = restored = 0
-        with IdSet() as listed, self._fetcher.store.place.reader() as reader:
+        with IdSet() as listed, self._fetcher.store.backend.reader() as reader:
             async for ids in listed_ids(self._fetcher.mailbox):
                 listed.add(ids)
             portions = reader.all_ids(self._fetcher.store.email)

@@ -87,7 +87,7 @@ class SyncService:
         """What a sync would take; no message is fetched."""
         async with self.gmail.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
             return await estimate_sync(
-                self.database, account, mailbox, self.settings.sync, self.archive.place, self.clock.now()
+                self.database, account, mailbox, self.settings.sync, self.archive.backend, self.clock.now()
             )
 
     async def retry_bad(
@@ -133,7 +133,7 @@ class ArchiverService:
             lambda tx: (get_state(tx, account.id).watermark, {each.key for each in troubled_of(tx, account.id)})
         )
         return await asyncio.to_thread(
-            make_plan, self.archive.place, account.email, policy, watermark, bad, verify=verify, progress=progress
+            make_plan, self.archive.backend, account.email, policy, watermark, bad, verify=verify, progress=progress
         )
 
     @asynccontextmanager

@@ -57,7 +57,7 @@ class CrashingStore(AccountStore):
     """Does its work, and dies just after the named effect."""
 
     def __init__(self, scene: SyncedAccount, after: str) -> None:
-        super().__init__(scene.store.place, scene.store._archive, scene.account.email, scene.store._thread)
+        super().__init__(scene.store.backend, scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
-from postroom.archive.folding import LabelIndex, fold, message_ids
-from postroom.archive.layout import account_name, first_id
+from postroom.archive.folding import Fact, LabelIndex, fold, id_bounds, message_ids, size_bounds
+from postroom.archive.layout import LARGEST_ID, account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
@@ -63,12 +63,9 @@ class AfterRow:
 
 def after_row(token: str) -> AfterRow:
     match decode_page_token(token):
-        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id < 1 << 63:
+        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id <= LARGEST_ID:
             return AfterRow(account, row_id)
     raise bad_page_token()
-
-
-_LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +111,13 @@ class RowConditions:
         found = _labelled(sorted({label for name in names for label in self.labels.get(name, ())}))
         return [RowCondition(f"{negation}{found.sql}", found.values)]
 
-    def _fact(
-        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
-    ) -> RowCondition:
+    def _fact(self, node: Fact) -> RowCondition:
         match node:
-            case Received(start, end):
-                low = first_id(start) if start is not None else 0
-                high = first_id(end) if end is not None else _LARGEST
-                return RowCondition("(m.id >= %s AND m.id < %s)", (low, high))
-            case Size(over, under):
-                sizes = [("m.size > %s", over), ("m.size < %s", under)]
-                parts = [RowCondition(sql, (min(size, _LARGEST),)) for sql, size in sizes if size is not None]
-                return joined("AND", parts, empty="TRUE")
+            case Received():
+                return RowCondition("(m.id >= %s AND m.id < %s)", id_bounds(node))
+            case Size():
+                bounds = [RowCondition(f"m.size {sign} %s", (value,)) for sign, value in size_bounds(node)]
+                return joined("AND", bounds, empty="TRUE")
             case HasAttachment():
                 return RowCondition("m.has_attachment")
             case MessageId(value):
@@ -210,7 +202,6 @@ _LABELS = (
 
 Found = tuple[int, int]
 """A message that the query found: its account and row id."""
-_LARGEST_ID = (1 << 63) - 1
 
 
 class PostgresQuestions:
@@ -264,7 +255,7 @@ class PostgresQuestion:
         return next(iter(self._registered("r.key = ANY(%s)", (sayable([key]),), None)), None)
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
-        bound = _LARGEST_ID if before is None else before
+        bound = LARGEST_ID if before is None else before
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
@@ -303,7 +294,7 @@ class _Asked:
         self._node = node
         self._time_left = time_left
         self._after = after
-        self._high = _LARGEST_ID if after is None else after.row_id + 1
+        self._high = LARGEST_ID if after is None else after.row_id + 1
         self._accounts: dict[int, str] = {}
         self._labels: dict[str, list[int]] = defaultdict(list)
         whose = (names is None, list(names or ()))

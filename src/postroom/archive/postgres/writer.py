@@ -136,8 +136,8 @@ class PostgresArchiveWriter:
 
         return self._change(email, gmail_ids, change)
 
-    def import_positions(self, source: str) -> ImportPositions:
-        return ImportPositions(self._connections, source)
+    def import_positions(self, source: str) -> PostgresImportPositions:
+        return PostgresImportPositions(self._connections, source)
 
     def checkpoint(self) -> None:
         """Every commit is on disk already; this waits for what was handed over before."""
@@ -215,7 +215,7 @@ class PostgresArchiveWriter:
             return [] if account is None else session.query(sql, (account, *values))
 
 
-class ImportPositions:
+class PostgresImportPositions:
     """How far an unfinished import is. The source lies on this host, and so its name is part of it."""
 
     def __init__(self, connections: ArchiveConnections, source: str) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from postroom.archive.folding import LabelIndex, message_ids
-from postroom.archive.layout import first_id
+from postroom.archive.folding import Fact, LabelIndex, id_bounds, message_ids, size_bounds
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
@@ -96,7 +95,6 @@ def _joined_text(word: str, parts: Sequence[Node]) -> str:
 
 BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
-_LARGEST = (1 << 63) - 1
 _SHALLOW = 4
 
 
@@ -131,18 +129,16 @@ class ShardConditions:
                 inner = self.of(part)
                 return ShardCondition(f"NOT {inner.sql}", inner.values, inner.depth + 1)
             case _:
-                return self._leaf(node)
+                return self._fact(node)
 
-    def _leaf(
-        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
-    ) -> ShardCondition:
+    def _fact(self, node: Fact) -> ShardCondition:
         match node:
-            case Received(start, end):
-                return _between(self.id, start, end)
-            case Size(over, under):
-                bounds = [("> ?", over), ("< ?", under)]
-                sizes = [self._size(sign, value) for sign, value in bounds if value is not None]
-                return _joined("AND", sizes, empty="TRUE")
+            case Received():
+                return ShardCondition(f"({self.id} >= ? AND {self.id} < ?)", id_bounds(node))
+            case Size():
+                size = self._column("size")
+                bounds = [ShardCondition(f"{size} {sign} ?", (value,)) for sign, value in size_bounds(node)]
+                return _joined("AND", bounds, empty="TRUE")
             case HasAttachment():
                 return ShardCondition(self._column("has_attachment"))
             case MessageId(value):
@@ -162,20 +158,11 @@ class ShardConditions:
         found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
         return ShardCondition(found, tuple(names))
 
-    def _size(self, sign: str, value: int) -> ShardCondition:
-        return ShardCondition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
-
     def _column(self, name: str) -> str:
         if self.has_message_row:
             return f"driver.{name}"
         index = "" if name == "message_id" else BY_FACTS
         return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
-
-
-def _between(id: str, start: int | None, end: int | None) -> ShardCondition:
-    low = first_id(start) if start is not None else 0
-    high = first_id(end) if end is not None else _LARGEST
-    return ShardCondition(f"({id} >= ? AND {id} < ?)", (low, high))
 
 
 def _text_as_one(parts: Sequence[Node]) -> list[Node]:

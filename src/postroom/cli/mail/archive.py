@@ -80,7 +80,7 @@ def certificates(
     async def run(app: App) -> None:
         found: list[tuple[str, Certificate]] = []
         for each in await chosen_accounts(app, account):
-            ledger = app.archive.place.ledger(each.email)
+            ledger = app.archive.backend.ledger(each.email)
             listed = ledger.certificates(result=result, gmail_id=message, limit=limit)
             found += ((each.email, certificate) for certificate in listed)
         if json:
@@ -167,7 +167,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _stored(app: App, account: Account) -> int | None:
     """How many messages there are to look at; None if a damaged shard will not tell."""
     try:
-        with app.archive.place.reader() as reader:
+        with app.archive.backend.reader() as reader:
             return reader.count(account.email)
     except Fatal:
         return None

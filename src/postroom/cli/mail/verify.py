@@ -76,7 +76,7 @@ async def _compare(app: App, account: Account) -> SourceReport:
             f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
         ) as bar:
             task = bar.add_task("", total=total)
-            check = SourceCheck(app.database, account, mailbox, app.archive.place)
+            check = SourceCheck(app.database, account, mailbox, app.archive.backend)
             return await check.run(lambda listed: bar.advance(task, listed))
 
 
