@@ -57,11 +57,11 @@ class LabelIndex:
             self._spellings[normal(name)].append(name)
 
     def spellings(self, name: str) -> list[str]:
-        """The labels of the shard that `name` may mean; none if no message here can have it."""
+        """The labels of the shard that `name` may mean; empty if no message here has it."""
         return self._spellings.get(normal(name), [])
 
     def is_rare(self, exact_name: str) -> bool:
-        """So few messages have it that they can all be looked at."""
+        """Whether so few messages have it that all of them can be examined."""
         if exact_name not in self._rare:
             self._rare[exact_name] = self._is_rare(self._ids[exact_name])
         return self._rare[exact_name]
@@ -72,8 +72,7 @@ class LabelIndex:
         return tuple(sorted(name for name in self._ids if normal(name) not in _SYSTEM))
 
     def as_seen_by(self, names: Iterable[tuple[str, bool]]) -> Hashable:
-        """All that a query with these labels (wanted ones or not) can tell of the shard: what looks the same to it can
-        be searched in the same way."""
+        """What a query with these labels depends on in the shard: shards with equal values can share a plan."""
         known = [(each, wanted and self.is_rare(each)) for name, wanted in names for each in self.spellings(name)]
         return tuple(known), self.of_the_user
 

@@ -53,7 +53,7 @@ def path_of(root: Path, name: ShardName) -> Path:
 
 
 def year_of(date: datetime) -> int:
-    """The period a message belongs to; absurd dates are kept within four digits."""
+    """The year of the shard of a message, within 1970 and 9999."""
     return min(max(date.year, 1970), 9999)
 
 

@@ -105,7 +105,7 @@ class RowConditions:
                 return self._fact(node)
 
     def _one_of(self, names: Sequence[str], negation: str = "") -> list[RowCondition]:
-        """Many labels are one question: a plan of a thousand would take longer than any search."""
+        """One condition for many labels: planning a thousand would take longer than the search."""
         if not names:
             return []
         found = _labelled(sorted({label for name in names for label in self.labels.get(name, ())}))
@@ -152,8 +152,8 @@ def joined(word: str, parts: Sequence[RowCondition], *, empty: str) -> RowCondit
 
 
 def _text(node: Text) -> RowCondition:
-    """The index finds the words. Whether they stand next to each other it knows too, but for messages with more words
-    than it has places: those keep their words in order beside it."""
+    """The index finds words and phrases. Messages with more words than it has positions keep their words in order in
+    `folded`, where phrases are looked for."""
     words = words_of(node.words)
     if not words:
         return RowCondition("FALSE")  # as in a shard: nothing to look for is found nowhere
@@ -190,7 +190,7 @@ def _labelled(labels: Sequence[int]) -> RowCondition:
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
 _FIRST = 100
-"""So many of the newest messages are looked at before the others."""
+"""How many of the newest messages are examined before the others."""
 _STEP = (
     "SELECT id FROM archive.entries WHERE account = ANY(ARRAY(SELECT account FROM archive.accounts WHERE %s OR "
     "email = ANY(%s))) AND id < %s ORDER BY id DESC OFFSET %s LIMIT 1"
@@ -216,7 +216,7 @@ class PostgresQuestions:
         return PostgresArchiveReader(self._connections).accounts()
 
     def close(self) -> None:
-        """The connections are the archive's, and stay."""
+        """The connections belong to the archive and stay open."""
 
 
 class PostgresQuestion:
@@ -260,7 +260,7 @@ class PostgresQuestion:
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
-        """A message that the index knows and the archive has lost is reported and does not fail the rest."""
+        """A message that is in the index and missing in the archive is reported and does not fail the search."""
         hits = asked.hits(found)
         if len(hits) < len(found):
             detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."
@@ -280,7 +280,7 @@ class PostgresQuestion:
 
 
 class _Asked:
-    """One query on one connection: as this archive's labels spell it."""
+    """One query on one connection, with labels as this archive spells them."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class _Asked:
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
 
     def newest(self, limit: int) -> list[Found]:
-        """One statement, whose parts the server takes up one after the other until there are enough."""
+        """One statement of several parts, which the server executes in order until there are enough rows."""
         ends = [self._high, *([] if self._narrow else self._steps), 0]
         parts = [self._part(low, high, limit) for high, low in pairwise(ends)]
         sql = " UNION ALL ".join(f"({part.sql})" for part in parts)
@@ -378,7 +378,7 @@ class _Asked:
         return RowCondition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
 
     def _narrowed(self, folded: Node) -> Iterator[RowCondition]:
-        """What few messages have is found by itself, and only those are looked at."""
+        """Conditions that few messages satisfy are evaluated first, as lists of ids."""
         parts = folded.parts if isinstance(folded, And) else (folded,)
         for part in parts:
             if isinstance(part, Labelled):
@@ -396,7 +396,7 @@ class _Asked:
         return RowCondition("m.id = ANY(%s)", ([row_id for (row_id,) in found],))
 
     def _query(self, sql: str, values: Sequence[Any]) -> Rows:
-        """A statement that takes too long by itself, the server breaks off."""
+        """Raises BadInput when the time is over; the server aborts a single statement that takes too long."""
         if not self._accounts:
             return []
         if self._time_left() <= 0:
@@ -405,6 +405,6 @@ class _Asked:
 
 
 def _accounts(session: ArchiveSession, names: Sequence[str] | None) -> dict[int, str]:
-    """Those that are asked, and are there, by their numbers."""
+    """The searched accounts that exist, by number."""
     rows = session.query("SELECT account, email FROM archive.accounts")
     return {account: email for account, email in rows if names is None or email in names}

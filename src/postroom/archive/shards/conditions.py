@@ -58,7 +58,7 @@ def is_text(node: Node, depth: int = 0) -> bool:
 
 
 def expression(node: Node) -> str:
-    """The index's words for a node that `is_text`."""
+    """The full-text expression of a node that `is_text`."""
     match node:
         case Text(field, words):
             return f"{COLUMNS[field]} : {quoted(words)}"
@@ -103,7 +103,7 @@ class ShardCondition:
     sql: str
     values: tuple[Any, ...] = ()
     depth: int = 0
-    """How many brackets stand open at its innermost place."""
+    """The depth of nested brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ShardConditions:
     """The driver is `messages` itself, so that its columns need no look-up."""
 
     def of(self, node: Node) -> ShardCondition:
-        """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
+        """Of any tree; text becomes a look-up in a full-text result, which is computed once for the statement."""
         if isinstance(node, Text) or is_text(node):
             found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
             return ShardCondition(found, (expression(node),))
@@ -166,14 +166,14 @@ class ShardConditions:
 
 
 def _text_as_one(parts: Sequence[Node]) -> list[Node]:
-    """One question to the index instead of many."""
+    """Merge the text parts, so that the index is searched once."""
     text = tuple(part for part in parts if is_text(part, depth=1))
     others = [part for part in parts if not is_text(part, depth=1)]
     return [*others, Or(text)] if text else others
 
 
 def _joined(word: str, parts: Sequence[ShardCondition], *, empty: str) -> ShardCondition:
-    """The database's parser has a small stack: what is truly deep comes first, when the least is on it."""
+    """Deep parts come first, because SQLite's parser has a small stack."""
     if not parts:
         return ShardCondition(empty)
     deepest, *others = sorted(parts, key=lambda part: part.depth if part.depth > _SHALLOW else 0, reverse=True)
@@ -181,7 +181,7 @@ def _joined(word: str, parts: Sequence[ShardCondition], *, empty: str) -> ShardC
 
 
 def _halved(word: str, parts: Sequence[ShardCondition]) -> ShardCondition:
-    """Halved again and again, because a chain of a thousand would be refused."""
+    """As a balanced tree, because a long chain would be too deep."""
     middle = len(parts) // 2
     return parts[0] if len(parts) == 1 else _pair(word, _halved(word, parts[:middle]), _halved(word, parts[middle:]))
 

@@ -62,7 +62,7 @@ def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
 
 
 def _names(folder: Path) -> list[str]:
-    """What is in a folder; nothing if it is none."""
+    """The names in a folder; none if it is no folder."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -120,7 +120,7 @@ class ShardReader:
             yield ArchivedAttachment(*row)
 
     def after(self, row_id: int, bound: int | None) -> list[ArchivedMessage]:
-        """The oldest few hundred after a row, and before another if one is given."""
+        """The oldest few hundred messages after a row, and before `bound` if given."""
         condition = "id > ? AND (? IS NULL OR id < ?)"
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {PORTION}"
         return [self.read_row(row) for row in self.query(sql, (row_id, bound, bound))]
@@ -191,7 +191,7 @@ class FileArchiveReader(ArchiveReader):
         return only_match(wanted, [shard.read_row(row) for shard, row in rows])
 
     def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        """Newest shards are asked first; most mail that is asked for is new."""
+        """Newest shards first, since most requested mail is new."""
         found: dict[str, ArchivedMessage] = {}
         query = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key IN (SELECT value FROM json_each(?))"
         missing = set(keys)
@@ -286,9 +286,9 @@ class FileArchiveReader(ArchiveReader):
 
 
 def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
-    """Those dated before `below` (seconds since 1970), or all, a few hundred at a time.
+    """Messages dated before `below` (seconds since 1970), or all, a few hundred at a time.
 
-    Each portion is read afresh: no shard stays open while the caller is at work, and no old state is seen.
+    No shard stays open between portions, and each shows the current state.
     """
     bound = None if below is None else first_id(below * 1_000)
     for name in shards_on_disk(root, account_name(email)):
