@@ -22,10 +22,11 @@ from postroom import eventloop
 from postroom.db import Dialect, Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
-from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName, Worker
+from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
 from postroom.queue.claims import Claimant, ClaimTurn, settle_within
 from postroom.queue.outcome import Settlement
 from postroom.queue.plan import Slots
+from postroom.queue.worker import Worker
 from postroom.settings import DatabaseSettings, WorkerSettings
 
 _LATENCY_WARM_UP = 5

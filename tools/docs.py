@@ -15,7 +15,7 @@ def settings_page() -> Iterator[str]:
     yield "# Settings"
     yield ""
     yield (
-        "Made from `src/postroom/settings.py` by `make docs`. A setting is looked up in the environment first, then in "
+        "Made from `src/postroom/settings/` by `make docs`. A setting is looked up in the environment first, then in "
         "`postroom.toml` in the home folder, then here. In the file, `queue.keep_failed_days` is the key "
         "`keep_failed_days` of the table `[queue]`. A key that is not listed here is an error."
     )

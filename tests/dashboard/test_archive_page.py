@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.account import NewAccount, add_account
+from postroom.accounts.account import NewAccount, add_account, mailbox_id
+from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import Provenance
 from postroom.archive.shards.certificates import Certificates
@@ -128,6 +129,26 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
             break
         after = f"&after={answer['next']}"
     assert [item["key"] for item in items] == [f"m{number:03}" for number in range(60)]
+
+
+@pytest.mark.req("HW-1")
+async def test_bad_messages_of_imported_mail_without_an_account_are_shown(site: Site) -> None:
+    def spoil(tx: Tx) -> None:
+        trouble = MessageTrouble("i1", TroubleKind.READ, "ValueError in mail.py")
+        record_trouble(tx, mailbox_id(tx, "old@example.org", NOW), ArrivalLane.IMPORT, [trouble], NOW)
+
+    await site.write(spoil)
+    href = "/archive/bad?account=old%40example.org"
+    page = (await site.get("/archive")).text
+    assert href in page
+    assert "1 old@example.org" in text_of(page)
+    assert (await site.api("GET", "/archive/unconnected")).json() == [{"account": "old@example.org", "bad": 1}]
+    [item] = (await site.api("GET", "/archive/bad?account=old%40example.org")).json()["items"]
+    assert (item["key"], item["lane"], item["archived"]) == ("i1", "import", True)
+    assert "ValueError in mail.py" in (await site.get(href)).text
+    [need] = (await site.api("GET", "/overview")).json()["needs"]
+    assert (need["text"], need["level"]) == ("old@example.org: 1 message could not be processed", "warn")
+    assert need["href"] == href
 
 
 async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> None:

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from postroom.audit import SYSTEM, AuditEntry, AuditFilter, list_entries
-from postroom.dashboard.login import local_path
 from postroom.dashboard.security import passphrase
+from postroom.dashboard.security.login import local_path
 from postroom.dashboard.security.passphrase import (
     BEFORE_SLOWING,
     FAILED_LOGIN,

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 
 from postroom.audit import SYSTEM
+from postroom.dashboard.live_updates import TOPICS
 from postroom.dashboard.security.passphrase import make_link
 from postroom.dashboard.security.sessions import end_all_sessions
-from postroom.dashboard.topics import TOPICS
 from postroom.queue import NewJob
 from tests.support.dashboards import Site, open_site
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from postroom.dashboard.routing import Permit, permit_of
+from postroom.dashboard.context import Permit, permit_of
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Permission, Role, all_permissions
 from tests.support import dashboard_data as scene
@@ -121,6 +121,12 @@ async def test_routes_that_name_their_mailbox_in_the_body_leave_the_question_to_
             asked("POST", f"/api/backfill/jobs/{job}/resume"),
             asked("POST", f"/api/backfill/jobs/{job}/cancel"),
             asked("GET", f"/api/backfill/jobs/{job}"),
+            asked("POST", f"/api/approvals/{new_id()}", verdict="approve"),
+            asked("POST", f"/api/actions/{new_id()}/undo"),
+            asked("POST", f"/api/actions/{new_id()}/retry"),
+            asked("POST", f"/api/actions/{new_id()}/cancel"),
+            asked("POST", f"/api/actions/{new_id()}/wake"),
+            asked("POST", f"/api/actions/{new_id()}/sleep", until="2030-01-01T00:00:00Z"),
         ):
             answer = await program.request(method, path, json=body or None)
             assert answer.status_code == 403, path

@@ -12,9 +12,8 @@ import pytest
 
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.dashboard.security import passphrase
-from postroom.dashboard.security.proof import SensitiveChange, sensitive_table
 from postroom.domain.clock import ManualClock
-from postroom.domain.roles import Permission, Role
+from postroom.domain.roles import Permission, Role, SensitiveChange, sensitive_table
 from postroom.switchboard.tokens import list_tokens
 from tests.dashboard.test_approvals_page import ask
 from tests.support.dashboards import Site, open_site, text_of

@@ -17,7 +17,7 @@ from postroom.app import open_app
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
 from postroom.demo.archive_steps import (
-    ArchivedMailbox,
+    ArchivingResult,
     archive_the_mailbox,
     follow_a_web_source,
     know_the_doctor,
@@ -78,7 +78,7 @@ async def test_the_story_in_one_process_on_sqlite(home: Path) -> None:
             await up.kill()
 
 
-def mailbox_is_archived(archived: ArchivedMailbox) -> None:
+def mailbox_is_archived(archived: ArchivingResult) -> None:
     assert (archived.in_the_mailbox, archived.stored, archived.bad) == (MESSAGES, MESSAGES, 0)
     assert list(archived.watermarks) == sorted(set(archived.watermarks)), "it only ever moves on"
     assert archived.found > 0

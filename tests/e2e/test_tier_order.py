@@ -15,7 +15,8 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
 from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
-from postroom.queue import JobContext, Worker
+from postroom.queue import JobContext
+from postroom.queue.worker import Worker
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.sim.model.answers import Script
 from tests.support.connectors import connector_rig, source_of

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -19,7 +21,8 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import MCPError
-from sqlalchemy import inspect, make_url, text
+from sqlalchemy import event, inspect, make_url, text
+from sqlalchemy.engine import Engine
 
 from postroom.archive.service import open_archive
 from postroom.db import Database, Dialect, Tx, connect
@@ -121,8 +124,31 @@ def old(tmp_path: Path, database_factory: DatabaseFactory, monkeypatch: pytest.M
     return home
 
 
+def upgrade_until_killed(url: str, last: int) -> None:
+    """In a process of its own: open the database, which upgrades it, and be killed at a given statement or commit. One
+    that does not get that far ends well and prints how many steps there were.
+    """
+    steps = 0
+
+    def count(*arguments: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    event.listen(Engine, "before_cursor_execute", count)
+    event.listen(Engine, "commit", count)
+
+    async def upgrade() -> None:
+        database = await connect(url)
+        await database.close()
+
+    asyncio.run(upgrade())
+    print(steps)
+
+
 def upgraded_by_a_process(url: str, step: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.killed_upgrade", url, str(step)]
+    command = [sys.executable, "-m", __name__, url, str(step)]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -247,3 +273,7 @@ async def test_a_worker_does_what_was_left_and_seals_the_audit_log(old: OldHome)
 
 async def _unsealed(old: OldHome) -> int:
     return int((await old.ask("audit", "verify"))["waiting"])
+
+
+if __name__ == "__main__":
+    upgrade_until_killed(sys.argv[1], int(sys.argv[2]))

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.contract.tool import A, R, Tools, ToolSignature
@@ -24,6 +23,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Caller, Role
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
+from postroom.settings import ConnectorSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
 from postroom.switchboard.toolbox import Direct
@@ -98,7 +98,7 @@ class ConnectorRig:
     client: GmailClient
     clock: ManualClock
     folder: Path
-    config: ConnectorConfig
+    config: ConnectorSettings
     losses: Losses | None = None
     patience_s: float | None = None
     passes: GmailPasses = field(init=False)
@@ -182,7 +182,7 @@ async def connector_rig(
         await bench.account(sim.email)
         client = await stack.enter_async_context(client_of(sim, clock=clock))
         stage = ConnectorRig(
-            sim, bench, client, clock, folder / "connector", ConnectorConfig(**config), losses, patience_s
+            sim, bench, client, clock, folder / "connector", ConnectorSettings(**config), losses, patience_s
         )
         await stage.passes.presence.beat() if losses is None else None
         yield stage

@@ -30,7 +30,7 @@ from postroom.domain.tiers import Tier
 from postroom.queue import JobState, NewJob, QueueName
 from postroom.settings import SafetySettings
 from postroom.switchboard.backfill.ledger import day_of
-from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
+from postroom.switchboard.tools.presence import Heartbeat, record_heartbeat
 from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, settle
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import parse_actions, parse_draft

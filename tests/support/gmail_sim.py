@@ -22,15 +22,14 @@ from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import TunerLimits
 from postroom.mailboxes.ports import PriorityLane
-from postroom.sim.gmail import scopes
-from postroom.sim.gmail.app import GmailApp
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.call import MailboxState
 from postroom.sim.gmail.control import SimControl
 from postroom.sim.gmail.faults import Faults
 from postroom.sim.gmail.gateway import Gateway
 from postroom.sim.gmail.oauth import Grants, OAuth
 from postroom.sim.gmail.quota_meter import QuotaLimits, QuotaMeter
-from postroom.sim.gmail.server import BATCH_PARTS_AT_ONCE, REQUESTS_IN_FLIGHT, GmailSim
+from postroom.sim.gmail.server import BATCH_PARTS_AT_ONCE, REQUESTS_IN_FLIGHT, GmailApp, GmailSim
 from postroom.sim.gmail.sources import MailboxSource, MailSummary
 from postroom.sim.serving import ABORT
 from tests.support.mail import OWNER, START_MS
@@ -193,7 +192,7 @@ def in_process_sim(source: MailboxSource, profile: QuotaProfile | None, clock: C
     box, grants, meter, faults = MailboxState(source, clock), Grants(clock), QuotaMeter(limits, clock), Faults()
     control = SimControl(box, grants, meter, faults)
     app = GmailApp(Gateway(box, grants, meter, faults), OAuth(grants, source.email), control, "control", clock)
-    return InProcessSim(app, control, grants.allow(scopes.ALL), clock)
+    return InProcessSim(app, control, grants.allow(oauth.ALL_SCOPES), clock)
 
 
 MINUTE_MS = 60_000

@@ -31,9 +31,10 @@ from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob, Worker
+from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob
 from postroom.queue.context import JobContext
 from postroom.queue.inspection import JobRecord
+from postroom.queue.worker import Worker
 from postroom.settings import WorkerSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.actions import make_account, watched

@@ -50,7 +50,6 @@ def break_reading(
 
 
 Make = Callable[[int], bytes]
-_MIB = 1 << 20
 
 
 def _filled(head: bytes, unit: bytes, size: int, tail: bytes = b"") -> bytes:

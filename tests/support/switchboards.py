@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,22 +16,26 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from postroom.accounts.account import Account, NewAccount, add_account
+from postroom.app.serving import owner_tools
 from postroom.archive.service import ArchiveService, owned_archive
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.searching import search_shards
+from postroom.audit import Actor
 from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.errors import error_from_wire
-from postroom.domain.jobs import BACKFILL_UPKEEP, CLASSIFY
+from postroom.domain.errors import Retryable, error_from_wire
+from postroom.domain.jobs import CATALOGUE
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
-from postroom.queue import JobCatalogue, JobQueue
-from postroom.settings import BackfillSettings
+from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.queue import JobQueue
+from postroom.settings import BackfillSettings, SafetySettings, Settings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.http import SwitchboardHttp, listening, serving
 from postroom.switchboard.tokens import NewToken, create_token
-from postroom.switchboard.toolbox import Toolbox
+from postroom.switchboard.toolbox import Tool, Toolbox
+from postroom.web.web_service import WebService
 from tests.support.commands import PostroomProcess
 from tests.support.mail import ME
 
@@ -107,16 +111,26 @@ class Calls:
         return answer
 
 
+def all_owner_tools(queue: JobQueue, home: Path) -> Iterator[Tool[Any, Any]]:
+    return owner_tools(queue, SafetySettings(), WebService(Settings(home=home, backfill=BACKFILL), queue))
+
+
+async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
+    """Adding an account to a real mailbox server is tested by itself."""
+    raise Retryable(f"{grant.api_base} does not answer.")
+
+
 @asynccontextmanager
 async def open_bench(
     database: Database, root: Path, clock: Clock | None = None, meter: FlatMeter | None = None
 ) -> AsyncIterator[Bench]:
     clock = clock or SystemClock()
-    queue = JobQueue(database, JobCatalogue([CLASSIFY, BACKFILL_UPKEEP]), clock)
+    queue = JobQueue(database, CATALOGUE, clock)
     backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with search_shards(root / "archive", clock) as search:
-            toolbox = build_toolbox(Services(queue, archive, search, backfill, meter or FlatMeter()))
+            services = Services(queue, archive, search, backfill, meter or FlatMeter(), enrol=refuse_accounts)
+            toolbox = build_toolbox(services, all_owner_tools(queue, root))
             yield Bench(database, queue, archive, backfill, toolbox)
 
 

@@ -28,7 +28,8 @@ from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, CLASSIFY
 from postroom.domain.money import Micros
-from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName, Worker
+from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
+from postroom.queue.worker import Worker
 from postroom.settings import BackfillSettings, ModelSettings, SafetySettings, WorkerSettings
 from postroom.sim.model.answers import ScriptedAnswer
 from postroom.sim.model.server import ModelSim, running_model

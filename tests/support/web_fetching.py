@@ -24,7 +24,8 @@ from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
-from postroom.queue import JobCatalogue, JobQueue, Worker
+from postroom.queue import JobCatalogue, JobQueue
+from postroom.queue.worker import Worker
 from postroom.settings import BackfillSettings, DatabaseSettings, WebSettings, WorkerSettings
 from postroom.telemetry import logs
 from postroom.web.discovery import DiscoveryMethod, fetch_job

@@ -89,11 +89,11 @@ async def job_keys(database: Database) -> list[str]:
 
 async def contents(database: Database, *but: str) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, for tests that say that nothing else changed."""
-    from postroom.db.tables import metadata
+    from postroom.db.tables import all_tables
 
     def everything(tx: Tx) -> dict[str, list[tuple[Any, ...]]]:
         tables = [
-            t for t in metadata.sorted_tables if t.info.get("only", tx.dialect) == tx.dialect and t.name not in but
+            t for t in all_tables().sorted_tables if t.info.get("only", tx.dialect) == tx.dialect and t.name not in but
         ]
         return {table.name: sorted(map(tuple, tx.execute(select(table)).all()), key=repr) for table in tables}
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.telemetry import logs
 from postroom.vault import FOLDER, KEY_FILE, Vault
-from tests.support.vault_process import ENTRY
 
+ENTRY = "counter"
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER_KEY = base64.b64encode(bytes(32)).decode()
 SECRET = b"1//a-refresh-token-that-nobody-may-see"
@@ -135,10 +135,27 @@ def test_a_file_that_was_tampered_with_is_never_taken_for_a_secret(tmp_path: Pat
     assert vault.get("a") == b"one"
 
 
+def count(vault: Vault, times: int) -> None:
+    """In a process of its own: read, add one, write; right only if no other process writes in between."""
+    for _ in range(times):
+        with vault.locked(ENTRY):
+            vault.put(ENTRY, str(int(vault.get(ENTRY) or b"0") + 1).encode())
+
+
+def die_before_rename(vault: Vault) -> None:
+    """In a process of its own: write a new value, and be killed when it is on disk but not yet in place."""
+
+    def killed(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Path.replace = killed  # type: ignore[method-assign, assignment]
+    vault.put(ENTRY, b"new")
+
+
 def test_a_process_killed_between_write_and_rename_keeps_the_old_value(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.put(ENTRY, b"old")
-    done = subprocess.run([sys.executable, "-m", "tests.support.vault_process", str(tmp_path), "die"], check=False)
+    done = subprocess.run([sys.executable, "-m", __name__, str(tmp_path), "die"], check=False)
     assert done.returncode == -signal.SIGKILL
     assert list((tmp_path / FOLDER).glob("*.tmp")) != []
     assert vault.get(ENTRY) == b"old"
@@ -148,7 +165,7 @@ def test_a_process_killed_between_write_and_rename_keeps_the_old_value(tmp_path:
 
 
 def test_processes_that_start_together_agree_on_one_key_and_lose_no_update(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.vault_process", str(tmp_path), "count", "40"]
+    command = [sys.executable, "-m", __name__, str(tmp_path), "count", "40"]
     for process in [subprocess.Popen(command) for _ in range(3)]:
         assert process.wait(60) == 0
     assert Vault(tmp_path).get(ENTRY) == b"120"
@@ -180,3 +197,11 @@ def test_a_disk_that_takes_no_more_leaves_the_old_value_and_no_scraps(
         vault.put("x", b"new")
     assert vault.get("x") == b"old"
     assert list((tmp_path / FOLDER).glob("*.tmp")) == []
+
+
+if __name__ == "__main__":
+    home, task = Path(sys.argv[1]), sys.argv[2]
+    if task == "count":
+        count(Vault(home), int(sys.argv[3]))
+    else:
+        die_before_rename(Vault(home))

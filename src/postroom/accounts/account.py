@@ -7,13 +7,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
+from postroom.db.tables.accounts import archived_mailboxes as archived
 from postroom.domain.errors import BadInput, NotFound
-from postroom.domain.ids import new_id
-from postroom.mailboxes.gmail.credentials import normal_email
+from postroom.domain.ids import new_id, normal_email
 from postroom.mailboxes.gmail.quota import ProfileName
 
 _LONGEST_ERROR = 1_000
@@ -59,8 +59,18 @@ class NewAccount:
     provider: Provider = Provider.GMAIL
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedMailbox:
+    """A mailbox that has mail in the archive and no login: it never was an account here, or was removed."""
+
+    id: str
+    email: str
+
+
 def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
-    """Add an account, or renew the login of one that is known: it keeps its id, and so its mail."""
+    """Add an account, or renew the login of one that is known: it keeps its id, and so its mail. An account for an
+    archived mailbox takes over the mailbox's id.
+    """
     email = normal_email(new.email)
     tx.lock_table(accounts)
     known = _find(tx, new.provider, email)
@@ -75,7 +85,8 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
         "login_ended_at": None,
     }
     if known is None:
-        identity = {"id": new_id(), "provider": new.provider, "email": email, "api_base": new.api_base}
+        taken_over = tx.execute(delete(archived).where(archived.c.email == email).returning(archived.c.id)).scalar()
+        identity = {"id": taken_over or new_id(), "provider": new.provider, "email": email, "api_base": new.api_base}
         tx.execute(accounts.insert().values(**identity, **values, quota_profile=new.quota, created_at=now))
     else:
         quota = known.quota if new.quota is None else new.quota
@@ -110,6 +121,35 @@ def get_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Acco
     if found is None or found.status is AccountStatus.REMOVED:
         raise NotFound("account", f"there is no account {email}; `postroom account list` shows those there are")
     return found
+
+
+def find_mailbox(tx: Tx, email: str) -> Account | ArchivedMailbox | None:
+    """The account with this address, or the mailbox without a login."""
+    account = find_account(tx, email)
+    if account is not None:
+        return ArchivedMailbox(account.id, account.email) if account.status is AccountStatus.REMOVED else account
+    row = tx.execute(select(archived).where(archived.c.email == normal_email(email))).first()
+    return None if row is None else ArchivedMailbox(row.id, row.email)
+
+
+def mailbox_id(tx: Tx, email: str, now: datetime) -> str:
+    """The id of the account or mailbox with this address. An address that is not known becomes an archived mailbox."""
+    known = find_mailbox(tx, email)
+    if known is None:
+        tx.lock_table(accounts)  # an account that is added at this moment takes over the id, or is found
+        known = find_mailbox(tx, email)
+    if known is not None:
+        return known.id
+    made = new_id()
+    tx.execute(archived.insert().values(id=made, email=normal_email(email), created_at=now))
+    return made
+
+
+def list_archived_mailboxes(tx: Tx) -> list[ArchivedMailbox]:
+    """By address."""
+    removed = select(accounts.c.id, accounts.c.email).where(accounts.c.status == AccountStatus.REMOVED)
+    query = removed.union(select(archived.c.id, archived.c.email)).order_by("email")
+    return [ArchivedMailbox(row.id, row.email) for row in tx.execute(query)]
 
 
 def account_with_id(tx: Tx, account_id: str) -> Account | None:

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from postroom.accounts.account import Account, AccountStatus, account_with_id, end_login, list_accounts
+from postroom.accounts.account import (
+    Account,
+    AccountStatus,
+    ArchivedMailbox,
+    account_with_id,
+    end_login,
+    list_accounts,
+    list_archived_mailboxes,
+)
 from postroom.accounts.enrolment import Enrolment, log_in_again
+from postroom.accounts.troubled import troubled_archives
+from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
-from postroom.domain.jobs import EACH_ACCOUNT
+from postroom.domain.jobs import EACH_ACCOUNT, SYNC_BAD
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.queue import Handler, JobContext, JobType, NewJob, Postponed, Schedule
 from postroom.queue.job import Json
@@ -31,7 +41,7 @@ def for_each_account(job_type: JobType, cadence: str) -> Schedule:
     return Schedule(job_type.name, EACH_ACCOUNT.name, cadence, {"type": job_type.name})
 
 
-def job_of(job_type: str, account: Account) -> NewJob:
+def job_of(job_type: str, account: Account | ArchivedMailbox) -> NewJob:
     """While one of them is waiting or at work, it stands for this one too."""
     return NewJob(job_type, {"account_id": account.id}, key=f"{job_type}:{account.id}")
 
@@ -41,12 +51,18 @@ def each_account(job_types: Collection[str]) -> Handler:
         wanted = context.job.payload.get("type")
         if not isinstance(wanted, str) or wanted not in job_types:
             raise BadInput("type", f"{wanted!r} is not a job of an account")
-        accounts = await context.queue.database.read(list_accounts)
-        jobs = [job_of(wanted, account) for account in accounts]
+        mailboxes = await context.queue.database.read(lambda tx: _mailboxes_for(tx, wanted))
+        jobs = [job_of(wanted, mailbox) for mailbox in mailboxes]
         await context.complete(lambda tx: {"jobs": [each.job_id for each in context.queue.add(tx, *jobs)]})
         return None
 
     return handle
+
+
+def _mailboxes_for(tx: Tx, job_type: str) -> list[Account | ArchivedMailbox]:
+    """The accounts; to retry bad messages, also the mailboxes without a login that have some."""
+    archives = [mailbox for mailbox, _ in troubled_archives(tx)] if job_type == SYNC_BAD.name else []
+    return [*list_accounts(tx), *archives]
 
 
 async def account_of(context: JobContext) -> Account:
@@ -56,6 +72,14 @@ async def account_of(context: JobContext) -> Account:
     if account is None or account.status is AccountStatus.REMOVED:
         raise NotFound("account_id", f"there is no account {account_id}")
     return account
+
+
+async def mailbox_of(context: JobContext) -> Account | ArchivedMailbox:
+    """The account that a job names, or the mailbox without a login."""
+    account_id = parse_id(str(context.job.payload.get("account_id")), "account_id")
+    archives = await context.queue.database.read(list_archived_mailboxes)
+    found = [mailbox for mailbox in archives if mailbox.id == account_id]
+    return found[0] if found else await account_of(context)
 
 
 class LoginWatch:

@@ -13,10 +13,10 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from postroom.accounts.account import Account, AccountStatus, list_accounts
+from postroom.accounts.account import Account, AccountStatus, ArchivedMailbox, list_accounts
 from postroom.accounts.enrolment import examine_account
 from postroom.accounts.history_cursor import LiveTrouble, live_trouble
-from postroom.accounts.troubled import troubled_number
+from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.archive.service import open_archive
 from postroom.archive.shards.ownership import owner_of
 from postroom.archive.status import SWITCHBOARD
@@ -42,10 +42,13 @@ Examination = Callable[[Settings, Vault, Clock], Awaitable[Sequence[Finding]]]
 
 @dataclass(frozen=True, slots=True)
 class MailState:
-    """How an account's mail does, as the database tells it."""
+    """How a mailbox's mail does, as the database tells it."""
 
     live: LiveTrouble | None = None
     troubled: int = 0
+
+
+Mailboxes = list[tuple[Account | ArchivedMailbox, MailState]]
 
 
 def free_bytes(folder: Path) -> int:
@@ -66,7 +69,7 @@ async def examine_installation(
     for path in open_secrets(settings):
         yield judge_secret_file(path)
     yield judge_disk(settings.home, free(settings.home))
-    database, accounts = await _look_at_database(settings)
+    database, mailboxes = await _look_at_database(settings)
     yield database
     yield judge_archive(settings)
     vault_finding = _look_at_vault(vault)
@@ -78,9 +81,10 @@ async def examine_installation(
     for examine in further:
         for finding in await examine(settings, vault, clock):
             yield finding
-    for account, state in accounts:
-        for finding in [*await _look_at_account(vault, account, clock), *judge_mail(account, state)]:
-            yield replace(finding, account=account.email)
+    for mailbox, state in mailboxes:
+        login = await _look_at_account(vault, mailbox, clock) if isinstance(mailbox, Account) else []
+        for finding in [*login, *judge_mail(mailbox.email, state)]:
+            yield replace(finding, account=mailbox.email)
 
 
 def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
@@ -99,17 +103,17 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
     return Finding(Check.EXTRAS, verdict, "extras", message, commands)
 
 
-def judge_mail(account: Account, state: MailState) -> list[Finding]:
+def judge_mail(email: str, state: MailState) -> list[Finding]:
     """What is wrong with its mail: new mail does not arrive, or some of it could not be read."""
     found: list[Finding] = []
     if state.live is not None:
         remedy = "`postroom jobs list --state failed` and the log of the worker or connector tell more."
-        found.append(Finding(Check.MAIL, CheckVerdict.FAILED, account.email, state.live.message, remedy))
+        found.append(Finding(Check.MAIL, CheckVerdict.FAILED, email, state.live.message, remedy))
     if state.troubled:
         what = "1 message gave" if state.troubled == 1 else f"{state.troubled:,} messages gave"
         message = f"{what} trouble: not fetched, not read, or not taken in. No other mail waits for it."
         remedy = "`postroom sync bad list` shows which and why; `postroom sync bad retry` tries again."
-        found.append(Finding(Check.MAIL, CheckVerdict.WARNING, account.email, message, remedy))
+        found.append(Finding(Check.MAIL, CheckVerdict.WARNING, email, message, remedy))
     return found
 
 
@@ -216,34 +220,36 @@ def judge_reader(examine: Callable[[], Mapping[str, str]] = confinement_here) ->
     return Finding(Check.READER, CheckVerdict.OK, about, message)
 
 
-async def _look_at_database(settings: Settings) -> tuple[Finding, list[tuple[Account, MailState]]]:
+async def _look_at_database(settings: Settings) -> tuple[Finding, Mailboxes]:
     remedy = "Check POSTROOM_DATABASE__URL and that the server is running."
     try:
         url = make_url(settings.database_url)
         if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
             return judge_revision(None), []
-        revision, accounts = await _read_database(unmigrated(url, settings.database))
+        revision, mailboxes = await _read_database(unmigrated(url, settings.database))
     except ArgumentError:
         message = "database.url is not a database address such as postgresql://user@host/name."
         return Finding(Check.DATABASE, CheckVerdict.FAILED, "database", message, remedy), []
     except PostroomError as error:
         return Finding(Check.DATABASE, CheckVerdict.FAILED, "database", f"{error.message.rstrip('.')}.", remedy), []
-    return judge_revision(revision), accounts
+    return judge_revision(revision), mailboxes
 
 
-async def _read_database(database: Database) -> tuple[str | None, list[tuple[Account, MailState]]]:
+async def _read_database(database: Database) -> tuple[str | None, Mailboxes]:
     try:
         revision = await database.read(lambda tx: opening.schema_revision(tx.connection))
-        return revision, await database.read(_read_accounts) if revision == opening.SCHEMA_HEAD else []
+        return revision, await database.read(_read_mailboxes) if revision == opening.SCHEMA_HEAD else []
     finally:
         await database.close()
 
 
-def _read_accounts(tx: Tx) -> list[tuple[Account, MailState]]:
-    return [
+def _read_mailboxes(tx: Tx) -> Mailboxes:
+    """The accounts, and the mailboxes without a login that have troubled messages."""
+    accounts = [
         (account, MailState(live_trouble(tx, account.id), troubled_number(tx, account.id)))
         for account in list_accounts(tx)
     ]
+    return [*accounts, *((mailbox, MailState(troubled=number)) for mailbox, number in troubled_archives(tx))]
 
 
 def _look_at_vault(vault: Vault) -> Finding:

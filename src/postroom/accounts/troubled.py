@@ -1,5 +1,9 @@
 """The one list of messages that gave trouble, in every lane: those that could not be fetched or taken in, and those
-whose exact bytes are archived but could not be read. Everything that shows or counts them asks here."""
+whose exact bytes are archived but could not be read. Everything that shows or counts them asks here.
+
+A mailbox is named by its account's id, or by the id that an account of its address would get (`mailbox_id`). Of a
+mailbox without a login only those are listed that could not be read: nothing else can be retried.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from enum import StrEnum
 from opentelemetry.metrics import CallbackOptions, Observation
 from sqlalchemy import ColumnElement, delete, func, select, update
 
+from postroom.accounts.account import AccountStatus, ArchivedMailbox, list_archived_mailboxes
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.accounts import troubled_messages as table
 from postroom.domain.limits import LONGEST_REASON
 from postroom.reading.mail import READER_VERSION
@@ -113,7 +119,7 @@ def are_listed(tx: Tx, account_id: str, keys: Sequence[str]) -> bool:
 
 def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | None = None) -> list[TroubledMessage]:
     """Oldest first; with `after` or `limit` a page of them, by key."""
-    query = select(table).where(table.c.account_id == account_id)
+    query = select(table).where(table.c.account_id == account_id, _can_be_retried())
     if after is None and limit is None:
         query = query.order_by(table.c.first_seen, table.c.message_key)
     else:
@@ -136,7 +142,8 @@ def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | 
 
 def count_troubled(tx: Tx) -> Mapping[str, Mapping[ArrivalLane, int]]:
     """How many there are, by account id and lane; accounts without any are left out."""
-    query = select(table.c.account_id, table.c.lane, func.count()).group_by(table.c.account_id, table.c.lane)
+    query = select(table.c.account_id, table.c.lane, func.count()).where(_can_be_retried())
+    query = query.group_by(table.c.account_id, table.c.lane)
     found: dict[str, dict[ArrivalLane, int]] = {}
     for account_id, lane, count in tx.execute(query).all():
         found.setdefault(account_id, {})[ArrivalLane(lane)] = int(count)
@@ -148,6 +155,13 @@ def troubled_number(tx: Tx, account_id: str | None = None) -> int:
     counts = count_troubled(tx)
     chosen = counts.values() if account_id is None else [counts.get(account_id, {})]
     return sum(sum(lanes.values()) for lanes in chosen)
+
+
+def troubled_archives(tx: Tx) -> list[tuple[ArchivedMailbox, int]]:
+    """The mailboxes without a login that have troubled messages, and how many."""
+    counts = count_troubled(tx)
+    found = [(mailbox, sum(counts.get(mailbox.id, {}).values())) for mailbox in list_archived_mailboxes(tx)]
+    return [(mailbox, number) for mailbox, number in found if number]
 
 
 def show_troubled(counts: Mapping[str, Mapping[ArrivalLane, int]]) -> None:
@@ -173,6 +187,11 @@ meter.create_observable_gauge(
     unit="{message}",
     description="messages that gave trouble",
 )
+
+
+def _can_be_retried() -> ColumnElement[bool]:
+    in_use = select(accounts.c.id).where(accounts.c.status != AccountStatus.REMOVED)
+    return (table.c.kind == TroubleKind.READ) | table.c.account_id.in_(in_use)
 
 
 def _are(account_id: str, keys: Sequence[str]) -> ColumnElement[bool]:

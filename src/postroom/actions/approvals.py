@@ -25,6 +25,7 @@ from postroom.db.tables.triage import actions, approval_notices
 from postroom.domain.actions import ActionStatus, ActionType
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
+from postroom.domain.limits import LONGEST_NOTE
 from postroom.queue import JobContext, JobQueue
 from postroom.queue.job import Json
 
@@ -66,7 +67,6 @@ def renew_stale_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
     return len(found)
 
 
-LONGEST_NOTE = 500
 MOST_LISTED = 1_000
 
 

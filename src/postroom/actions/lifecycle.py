@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Row, select, update
 
 from postroom.db import Tx
+from postroom.db.tables.accounts import accounts
 from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin, WantedAction, parse_action
 from postroom.domain.actions import ActionStatus as S
@@ -166,6 +167,12 @@ def get_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
     if found is None:
         raise NotFound("action", f"there is no action {action_id}")
     return found
+
+
+def mailbox_of_action(tx: Tx, action_id: str) -> str | None:
+    """The address of the mailbox that it changes; None if there is no such action."""
+    mine = select(accounts.c.email).join(actions, actions.c.account_id == accounts.c.id)
+    return tx.execute(mine.where(actions.c.id == action_id)).scalar()
 
 
 def move_action(

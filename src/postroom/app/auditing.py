@@ -40,7 +40,7 @@ async def sealing(app: App) -> AsyncIterator[None]:
 async def verify_audit(
     app: App, further: Iterable[RecordedHead] = (), progress: Progress = lambda count: None
 ) -> AuditVerification:
-    """The whole log against its seals and the recorded heads; that it was checked is noted for the dashboard."""
+    """Check the whole log against its seals and the recorded heads, and note for the dashboard that it was checked."""
     recorded = [*heads_file(app.settings).read(), *further]
     found = await verify(app.database, KeyRing(app.vault), recorded, progress)
     await app.database.write(lambda tx: note_verified(tx, found, app.clock.now()))
@@ -48,7 +48,7 @@ async def verify_audit(
 
 
 async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
-    """A quick look at the end of the chain; nothing where the database cannot be asked, of which others tell."""
+    """A quick look at the end of the chain; no finding if there is no database, which other checks report."""
     url = make_url(settings.database_url)
     if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
         return []

@@ -1,44 +1,39 @@
-"""An installation: its database and the services that use it.
+"""An installation: its database, and the services on it, each imported and built when it is first used.
 
-A service that starts while its database is unavailable waits for it; a command fails at once.
+A service process that starts while its database is unavailable waits for it; a command fails at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from postroom import audit
-from postroom.accounts.access import GmailAccess
-from postroom.accounts.account import Account
-from postroom.accounts.enrolment import Enrolment
-from postroom.actions.mailbox_changes import ActionsMailboxObserver
-from postroom.app.job_types import first_jobs, schedules
-from postroom.archive.service import SharedArchive, open_archive
-from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Retryable
 from postroom.domain.jobs import CATALOGUE
-from postroom.mail.categories import shipped
-from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
-from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
 from postroom.settings import Settings
-from postroom.switchboard.backfill.operations import Backfill
-from postroom.sync.service import ArchiverService, SyncService
 from postroom.telemetry import logs
-from postroom.vault import Vault
 
 if TYPE_CHECKING:
+    from postroom.accounts.access import GmailAccess
+    from postroom.accounts.account import Account
+    from postroom.archive.service import SharedArchive
+    from postroom.audit import Actor
+    from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
+    from postroom.mailboxes.gmail.quota import ProfileName
+    from postroom.switchboard.backfill.operations import Backfill
     from postroom.switchboard.estimate import Estimator
+    from postroom.sync.service import ArchiverService, SyncService
+    from postroom.vault import Vault
     from postroom.web.web_service import WebService
-
 
 T = TypeVar("T")
 
@@ -61,24 +56,86 @@ class App:
     settings: Settings
     database: Database
     queue: JobQueue
-    vault: Vault
-    grants: GrantStore
-    gmail: GmailAccess
-    archive: SharedArchive
-    sync: SyncService
-    archiver: ArchiverService
-    backfill: Backfill
     clock: Clock
+    resources: ExitStack
+    """Closed with the installation: the archive, once it was opened."""
     patience_s: float = 0.0
 
+    @cached_property
+    def vault(self) -> Vault:
+        return open_vault(self.settings)
+
+    @cached_property
+    def grants(self) -> GrantStore:
+        from postroom.mailboxes.gmail.credentials import GrantStore
+
+        return GrantStore(self.vault)
+
+    @cached_property
+    def gmail(self) -> GmailAccess:
+        from postroom.accounts.access import GmailAccess
+
+        return GmailAccess(self.database, self.grants, self.clock, self.settings.sync)
+
+    @cached_property
+    def archive(self) -> SharedArchive:
+        """Opened by its first use; that connects to PostgreSQL if the archive is there."""
+        from postroom.archive.service import SharedArchive, open_archive
+
+        return SharedArchive(self.resources.enter_context(open_archive(self.settings)))
+
+    @cached_property
+    def sync(self) -> SyncService:
+        from postroom.actions.mailbox_changes import ActionsMailboxObserver
+        from postroom.sync.service import SyncService
+
+        observer = ActionsMailboxObserver(self.queue)
+        return SyncService(self.database, self.gmail, self.archive, self.settings, self.clock, observer)
+
+    @cached_property
+    def archiver(self) -> ArchiverService:
+        from postroom.sync.service import ArchiverService
+
+        return ArchiverService(self.database, self.gmail, self.archive, self.settings, self.clock)
+
+    @cached_property
+    def backfill(self) -> Backfill:
+        from postroom.mail.categories import shipped
+        from postroom.switchboard.backfill.operations import Backfill
+
+        return Backfill(self.database, self.settings.backfill, shipped().selectable, self.clock)
+
+    @cached_property
+    def web(self) -> WebService:
+        from postroom.web.web_service import WebService
+
+        return WebService(self.settings, self.queue)
+
+    def estimator(self) -> Estimator:
+        """Estimates the messages, cost and duration of a backfill."""
+        from postroom.mail.categories import shipped
+        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.triage.model import meter_for
+
+        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        return Estimator(
+            self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
+        )
+
     async def declare_schedules(self) -> None:
+        from postroom.app.schedules import schedules
+
         declared = schedules(self.settings)
         await retry_while_unavailable(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
 
     async def take_in(
         self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
     ) -> tuple[Account, list[str]]:
-        """Add an account once its login has proved good, and begin with it; also returns what is odd about it."""
+        """Verify the login, add the account and enqueue its first jobs; also returns warnings about it."""
+        from postroom import audit
+        from postroom.accounts.enrolment import Enrolment
+        from postroom.app.schedules import first_jobs
+
         account, oddities = await Enrolment(self.database, self.grants, self.clock).add(grant, quota)
 
         def begin(tx: Tx) -> None:
@@ -89,58 +146,30 @@ class App:
         await self.database.write(begin)
         return account, oddities
 
-    @property
-    def web(self) -> WebService:
-        """Imported here because readers of pages are slow to load, and few commands need them."""
-        from postroom.web.web_service import WebService
-
-        return WebService(self.settings, self.queue)
-
-    def estimator(self) -> Estimator:
-        """Says what a backfill will bring, cost and take. Imported here because prices and models are slow to load."""
-        from postroom.switchboard.estimate import Estimator, GmailMailboxes
-        from postroom.triage.model import meter_for
-
-        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
-        return Estimator(
-            self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
-        )
-
 
 def open_vault(settings: Settings) -> Vault:
+    from postroom.vault import Vault
+
     key = settings.vault_key
     return Vault(settings.home, None if key is None else key.get_secret_value())
 
 
 @asynccontextmanager
 async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s: float = 0.0) -> AsyncIterator[App]:
-    """Open the database and build what stands on it; everything is closed when the block ends."""
+    """Open the database; everything that is opened later is closed with it when the block ends.
+
+    A service, which has `patience_s`, also opens the archive at once: both may be unavailable when it starts.
+    """
     clock = clock or SystemClock()
-    async with AsyncExitStack() as stack:
-        stack.enter_context(shared_readers())
-        database = await retry_while_unavailable(
-            lambda: connect(settings.database_url, settings.database), patience_s, clock
-        )
-        stack.push_async_callback(database.close)
-        # In a thread: the archive may be in a database, and that far away.
-        place = await retry_while_unavailable(lambda: asyncio.to_thread(open_archive, settings), patience_s, clock)
-        stack.enter_context(place)
-        vault = open_vault(settings)
-        grants = GrantStore(vault)
-        gmail = GmailAccess(database, grants, clock, settings.sync)
-        archive = SharedArchive(place)
-        queue = JobQueue(database, CATALOGUE, clock)
-        yield App(
-            settings=settings,
-            database=database,
-            queue=queue,
-            vault=vault,
-            grants=grants,
-            gmail=gmail,
-            archive=archive,
-            sync=SyncService(database, gmail, archive, settings, clock, ActionsMailboxObserver(queue)),
-            archiver=ArchiverService(database, gmail, archive, settings, clock),
-            backfill=Backfill(database, settings.backfill, shipped().selectable, clock),
-            clock=clock,
-            patience_s=patience_s,
-        )
+    database = await retry_while_unavailable(
+        lambda: connect(settings.database_url, settings.database), patience_s, clock
+    )
+    try:
+        with shared_readers(), ExitStack() as resources:
+            app = App(settings, database, JobQueue(database, CATALOGUE, clock), clock, resources, patience_s)
+            if patience_s:
+                # In a thread: the archive may be in a database, and that far away.
+                await retry_while_unavailable(lambda: asyncio.to_thread(lambda: app.archive), patience_s, clock)
+            yield app
+    finally:
+        await database.close()

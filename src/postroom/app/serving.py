@@ -8,22 +8,29 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
+from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.rule_tools import RuleTools
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
+from postroom.queue import JobQueue
+from postroom.settings import SafetySettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
 from postroom.switchboard.on_demand import OnDemandSearch
-from postroom.switchboard.toolbox import Toolbox
+from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 from postroom.triage.model import meter_for
+
+if TYPE_CHECKING:
+    from postroom.web.web_service import WebService
 
 log = logs.get(__name__)
 
@@ -66,16 +73,27 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             meter_for(app.settings.model),
             estimator=app.estimator(),
             on_demand=OnDemandSearch(app.queue, search),
+            enrol=app.take_in,
             watch=ActionsMailboxObserver(app.queue),
-        )
+        ),
+        owner_tools(app.queue, app.settings.safety, app.web),
     )
+
+
+def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Iterator[Tool[Any, Any]]:
+    """The tools of rooms that do not know the Switchboard."""
+    from postroom.app.owner_tools.web_tools import WebTools  # readers of pages are slow to load
+
+    yield from ActionTools(queue).tools()
+    yield from RuleTools(queue.database, queue.clock, safety).tools()
+    yield from WebTools(web).tools()
 
 
 @asynccontextmanager
 async def open_switchboard(
     app: App, front_of: Callable[[SharedServices], Front] | None = None, *, command: str = SWITCHBOARD
 ) -> AsyncIterator[RunningSwitchboard]:
-    """Own the archive, serve the tools, and declare what recurs; ends with everything that was begun on disk.
+    """Own the archive, serve the tools, and declare what recurs; ends when everything that was begun is on disk.
 
     `command` names this process in the refusal that others get when they want to own the archive.
     """
@@ -124,7 +142,7 @@ def running_address(home: Path) -> str | None:
 
 
 async def _owned_archive(app: App, command: str, stack: AsyncExitStack) -> ArchiveService:
-    """A worker may have the archive for the length of a job: that is waited out."""
+    """Wait while a worker owns the archive for the length of a job."""
     deadline = app.clock.monotonic() + app.settings.switchboard.archive_wait_s
     while True:
         try:

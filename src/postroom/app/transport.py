@@ -61,7 +61,7 @@ class SwitchboardTransport:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep the archive for the length of a job, if this process can have it at all."""
+        """Own the archive for the length of a job, if this process can."""
         async with AsyncExitStack() as stack:
             with suppress(OwnedElsewhere):  # each call finds its way to the owner, or says who it is
                 await stack.enter_async_context(self._app.archive.owned(PURPOSE))

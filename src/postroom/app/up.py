@@ -17,7 +17,7 @@ from postroom.app.installation import App
 from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
 from postroom.app.worker import open_worker
 from postroom.domain.errors import Fatal
-from postroom.queue import Worker
+from postroom.queue.worker import Worker
 
 _LOCK = "up.lock"
 _DRAIN_S = 3.0
@@ -52,7 +52,7 @@ async def _stop_on(worker: Worker, stop: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """One for each home folder. The kernel gives the lock back when its owner dies, however it dies."""
+    """Allow one process for each home folder. The kernel releases the lock however its owner dies."""
     handle = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

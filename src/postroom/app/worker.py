@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -24,40 +23,19 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
 from postroom.app.installation import App
-from postroom.app.job_types import gap_job, gap_key
+from postroom.app.schedules import gap_job, gap_key
 from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.config import config_from
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
-from postroom.domain.jobs import (
-    ACTION,
-    ACTIONS_UPKEEP,
-    APPROVAL_NOTIFY,
-    APPROVALS_EXPIRE,
-    BACKFILL_UPKEEP,
-    CLASSIFY,
-    CONTACTS_EXPORT,
-    EACH_ACCOUNT,
-    HISTORY_SYNC,
-    LABELS_SYNC,
-    OF_ACCOUNTS,
-    ON_DEMAND,
-    OUTBOUND_SEND,
-    PASSES,
-    QUEUE_PRUNE,
-    RETENTION_PRUNE,
-    SNOOZE_CHECK,
-    UNDO,
-    UNDO_MANY,
-    UNSNOOZE,
-)
+from postroom.domain import jobs
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext, Worker
+from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.queue.retention import Retention, prune_handler
+from postroom.queue.worker import Worker
 from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
 from postroom.switchboard.backfill.admission import JobSpending
@@ -91,38 +69,38 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         spending = JobSpending(settings.backfill, app.clock)
         mailboxes = AccountClients(app.gmail, PriorityLane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
-            QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
-            RETENTION_PRUNE.name: retention.prune_handler(
+            jobs.QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            jobs.RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.backend),
                 spending,
                 forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
-            BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
-            CONTACTS_EXPORT.name: contacts.export_handler(app.archive.backend),
-            CLASSIFY.name: Classifier(
+            jobs.BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
+            jobs.CONTACTS_EXPORT.name: contacts.export_handler(app.archive.backend),
+            jobs.CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
                 spending,
                 ActionIntake(app.queue, settings.safety),
                 ClassifierOptions(settings.model, settings.safety, problem),
             ),
-            EACH_ACCOUNT.name: each_account([job_type.name for job_type in OF_ACCOUNTS]),
+            jobs.EACH_ACCOUNT.name: each_account([job_type.name for job_type in jobs.OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
             **_action_handlers(app, mailboxes),
             **sync_jobs.sync_handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **web.handlers(app.web, WebReader()),
-            **{job_type.name: passes.handle for job_type in PASSES},
+            **{job_type.name: passes.handle for job_type in jobs.PASSES},
         }
         watch = LoginWatch(Enrolment(app.database, app.grants, app.clock))
-        handlers = watch.watched(handlers, not_waiting=[ON_DEMAND.name])
+        handlers = watch.watched(handlers, not_waiting=[jobs.ON_DEMAND.name])
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
 
 
 def _counting_troubled(handler: Handler) -> Handler:
-    """The metrics know each minute how many messages gave trouble."""
+    """Also records each minute how many messages are troubled."""
 
     async def handle(context: JobContext) -> Json:
         show_troubled(await context.queue.database.read(count_troubled))
@@ -138,22 +116,22 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
 def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
     labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
-        ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
-        UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
-        SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
-        UNDO.name: UndoHandler(mailboxes),
-        UNDO_MANY.name: undo_many,
-        LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
-        ACTIONS_UPKEEP.name: upkeep,
+        jobs.ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
+        jobs.UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
+        jobs.SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
+        jobs.UNDO.name: UndoHandler(mailboxes),
+        jobs.UNDO_MANY.name: undo_many,
+        jobs.LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
+        jobs.ACTIONS_UPKEEP.name: upkeep,
     }
 
 
 def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
     """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
-        OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
-        APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
-        APPROVALS_EXPIRE.name: approvals.expire,
+        jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
+        jobs.APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
+        jobs.APPROVALS_EXPIRE.name: approvals.expire,
     }
 
 
@@ -172,10 +150,10 @@ class _Passes:
         passes = await self._of(account)
         async with AsyncExitStack() as stack:
             try:
-                if job_type != ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
+                if job_type != jobs.ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
                     stack.enter_context(held(self._folder(account), shared=True))
                 await stack.enter_async_context(self._transport.held())
-                if job_type == HISTORY_SYNC.name:
+                if job_type == jobs.HISTORY_SYNC.name:
                     return await self._look(context, account, passes)
                 return await DRIVERS[job_type](passes, context.job.payload)
             except (FolderInUse, OwnedElsewhere) as error:
@@ -188,7 +166,7 @@ class _Passes:
         """
         if await context.queue.is_under_way(gap_key(account)):
             return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
-        result = await DRIVERS[HISTORY_SYNC.name](passes, context.job.payload)
+        result = await DRIVERS[jobs.HISTORY_SYNC.name](passes, context.job.payload)
         if GAP not in result:
             return result
 
@@ -214,7 +192,7 @@ class _Passes:
                     clock=self._app.clock,
                     selector=CategorySelector(),
                     instance="worker",
-                    config=config_from(os.environ),
+                    config=self._app.settings.connector,
                     patience_s=_DRAIN_S,
                 )
             )

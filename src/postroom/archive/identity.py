@@ -34,7 +34,7 @@ class KnownMessage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciliation:
+class KnownMessageUpdate:
     """What to change of a message that is stored again, and the result to return."""
 
     outcome: StoreOutcome
@@ -61,7 +61,7 @@ def may_be_twins(gmail_id: str | None, other: str | None) -> bool:
     return gmail_id is None or other is None
 
 
-def reconcile(known: KnownMessage, mail: PreparedMail) -> Reconciliation:
+def reconcile(known: KnownMessage, mail: PreparedMail) -> KnownMessageUpdate:
     incoming = mail.mail
     from_api = incoming.provenance is Provenance.API
     learns_labels = incoming.labels is not None
@@ -70,7 +70,7 @@ def reconcile(known: KnownMessage, mail: PreparedMail) -> Reconciliation:
         adopts = incoming.gmail_id is not None and known.gmail_id is None
         rereads = known.is_unread and mail.trouble is None
         again = StoreOutcome.REREAD if rereads else StoreOutcome.DUPLICATE
-        return Reconciliation(
+        return KnownMessageUpdate(
             outcome=StoreOutcome.ADOPTED if adopts else again,
             key=mail.key if adopts else known.key,
             sha256=mail.sha256,
@@ -82,7 +82,7 @@ def reconcile(known: KnownMessage, mail: PreparedMail) -> Reconciliation:
             adopts=adopts,
         )
     replaces = from_api and known.provenance != Provenance.API
-    return Reconciliation(
+    return KnownMessageUpdate(
         outcome=StoreOutcome.REPLACED if replaces else StoreOutcome.DUPLICATE,
         key=known.key,
         sha256=mail.sha256 if replaces else known.sha256,

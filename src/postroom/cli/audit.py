@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     from postroom.audit.heads import RecordedHead
     from postroom.audit.verifying import AuditVerification
 
-app = typer.Typer(help="The audit log, newest first; `verify` checks that it was not changed.")
+app = typer.Typer(help="The audit log, newest first; `verify` checks it for tampering.")
 
 
 @app.callback(invoke_without_command=True)
 def audit(
     context: typer.Context,
-    action: Annotated[str | None, typer.Option(help="Only this, for example backfill.pause.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Only about this, for example a job's id.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this action, for example backfill.pause.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Only entries about this subject, for example a job's id.")
+    ] = None,
     before: Annotated[str | None, typer.Option(metavar="ID", help="Only entries older than this one.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 500.")] = 50,
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 500.")] = 50,
     json: JsonOption = False,
 ) -> None:
-    """List the audit log, newest first. `verify` checks that it was not changed."""
+    """List the audit log, newest first. `verify` checks it for tampering."""
     if context.invoked_subcommand is not None:
         return
     which = AuditFilter(action=action, subject_id=subject, before_id=before, limit=limit)
@@ -44,7 +46,7 @@ def audit(
         print_table(
             ["id", "when", "who", "action", "about", "change"],
             (_row(entry) for entry in page.entries),
-            empty="Nothing was done yet.",
+            empty="The audit log is empty.",
         )
         if page.next_before_id is not None:
             console.print(f"There is more: --before {page.next_before_id}", markup=False, soft_wrap=True)
@@ -79,7 +81,7 @@ def verify_command(
 
 
 @app.command("new-key")
-def new_key(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+def new_key(yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False) -> None:
     """Seal entries with a new key from now on: the old one is lost, or should no longer be used.
 
     Entries under a key that the vault no longer holds can never be checked again.
@@ -131,7 +133,7 @@ def _print_verification(found: AuditVerification, now: datetime) -> None:
         console.print(f"{problem.flaw}: {problem.message}", markup=False, soft_wrap=True)
     for line in _verdict(found, now):
         console.print(line, markup=False, soft_wrap=True)
-    console.print("What this cannot see:", markup=False)
+    console.print("What this check cannot detect:", markup=False)
     for limit in CANNOT_SEE:
         console.print(f"- {limit}", markup=False, soft_wrap=True)
 
@@ -144,7 +146,7 @@ def _verdict(found: AuditVerification, now: datetime) -> Iterator[str]:
         yield (
             f"{found.uncheckable:,} entries could not be checked: they were sealed with key "
             f"{', '.join(found.missing_keys[:3])}, which the vault of this home folder does not hold. Run this on "
-            "the host that holds it, or restore the folder `vault` from a backup. It is no sign of a change."
+            "the host that holds it, or restore the folder `vault` from a backup. This is not a sign of tampering."
         )
     if found.problems:
         yield f"Problems found: {len(found.problems) + found.more_problems:,}."

@@ -35,16 +35,16 @@ app = typer.Typer(
 
 @app.command()
 def create(
-    folder: Annotated[Path, typer.Argument(help="Where to; it must be new or empty.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it must be new or empty.")],
     with_key: Annotated[
         bool, typer.Option("--with-key", help=f"Copy {KEY_FILE} too. Anyone who has the backup then has your logins.")
     ] = False,
     without_database: Annotated[
-        bool, typer.Option("--without-database", help="PostgreSQL: you have dumped the database yourself, just before.")
+        bool, typer.Option("--without-database", help="PostgreSQL: you have just dumped the database yourself.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Copy database, mail, settings and sealed secrets to FOLDER, while everything goes on running.
+    """Copy database, mail, settings and sealed secrets to FOLDER, while everything keeps running.
 
     Ctrl-C leaves nothing behind.
     """
@@ -76,7 +76,7 @@ def restore(
     into: Annotated[Path, typer.Option(help="The home folder to make; it must be new or empty.")],
     json: JsonOption = False,
 ) -> None:
-    """Make a home of a backup: every file is held against its hash, then the archive is verified.
+    """Restore a backup to a new home folder: every file is checked against its hash, then the archive is verified.
 
     The exit code is 1 if the archive has gaps. Stop the old installation first: two must not work on one mailbox.
     """
@@ -106,7 +106,7 @@ def _summary(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
     for finding in report.findings:
         yield f"{finding.flaw}: {finding.shard} {finding.key or ''}\n    {finding.detail}"
     if report.shards or report.findings or made.database != DUMP:
-        verdict = "All of it is sound." if report.is_sound else f"Found wrong: {len(report.findings)}."
+        verdict = "Everything is sound." if report.is_sound else f"Problems found: {len(report.findings)}."
         yield f"{report.messages:,} messages in {report.shards} shards checked. {verdict}"
     if restored.lacks_key:
         yield (
@@ -115,15 +115,15 @@ def _summary(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
         )
     if restored.letters:
         yield (
-            f"Letters that waited to be sent when the backup was made: {restored.letters}. Any that was sent since "
-            "would be sent again: look at `postroom actions list --status queued` before you start Postroom on this "
-            "home, and cancel those."
+            f"Mail that was waiting to be sent when the backup was made: {restored.letters}. Mail that was sent "
+            "since then would be sent again: look at `postroom actions list --status queued` before you start Postroom "
+            "on this home, and cancel those."
         )
     if made.audit_head is not None:
         yield "Check its audit log, once the key is there, with `postroom audit verify`."
     if made.database == DUMP:
         yield f"Now restore the database: pg_restore --no-owner --dbname=URL {folder / DUMP}"
-        yield "Then check what lies in it with `postroom verify`."
+        yield "Then check it with `postroom verify`."
     if made.database == DATABASE and names_a_database(home):
         yield (
             f"The restored postroom.toml names a database of its own (database.url). Take that line out to use "
@@ -137,7 +137,7 @@ def _about_the_key(made: Manifest, *, given: bool) -> str:
         return f"{KEY_FILE} is in it: anyone who has this folder can read your mail and use your logins. Lock it away."
     where = VAULT_KEY_VARIABLE if given else KEY_FILE
     return (
-        f"The vault's key ({where}) is not in it, on purpose: a key does not lie beside what it locks. "
+        f"The vault's key ({where}) is not in it, on purpose: a key is not kept next to what it unlocks. "
         "Keep a copy of it elsewhere, or log in again after a restore."
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from enum import StrEnum
 from typing import Annotated
@@ -32,22 +31,21 @@ def gmail(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="Others can see a command's arguments: better set CONNECTOR_TOKEN, or use --keep-token."),
+        typer.Option(help="Other users can see a command's arguments; CONNECTOR_TOKEN or --keep-token is safer."),
     ] = None,
     keep_token: Annotated[
-        bool, typer.Option("--keep-token", help="Put the token into the vault for next time.")
+        bool, typer.Option("--keep-token", help="Store the token in the vault for next time.")
     ] = False,
     quota: Annotated[
-        ConnectorQuota | None, typer.Option(help="Which of Gmail's limits applies; unset: found out.")
+        ConnectorQuota | None, typer.Option(help="Which of Gmail's limits applies; default: detected.")
     ] = None,
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="Loopback port of /health; 0 picks one.")] = 0,
 ) -> None:
-    """Serve one Gmail mailbox until SIGTERM or Ctrl-C; prints one line of JSON when it is at work."""
+    """Serve one Gmail mailbox until SIGTERM or Ctrl-C; prints one line of JSON when it is running."""
     from postroom import eventloop, settings
-    from postroom.connectors.config import DEFAULT_SWITCHBOARD, SWITCHBOARD_VARIABLE, TOKEN_VARIABLE, config_from
     from postroom.connectors.process import TOKEN_ENTRY, ConnectorOptions, run_connector, token_in_vault
     from postroom.domain.errors import BadInput
-    from postroom.mailboxes.gmail.credentials import normal_email
+    from postroom.domain.ids import normal_email
     from postroom.mailboxes.gmail.quota import ProfileName
     from postroom.telemetry import logs, metrics
     from postroom.vault import Vault
@@ -55,9 +53,10 @@ def gmail(
     loaded = settings.load()
     vault_key = loaded.vault_key
     vault = Vault(loaded.home, None if vault_key is None else vault_key.get_secret_value())
-    given = token or os.environ.get(TOKEN_VARIABLE) or token_in_vault(vault, account)
+    configured = loaded.connector.token
+    given = token or (configured and configured.get_secret_value()) or token_in_vault(vault, account)
     if not given:
-        raise BadInput(TOKEN_VARIABLE, "is not set; `postroom token create --role connector` makes a token")
+        raise BadInput("CONNECTOR_TOKEN", "is not set; `postroom token create --role connector` makes a token")
     logs.configure(
         level=loaded.telemetry.log_level, format=loaded.telemetry.log_format, secrets=[*loaded.secrets(), given]
     )
@@ -66,11 +65,11 @@ def gmail(
         vault.put(f"{TOKEN_ENTRY}{normal_email(account, 'account')}", given.encode())
     options = ConnectorOptions(
         account=account,
-        switchboard=switchboard or os.environ.get(SWITCHBOARD_VARIABLE) or DEFAULT_SWITCHBOARD,
+        switchboard=switchboard or loaded.connector.switchboard_url,
         token=given,
         quota=None if quota is None else ProfileName(quota.value),
         health_port=health_port,
-        config=config_from(os.environ),
+        config=loaded.connector,
     )
 
     async def serve() -> None:

@@ -46,10 +46,10 @@ async def _run_steps(messages: int, *, in_terminal: bool) -> None:
             else:
                 _skip(number, step, step.skipped)
         if not in_terminal:
-            _say("That was the story. Look around; a letter arrives now and then. Ctrl-C ends it.")
+            _say("That was the story. Look around; new mail arrives now and then. Ctrl-C ends it.")
             await keep_delivering(house.scene)
     took = time.monotonic() - started
-    _say(f"The product did all of this, in {took:.0f} s, and nothing of it is left behind.")
+    _say(f"The product did all of this, in {took:.0f} s, and leaves nothing behind.")
     _say("In a browser: `postroom demo`. For yourself: `postroom up`.")
 
 
@@ -86,13 +86,13 @@ def _say(line: str, *, style: str = "", then: str = "") -> None:
 
 def demo(
     story: Annotated[
-        bool, typer.Option("--story", help="Tell it here in the terminal and end, for people without a browser.")
+        bool, typer.Option("--story", help="Tell the story here in the terminal, without a browser, and exit.")
     ] = False,
     messages: Annotated[
-        int, typer.Option(min=500, max=1_000_000, help="How many messages the mailbox has; its ten years stay ten.")
+        int, typer.Option(min=500, max=1_000_000, help="How many messages the mailbox has; they always span ten years.")
     ] = 3_000,
 ) -> None:
-    """See everything at work on a simulated mailbox, model and web site.
+    """Try everything on a simulated mailbox, model and web site.
 
     Prints a link into the dashboard, and walks through a story by itself.
     Needs no account, touches no real mail, and leaves nothing behind.

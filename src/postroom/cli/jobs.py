@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
-from postroom.cli.session import with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, age, console, print_json, print_table, shown
-from postroom.domain.clock import require_utc
+from postroom.cli.session import read, with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, age, console, parse_instant, print_json, print_table, shown
+from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.queue import CancelOutcome, FailedJobs
 from postroom.queue.inspection import JobFilter, JobRecord, StepRecord, list_jobs, show_job, stats
@@ -28,47 +28,41 @@ def list_(
     ] = None,
     type: TypeOption = None,
     queue: Annotated[str | None, typer.Option(help="Only this queue: live, work or history.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 1000.")] = 50,
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 1000.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """List jobs, newest first."""
     which = JobFilter(state, type, queue, limit)
-
-    async def run(app: App) -> None:
-        jobs = await app.database.read(lambda tx: list_jobs(tx, which))
-        if json:
-            print_json(jobs)
-            return
-        now = app.queue.clock.now()
-        print_table(
-            ["id", "type", "state", "queue", "tier", "tries", "age", "last error"],
-            (_row(job, now) for job in jobs),
-            empty="No jobs match.",
-        )
-
-    with_app(run)
+    jobs = read(lambda tx: list_jobs(tx, which))
+    if json:
+        print_json(jobs)
+        return
+    now = SystemClock().now()
+    print_table(
+        ["id", "type", "state", "queue", "tier", "tries", "age", "last error"],
+        (_row(job, now) for job in jobs),
+        empty="No jobs match.",
+    )
 
 
 @app.command()
 def show(job_id: JobId, json: JsonOption = False) -> None:
     """Show one job with its payload, result, errors and steps."""
-
-    async def run(app: App) -> None:
-        job, steps = await app.database.read(lambda tx: show_job(tx, job_id))
-        if json:
-            print_json({"job": job, "steps": steps})
-        else:
-            _print_job(job, steps)
-
-    with_app(run)
+    job, steps = read(lambda tx: show_job(tx, job_id))
+    if json:
+        print_json({"job": job, "steps": steps})
+    else:
+        _print_job(job, steps)
 
 
 @app.command()
 def retry(
-    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or name many by the options.")] = None,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One job; use the options to select several.")
+    ] = None,
     type: TypeOption = None,
-    since: Annotated[str | None, typer.Option(help="Failed at or after this time, with its zone.")] = None,
-    until: Annotated[str | None, typer.Option(help="Failed before this time, with its zone.")] = None,
+    since: Annotated[str | None, typer.Option(help="Failed at or after this time, with a time zone.")] = None,
+    until: Annotated[str | None, typer.Option(help="Failed before this time, with a time zone.")] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -76,7 +70,7 @@ def retry(
     many = type is not None or since is not None or until is not None
     if job_id is not None and many:
         raise BadInput("job", "name either one job, or a type or time window, not both")
-    which = None if job_id else FailedJobs(type, _instant("since", since), _instant("until", until))
+    which = None if job_id else FailedJobs(type, parse_instant("since", since), parse_instant("until", until))
 
     async def run(app: App) -> None:
         if which is not None:
@@ -96,7 +90,7 @@ def retry(
 
 @app.command()
 def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Cancel a job that waits or runs. One that has finished stays as it is."""
+    """Cancel a job that is waiting or running. A finished job stays as it is."""
 
     async def run(app: App) -> CancelOutcome:
         return await app.queue.cancel(job_id, dry_run=dry_run)
@@ -116,29 +110,16 @@ def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = Fals
 @app.command("stats")
 def stats_(json: JsonOption = False) -> None:
     """Count jobs by queue, tier and state, in the order in which they are served."""
-
-    async def run(app: App) -> None:
-        lines = await app.database.read(stats)
-        if json:
-            print_json(lines)
-            return
-        now = app.queue.clock.now()
-        print_table(
-            ["queue", "tier", "state", "jobs", "ready", "oldest ready"],
-            ([x.queue, x.tier, x.state, x.jobs, x.ready, age(x.oldest_ready_at, now)] for x in lines),
-            empty="The queue is empty.",
-        )
-
-    with_app(run)
-
-
-def _instant(field: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return require_utc(datetime.fromisoformat(text), field)
-    except ValueError:
-        raise BadInput(field, f"{text!r} is not a time; write for example 2026-11-15T08:00+01:00") from None
+    lines = read(stats)
+    if json:
+        print_json(lines)
+        return
+    now = SystemClock().now()
+    print_table(
+        ["queue", "tier", "state", "jobs", "ready", "oldest ready"],
+        ([x.queue, x.tier, x.state, x.jobs, x.ready, age(x.oldest_ready_at, now)] for x in lines),
+        empty="The queue is empty.",
+    )
 
 
 def _row(job: JobRecord, now: datetime) -> list[object]:

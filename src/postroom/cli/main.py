@@ -6,6 +6,7 @@ line that the list of commands shows.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ class _Entry(NamedTuple):
 
 
 COMMANDS = {
-    "demo": _Entry("demo", "demo", "See everything at work on a simulated mailbox, model and web site."),
+    "demo": _Entry("demo", "demo", "Try everything on a simulated mailbox, model and web site."),
     "up": _Entry("services", "up", "Run everything in one process: dashboard, MCP, archive and jobs. Ctrl-C stops it."),
     "switchboard": _Entry(
         "services", "switchboard", "Serve the dashboard, and MCP at /mcp. Prints one line of JSON when ready."
@@ -40,8 +41,8 @@ COMMANDS = {
         "services", "worker", "Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."
     ),
     "account": _Entry("mail.account", "app", "Mail accounts: add, list, check and remove them; list their labels."),
-    "import": _Entry("mail.importing", "app", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
-    "export": _Entry("mail.exporting", "app", "Export archived mail to files, byte for byte: mbox or .eml."),
+    "import": _Entry("mail.files", "imports", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
+    "export": _Entry("mail.files", "exports", "Export archived mail to files, byte for byte: mbox or .eml."),
     "search": _Entry(
         "mail.search", "search", "Search the archive.", {"ignore_unknown_options": True}
     ),  # so that `-invoice` is a query, not an option
@@ -63,12 +64,12 @@ COMMANDS = {
         "mail.policy", "app", "The tier policy: which mail is taken in whole, by its headers only, or not at all."
     ),
     "rules": _Entry("decisions.rules", "app", "Rules that act on mail without a model; the first match decides."),
-    "model": _Entry("decisions.model", "app", "The language model: check it, turn it off and on, see its state."),
-    "actions": _Entry("decisions.actions", "app", "What was done with mail: list, show, undo; or act yourself."),
+    "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, show its state."),
+    "actions": _Entry("decisions.actions", "app", "Actions on mail: list, show, undo, or act yourself."),
     "approvals": _Entry("decisions.approvals", "app", "Actions that need your approval."),
     "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
     "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
-    "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks that it was not changed."),
+    "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks it for tampering."),
     "doctor": _Entry(
         "doctor",
         "doctor",
@@ -131,11 +132,13 @@ def main(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Every command honours POSTROOM_HOME; `docs/settings.md` lists what else can be set."""
+    """Every command honours POSTROOM_HOME; `docs/settings.md` lists all settings."""
 
 
 def run() -> None:
     os.umask(0o077)  # whatever a command writes holds mail, or the way to it
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it searches every installed package for them
+    gc.set_threshold(50_000, 10, 10)  # imports make many objects, and no garbage
     logs.configure(level="warning", format="console")
     try:
         tree()()

@@ -24,7 +24,7 @@ from postroom.telemetry import endpoint, logs, metrics
 
 log = logs.get(__name__)
 
-_STOPPING = "Stopping. What is under way is finished, or goes on at the next start."
+_STOPPING = "Stopping. Running jobs finish now or resume at the next start."
 
 
 def up(
@@ -34,7 +34,7 @@ def up(
 ) -> None:
     """Run everything in one process: dashboard, MCP, archive and jobs. Ctrl-C stops it.
 
-    It asks for nothing. The first start prints a link for choosing a passphrase.
+    It asks no questions. The first start prints a link for choosing a passphrase.
     Mailboxes are added while it runs: in the dashboard, under Settings, or with
     `postroom account add`. Where it listens: `switchboard` in docs/settings.md.
     """
@@ -70,7 +70,7 @@ def _model(app: App) -> str:
     settings = app.settings.model
     problem = model_problem(settings, app.vault)
     if problem is not None:
-        return f"is not asked, rules decide alone: {problem}"
+        return f"not called, rules decide alone: {problem}"
     return "none: rules decide alone" if settings.provider is None else f"{settings.name} ({settings.provider})"
 
 
@@ -126,7 +126,7 @@ def switchboard() -> None:
 
 
 def worker(
-    once: Annotated[bool, typer.Option("--once", help="Stop when no job is left that could run now.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no job is ready to run.")] = False,
 ) -> None:
     """Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."""
 

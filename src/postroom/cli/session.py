@@ -13,20 +13,22 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from postroom import eventloop, settings
-from postroom.accounts.account import Account, get_account, list_accounts
 from postroom.app import App, open_app
 from postroom.app.installation import DATABASE_WAIT_S
-from postroom.audit import Actor
 from postroom.cli.terminal import errors
 from postroom.db import Tx
 from postroom.domain.errors import NotFound
 from postroom.domain.roles import Caller, Role
 from postroom.telemetry import logs
+
+if TYPE_CHECKING:
+    from postroom.accounts.account import Account
+    from postroom.audit import Actor
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -96,6 +98,15 @@ def me() -> Caller:
         return Caller(Role.DASHBOARD, "cli")
 
 
+def read(transaction: Callable[[Tx], T]) -> T:
+    """What a transaction reads from the control database."""
+
+    async def run(app: App) -> T:
+        return await app.database.read(transaction)
+
+    return with_app(run)
+
+
 class _Rehearsed(Exception):
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -103,6 +114,8 @@ class _Rehearsed(Exception):
 
 
 def change(transaction: Callable[[Tx, Actor, datetime], T], *, dry_run: bool) -> T:
+    from postroom.audit import Actor
+
     who = Actor.of(me())
 
     async def run(app: App) -> T:
@@ -125,6 +138,8 @@ AccountOption = Annotated[str | None, typer.Option("--account", help="Only this 
 
 
 async def chosen_accounts(app: App, email: str | None) -> list[Account]:
+    from postroom.accounts.account import get_account, list_accounts
+
     if email is not None:
         return [await app.database.read(lambda tx: get_account(tx, email))]
     accounts = await app.database.read(list_accounts)

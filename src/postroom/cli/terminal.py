@@ -133,6 +133,13 @@ def parse_instant(field: str, text: str | None) -> datetime | None:
         raise BadInput(field, f"{text[:60]!r} is not a time; write for example 2026-11-14T09:00:00+00:00") from None
 
 
+def parse_day(field: str, text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise BadInput(field, f"{text!r} is not a day; write for example 2024-01-31") from None
+
+
 def parse_moment(field: str, text: str | None, now: datetime) -> datetime | None:
     """A time, or how long ago: `2h`."""
     if text is None or _LENGTH.fullmatch(text.strip().lower()) is None:

@@ -24,18 +24,18 @@ app = typer.Typer(
 @app.command()
 def create(
     role: Annotated[Role, typer.Option(help="What it may be used for.")],
-    name: Annotated[str | None, typer.Option(help="Stands in the audit log for its user; default: the role.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name in the audit log; default: the role.")] = None,
     permission: Annotated[
         list[Permission] | None,
-        typer.Option(help="What it may do, once for each; default: all that its role can, but approve and tokens."),
+        typer.Option(help="What it may do; repeatable; default: everything its role can, except approve and tokens."),
     ] = None,
-    expires_days: Annotated[int | None, typer.Option(help="Ends after so many days; default: never.")] = None,
+    expires_days: Annotated[int | None, typer.Option(help="Expires after this many days; default: never.")] = None,
     mailbox: Annotated[
-        str | None, typer.Option("--mailbox", "--identity", help="Good for this mailbox only, given by its address.")
+        str | None, typer.Option("--mailbox", "--identity", help="Limit it to this mailbox, given by its address.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a token and print it. It is shown this once; only a hash of it is kept."""
+    """Make a token and print it. It is shown only once; only its hash is stored."""
 
     async def run(app: App) -> None:
         new = NewToken(role, name or role.value, expires_days, mailbox, permission or None)
@@ -43,7 +43,7 @@ def create(
         if json:
             print_json({"token": text, **_shown(token, app.clock.now())})
             return
-        errors.print("Keep it safe: it is shown this once.", markup=False)
+        errors.print("Keep it safe: it is shown only once.", markup=False)
         console.print(text, markup=False, soft_wrap=True)
 
     with_app(run)
@@ -51,7 +51,7 @@ def create(
 
 @app.command("list")
 def list_(json: JsonOption = False) -> None:
-    """List the tokens, without telling them."""
+    """List the tokens, without their secrets."""
 
     async def run(app: App) -> None:
         tokens, now = await app.database.read(list_tokens), app.clock.now()
@@ -72,9 +72,9 @@ def revoke(
     token_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="As `postroom token list` shows it.", show_default=False)
     ] = None,
-    all: Annotated[bool, typer.Option("--all", help="Every token there is.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All tokens.")] = False,
 ) -> None:
-    """Make a token useless, at once and for good, and with it those that it made."""
+    """Revoke a token at once and permanently, along with the tokens that it made."""
     if (token_id is None) is not all:
         raise BadInput("id", "give the id of one token, or --all for every token")
 
@@ -92,7 +92,7 @@ def revoke(
 
 @app.command()
 def link(json: JsonOption = False) -> None:
-    """Print a link, good once and for an hour, that sets the dashboard's passphrase. It ends every login."""
+    """Print a link that sets the dashboard's passphrase, valid once and for an hour. It ends every login."""
 
     async def run(app: App) -> None:
         from postroom.app.serving import running_address  # the web server takes a second to import

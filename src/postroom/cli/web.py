@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.session import me, stopped_by_signals, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table, printable, shown
+from postroom.cli.terminal import (
+    DryRunOption,
+    JsonOption,
+    console,
+    errors,
+    parse_day,
+    print_json,
+    print_table,
+    printable,
+    shown,
+)
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.web import evidence
@@ -78,7 +88,7 @@ def print_hits(hits: list[EvidenceHit]) -> None:
     print_table(
         ["id", "day", "source", "language", "title"],
         rows,
-        empty="No page fits, or none is kept yet: a worker fetches what `web sources` shows as waiting.",
+        empty="No page matches, or none is stored yet: a worker fetches what `web sources` shows as waiting.",
     )
 
 
@@ -139,7 +149,7 @@ _SAYING = "Stopping; the run can be resumed. Press Ctrl-C again to leave at once
 
 @app.command()
 def sources(json: JsonOption = False) -> None:
-    """List the sources of `sources.toml`, with what is known of each endpoint."""
+    """List the sources of `sources.toml`, with the state of each endpoint."""
 
     async def run(app: App) -> None:
         found = app.web.sources()
@@ -162,19 +172,19 @@ def sources(json: JsonOption = False) -> None:
 def backfill(
     mode: Annotated[str, typer.Option(help="sitemap, archive or pagination.")],
     source: SourceOption = None,
-    max_urls: Annotated[int | None, typer.Option(help="The most addresses of the run.", min=1)] = None,
-    max_urls_per_source: Annotated[int | None, typer.Option(help="The most of each source.", min=1)] = None,
+    max_urls: Annotated[int | None, typer.Option(help="At most this many addresses in the run.", min=1)] = None,
+    max_urls_per_source: Annotated[int | None, typer.Option(help="At most this many per source.", min=1)] = None,
     concurrency: Annotated[int | None, typer.Option(help="Walks at once.", min=1)] = None,
     first: Annotated[str | None, typer.Option("--from", metavar="DAY", help="The first day; default: all.")] = None,
     last: Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day, included.")] = None,
-    queue: Annotated[bool, typer.Option("--queue", help="Let a worker do it, and return at once.")] = False,
+    queue: Annotated[bool, typer.Option("--queue", help="Queue it for a worker, and return at once.")] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Find what a source published before, and queue what is new. Needs BACKFILL_ENABLED=true."""
     chosen = _mode(mode)
     if queue and dry_run:
-        raise BadInput("queue", "a dry run is for you to watch")
+        raise BadInput("queue", "cannot be combined with --dry-run")
 
     async def run(app: App) -> Run:
         new = NewRun(
@@ -196,7 +206,7 @@ def backfill(
 
 @app.command()
 def resume(run_id: RunId, json: JsonOption = False) -> None:
-    """Go on with a FAILED run from the source, page and address where it was."""
+    """Resume a FAILED run at the source, page and address where it stopped."""
 
     async def run(app: App) -> Run:
         return await _drive(app, await app.web.resume(_me(), run_id))
@@ -206,7 +216,7 @@ def resume(run_id: RunId, json: JsonOption = False) -> None:
 
 @app.command()
 def cancel(run_id: RunId, json: JsonOption = False) -> None:
-    """Give a run up for good. What it found stays."""
+    """Cancel a run permanently. What it found stays."""
     ended = with_app(lambda app: app.web.cancel(_me(), run_id))
     if json:
         print_json(run_json(ended))
@@ -218,7 +228,7 @@ def cancel(run_id: RunId, json: JsonOption = False) -> None:
 def runs(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this one in full.")] = None,
     status: Annotated[str | None, typer.Option(help=f"Only this status: {', '.join(RunStatus)}.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 500.")] = 50,
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 500.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """List backfill runs, newest first, or show one with its errors."""
@@ -234,7 +244,7 @@ def runs(
             return
         columns = ["id", "status", "mode", "sources", "discovered", "queued", "skipped", "errors", "by", "why"]
         print_table(
-            columns, map(run_row, found), empty="No runs yet; `postroom web backfill --help` says how to begin."
+            columns, map(run_row, found), empty="No runs yet; `postroom web backfill --help` says how to start."
         )
 
     with_app(run)
@@ -242,7 +252,7 @@ def runs(
 
 @app.command()
 def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Look at the sources for what is new, as the daily job does."""
+    """Check the sources for new pages, as the daily job does."""
 
     async def run(app: App) -> list[SentinelReport]:
         return await app.web.look(source, dry_run=dry_run)
@@ -273,13 +283,15 @@ def retry(source: SourceOption = None, dry_run: DryRunOption = False, json: Json
 
 @app.command("evidence")
 def evidence_(
-    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="As `postroom search` takes it; left out: all.")] = "",
+    query: Annotated[
+        str, typer.Argument(metavar="[QUERY]", help="A query as for `postroom search`; default: all pages.")
+    ] = "",
     show: Annotated[str | None, typer.Option("--show", metavar="ID", help="Show this one with its text.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="With --show: the bytes as they were fetched.")] = False,
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 1000.")] = 20,
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 1000.")] = 20,
     json: JsonOption = False,
 ) -> None:
-    """Search the pages that were kept, the latest day first, or show one of them."""
+    """Search the stored pages, newest first, or show one of them."""
     if raw and show is None:
         raise BadInput("raw", "goes with --show ID")
 
@@ -328,10 +340,7 @@ def _mode(text: str) -> EndpointMode:
 
 
 def _start_of(name: str, text: str | None) -> datetime | None:
-    try:
-        day = None if text is None else date.fromisoformat(text)
-    except ValueError:
-        raise BadInput(name, f"{text!r} is not a day; write for example 2024-01-31") from None
+    day = parse_day(name, text)
     return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -340,4 +349,4 @@ def _end_of(name: str, text: str | None) -> datetime | None:
     try:
         return None if start is None else start + timedelta(days=1)
     except OverflowError:
-        raise BadInput(name, f"{text!r} lies outside of all calendars") from None
+        raise BadInput(name, f"{text!r} is out of range") from None

@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,11 @@ from postroom.connectors import metrics
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
 from postroom.connectors.backfill import BackfillPass, MailSelector
 from postroom.connectors.backfill_job import BackfillOutcome
-from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.heartbeat import ConnectorHeartbeat
 from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, own_form
+from postroom.connectors.priority import ContactCache, ContactProof, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
 from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
 from postroom.connectors.walking import SentFilling
@@ -39,6 +39,7 @@ from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Detail, Mailbox
 from postroom.mailboxes.reader import sort_results
+from postroom.settings import ConnectorSettings
 
 LONGEST_QUERY = 1_000
 
@@ -117,7 +118,7 @@ class ConnectorContext:
     clock: Clock
     selector: MailSelector
     instance: str
-    config: ConnectorConfig = field(default_factory=ConnectorConfig)
+    config: ConnectorSettings = field(default_factory=ConnectorSettings)
     patience_s: float | None = None
     """The longest that a backfill waits for its rate limit within one run; None waits as long as it takes."""
 
@@ -128,15 +129,15 @@ class GmailPasses:
         self.config = config
         self.counters: Counter[str] = Counter()
         self.switchboard = SwitchboardClient(context.tools, context.identity)
-        self.contacts = ContactCache(folder, clock, config.contact_max_age)
+        self.contacts = ContactCache(folder, clock, timedelta(seconds=config.contact_max_age_s))
         self.deferred = DeferredMessages(folder, clock)
         self.presence = ConnectorHeartbeat(
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
         sent = SentIndex(self.switchboard)
         self._guidance = ConnectorGuidance(lambda: self.presence.policy, self.contacts)
-        own = frozenset(own_form(address) for address in (context.identity, *config.aliases))
-        self._rules = PriorityRules(own, config.contact_proof, config.receiving_servers)
+        own = frozenset(own_form(address) for address in (context.identity, *config.own_addresses))
+        self._rules = PriorityRules(own, ContactProof(config.contact_proof), config.believed_servers)
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)

@@ -18,21 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.config import ConnectorConfig
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderShared, folder_of, held, read_json, write_json
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
-from postroom.domain.ids import new_id
+from postroom.domain.ids import new_id, normal_email
 from postroom.mailboxes.gmail.client import connected
-from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for, normal_email
+from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
-from postroom.settings import Settings
+from postroom.settings import ConnectorSettings, Settings
 from postroom.telemetry import logs, metrics
 from postroom.telemetry.endpoint import LoopbackServer, TimeoutHandler
 from postroom.vault import Vault
@@ -106,7 +105,7 @@ class ConnectorOptions:
     quota: ProfileName | None = None
     """Which of Gmail's price lists applies; None finds the pace by trying."""
     health_port: int = 0
-    config: ConnectorConfig = field(default_factory=ConnectorConfig)
+    config: ConnectorSettings = field(default_factory=ConnectorSettings)
 
 
 @dataclass
@@ -231,7 +230,7 @@ async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHeal
             await _pause(stop, _BACKOFF.delay_s(failures, error.retry_after))
 
 
-async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, config: ConnectorConfig) -> None:
+async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, config: ConnectorSettings) -> None:
     async def live() -> float:
         await passes.live()
         return config.live_poll_s

@@ -114,14 +114,14 @@ class DecisionsReply(Reply):
 class OnDemandMail(Reply):
     account: str
     message_id: str | None
-    """Its id among the mail that was taken in; None: it is in the archive alone."""
+    """Its id among ingested mail; None if only the archive has it."""
     archive_key: str | None
     gmail_id: str | None
     received_at: Moment
     sender: str = Field(alias="from")
     subject: str
     newly_ingested: bool
-    """Taken in because of this question."""
+    """Ingested because of this question."""
 
 
 class OnDemandReply(Reply):

@@ -92,7 +92,7 @@ class StatusReply(Reply):
 
 
 class BackfillJobReply(Reply):
-    """A job, without what concerns the Switchboard alone."""
+    """A job, without what only the Switchboard needs."""
 
     id: str
     connector_type: str
@@ -251,7 +251,7 @@ class BackfillPollReply(ConnectorReply):
 
 class BackfillProgressReply(ConnectorReply):
     status: str
-    """Authoritative. Anything but active means: stop."""
+    """Authoritative: unless it is active, stop."""
     reason: str | None = None
     retry_after: float | None = None
 

@@ -7,10 +7,20 @@ import unicodedata
 from datetime import date, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.envelope import Identity, Name
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import parse_id
 
 MOST_IDS = 500
 LARGEST_OBJECT = 65_536
@@ -38,14 +48,14 @@ def _printable(value: str) -> str:
 
 
 def _writable(value: str) -> str:
-    """Joined emoji and marks of direction stand in labels that people made; they print as nothing, and are no harm."""
+    """Labels may have joined emoji and marks of direction, which are not printable but harmless."""
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in value):
         raise PydanticCustomError("writable", "holds control characters")
     return value
 
 
 def _holdable(value: dict[str, Any]) -> dict[str, Any]:
-    """Any JSON that both databases can store and that is shallow enough to be walked."""
+    """Any JSON that both databases can store and that is not nested too deeply."""
     _require_shallow(value, _DEEPEST)
     try:
         size = len(json.dumps(value, allow_nan=False))
@@ -67,6 +77,15 @@ def _require_shallow(value: object, levels: int) -> None:
         _require_shallow(each, levels - 1)
 
 
+def _canonical(value: object) -> str:
+    try:
+        return parse_id(str(value), "id")
+    except BadInput as error:
+        raise PydanticCustomError("id", "{problem}", {"problem": error.problem}) from None
+
+
+Id = Annotated[str, BeforeValidator(_canonical), WithJsonSchema({"type": "string", "format": "uuid"})]
+"""An id in its canonical form."""
 Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, when_used="json")]
 """A time in a reply."""
 Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=str), AfterValidator(_sane_year)]

@@ -80,7 +80,7 @@ class RawMailArgument(Arguments):
     internal_date: int = Field(
         ge=0, le=_LATEST_MS, strict=True, description="when the mailbox received it, in milliseconds since 1970"
     )
-    raw: Annotated[str, StringConstraints(strict=True, min_length=1)] = Field(
+    raw: Annotated[str, StringConstraints(strict=True)] = Field(
         description="the exact bytes of the message, in standard base64"
     )
 
@@ -155,7 +155,7 @@ class SentLookupArguments(Arguments):
 
 
 class ArchivedRef(Reply):
-    """Where raw bytes lie in the archive."""
+    """Where the archive has the raw bytes."""
 
     archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
     sha256: str
@@ -167,7 +167,7 @@ class HeaderLine(Reply):
 
 
 class StoredRef(ArchivedRef):
-    """Where a message lies that was just stored, and what the archive read as its headers."""
+    """Where the archive has a message that was just stored, and its headers as the archive read them."""
 
     headers: list[HeaderLine]
 

@@ -39,7 +39,7 @@ class Reply(Wire):
 
 class ConnectorReply(Reply):
     backfill_enabled: bool | None = None
-    """The kill switch, in every reply to a connector, so that it is felt at the next call."""
+    """The kill switch: in every reply to a connector, so that it learns of a change at its next call."""
 
 
 A = TypeVar("A", bound=Arguments)

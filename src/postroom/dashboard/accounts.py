@@ -15,25 +15,26 @@ from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Query
-from pydantic import BaseModel, Field, Secret
+from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from postroom import audit
-from postroom.accounts.account import Account
+from postroom.accounts.account import get_account
 from postroom.accounts.enrolment import Enrolment
 from postroom.app.installation import App
 from postroom.audit import Actor
-from postroom.dashboard.context import Here, RequestContext
+from postroom.contract.fields import Id
+from postroom.contract.steering import ADD_ACCOUNT, AccountArguments
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import Id, api_router, pages_router, permits
-from postroom.dashboard.security.proof import ProofNeeded, SensitiveChange, require_proof
+from postroom.dashboard.security.proof import ensure_proof
 from postroom.dashboard.settings import AccountRow, account_row
 from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
-from postroom.domain.ids import new_id
-from postroom.domain.roles import Permission
+from postroom.domain.ids import new_id, normal_email
+from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
-from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
@@ -200,10 +201,11 @@ async def submit_account(here: Here) -> Response:
     """With an access token, which is never shown again."""
     form = await here.form()
     try:
-        account, oddities = await add_account(here, form["email"], form["api_base"], form["access_token"])
+        given = {name: form[name] for name in ("email", "api_base", "access_token")}
+        account = await here.call(ADD_ACCOUNT, given)
     except PostroomError as error:
         return await _page(here, 422, token_form=form.refused(_beside(error, "access_token")))
-    message = " ".join([f"{account.email} is added, and its mail is being fetched.", *map(logs.clean, oddities)])
+    message = " ".join([f"{account.email} is added, and its mail is being fetched.", *map(logs.clean, account.remarks)])
     return await here.go("/settings#accounts", message)
 
 
@@ -220,17 +222,8 @@ def _client(content: bytes) -> ClientSecrets:
 
 async def begin_login(here: RequestContext, wanted: WantedLogin, form: Form | None = None) -> GoogleLogin:
     if wanted.full_access:
-        await require_proof(here, SensitiveChange.FULL_ACCESS, form)
+        await ensure_proof(here, SensitiveChange.FULL_ACCESS, form)
     return await here.services.google_logins.begin(here.app, wanted, here.actor)
-
-
-async def add_account(here: RequestContext, email: str, api_base: str, token: str) -> tuple[Account, list[str]]:
-    """The account, and remarks about it. The token is tried before anything is stored."""
-    email, api_base = normal_email(email, "email"), require_safe_url(api_base, "api_base")
-    if not token or not token.isascii() or not token.isprintable():
-        raise BadInput("access_token", "is empty, or has characters that no token has")
-    logs.learn_secrets([token])
-    return await here.app.take_in(StaticGrant(email=email, api_base=api_base, access_token=token), here.actor)
 
 
 def _beside(error: PostroomError, otherwise: str) -> BadInput:
@@ -247,17 +240,6 @@ async def _page(here: RequestContext, status: int = 200, **forms: Form) -> Respo
 api = api_router("accounts")
 
 _Email = Field(min_length=3, max_length=320, description="the mailbox's address; the login must be for it")
-
-
-Token = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[!-~]+$")]
-
-
-class AccountWanted(BaseModel, extra="forbid"):
-    email: str = _Email
-    api_base: str = Field(
-        max_length=2_000, description="a server that speaks Gmail's API, such as `postroom sim gmail`"
-    )
-    access_token: Secret[Token]
 
 
 class LoginWanted(BaseModel, extra="forbid"):
@@ -277,10 +259,10 @@ class LoginShown(BaseModel):
 
 @api.post("", status_code=201)
 @permits(Permission.ACCOUNTS)
-async def add(here: Here, wanted: AccountWanted) -> AccountRow:
+async def add(here: Here, wanted: AccountArguments) -> AccountRow:
     """Add a mailbox with an access token. The token is tried first and refused if it is for another mailbox."""
-    account, _ = await add_account(here, wanted.email, wanted.api_base, wanted.access_token.get_secret_value())
-    return account_row(account)
+    added = await here.call(ADD_ACCOUNT, wanted)
+    return await here.read(lambda tx: account_row(get_account(tx, added.email)))
 
 
 @api.post("/logins", status_code=201)

@@ -20,16 +20,15 @@ from pydantic import Field
 from sqlalchemy import select
 from starlette.responses import Response
 
-from postroom.accounts.account import Account, find_account, list_accounts
-from postroom.accounts.troubled import TroubledMessage, troubled_of
+from postroom.accounts.account import Account, find_account, find_mailbox, list_accounts
+from postroom.accounts.troubled import TroubledMessage, troubled_archives, troubled_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.status import ShardInfo
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
 from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
-from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_windows
 from postroom.domain.errors import NotFound, PostroomError
@@ -144,8 +143,17 @@ class ArchiveHoldings:
     files: ArchiveFiles
 
 
+@dataclass(frozen=True, slots=True)
+class TroubledArchive:
+    """A mailbox with bad messages that is not connected: its mail was imported, or its account was removed."""
+
+    account: str
+    """Its address."""
+    bad: int
+
+
 class BadMessagesQuery(ListQuery):
-    account: str = Field(max_length=320, description="the account, by its address")
+    account: str = Field(max_length=320, description="the account or the archived mailbox, by its address")
 
 
 class CertificatesQuery(ListQuery):
@@ -186,8 +194,8 @@ def holdings(tx: Tx, account: Account, files: ArchiveFiles, now: datetime) -> Ar
 
 def bad_page(tx: Tx, wanted: BadMessagesQuery) -> Paged[TroubledMessage]:
     """By their keys."""
-    account = known_account(tx, wanted.account)
-    found = troubled_of(tx, account.id, wanted.after, wanted.limit + 1)
+    mailbox = find_mailbox(tx, wanted.account) or known_account(tx, wanted.account)
+    found = troubled_of(tx, mailbox.id, wanted.after, wanted.limit + 1)
     return paged(found, wanted.limit, lambda message: message.key)
 
 
@@ -285,6 +293,7 @@ async def archive_page(here: Here) -> Response:
         held=held,
         maps={each.account: _map(each) for each in held},
         gaps={each.account: _gaps(each.spans) for each in held},
+        unconnected=await show_unconnected(here),
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
@@ -301,6 +310,14 @@ async def show_holdings(here: Here) -> list[ArchiveHoldings]:
     return await here.read(
         lambda tx: [holdings(tx, account, each, here.now) for account, each in zip(known, files, strict=True)]
     )
+
+
+@api.get("/unconnected")
+@permits(Permission.READ)
+async def show_unconnected(here: Here) -> list[TroubledArchive]:
+    """Mailboxes that are not connected but have bad messages: of imported mail, and of removed accounts."""
+    found = await here.read(troubled_archives)
+    return [TroubledArchive(mailbox.email, number) for mailbox, number in found]
 
 
 @api.get("/process")

@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from postroom.audit import AuditEntry, AuditFilter, list_entries
 from postroom.audit.chain import chain_status
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.paging import ListQuery, Paged
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission
 

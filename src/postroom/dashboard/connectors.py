@@ -10,18 +10,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Subquery, func, select
 from starlette.responses import Response
 
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display.charts import Chart, ChartPart, pie
 from postroom.dashboard.display.formatting import percent
 from postroom.dashboard.forms import FilterChoice, chosen
-from postroom.dashboard.routing import api_router, named_by, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.access import connectors as connectors_table
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import NotFound
 from postroom.domain.roles import Permission
 from postroom.domain.tiers import TIERS, Tier
-from postroom.switchboard.connector_registry import Connector, list_connectors
+from postroom.switchboard.tools.presence import Connector, list_connectors
 
 MOST_COUNTED = 500_000
 """If a window has more mail than this, only the newest is counted."""

@@ -1,16 +1,20 @@
-"""The request context: one request that passed the gate, the services of the dashboard, and what a route does with
-them (read, write, call a tool, render a page, redirect with a notice).
+"""What every route begins with: the request context (read, write, call a tool, render a page, redirect with a notice),
+the routers for pages and for the JSON API under `/api`, and the permission that each API route declares.
+
+A token needs the declared permission and, where it is bound to one mailbox, a request about that mailbox. A route
+that declares nothing is closed to every token.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import Depends
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -20,16 +24,19 @@ from postroom.audit import Actor
 from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
-from postroom.dashboard.live_updates import LiveHub
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
 from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
 from postroom.db import Tx
+from postroom.domain.errors import NotAllowed
+from postroom.domain.roles import Caller, Permission
 from postroom.switchboard.toolbox import Direct
 
 if TYPE_CHECKING:
     from postroom.dashboard.accounts import GoogleLogins
+    from postroom.dashboard.live_updates import LiveHub
+
 
 T = TypeVar("T")
 
@@ -58,6 +65,8 @@ class RequestContext:
         self.request = request
         self.services: DashboardServices = request.app.state.services
         self.now: datetime = self.app.clock.now()
+        self.is_proved = False
+        """The passphrase came with this request."""
 
     @property
     def app(self) -> App:
@@ -66,6 +75,13 @@ class RequestContext:
     @property
     def visitor(self) -> Visitor:
         return require_visitor(self.request.scope)
+
+    @property
+    def caller(self) -> Caller:
+        """For tools: the visitor, who may have given the passphrase a short time ago."""
+        visitor, minutes = self.visitor, self.app.settings.dashboard.proof_minutes
+        was_proved = visitor.session is not None and visitor.session.is_proved(minutes, self.now)
+        return replace(visitor.caller, is_proved=was_proved or self.is_proved)
 
     @property
     def actor(self) -> Actor:
@@ -81,9 +97,9 @@ class RequestContext:
     async def form(self) -> Form:
         return Form.sent(await self.request.form())
 
-    async def call(self, tool: ToolSignature[A, R], arguments: Mapping[str, Any]) -> R:
-        """Call a tool of the Switchboard as this visitor; a refusal is raised as our error."""
-        return await Direct(self.services.shared.toolbox, self.visitor.caller).call(tool, arguments)
+    async def call(self, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any]) -> R:
+        """Call a tool as this visitor; a refusal is raised as our error."""
+        return await Direct(self.services.shared.toolbox, self.caller).call(tool, arguments)
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
         """A page in a section of the navigation. Templates can always use `form` and `notice`."""
@@ -110,3 +126,122 @@ class RequestContext:
 
 Here = Annotated[RequestContext, Depends(RequestContext)]
 """`async def page(here: Here) -> Response` is how every route begins."""
+
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+MailboxOf = Callable[[Tx, Request], str | None]
+"""The mailbox that a request is about; None where what it names does not exist."""
+
+_KEY = "postroom_permit"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    permission: Permission
+    mailbox: MailboxOf | None = None
+    keeps_to_mailbox: bool = False
+    """The mailbox need not be checked here: a tool of the Switchboard checks it, or the reply is about no mailbox."""
+
+    def refusal(self, caller: Caller) -> str | None:
+        """Why this caller may not ask for it, whatever the request is about; None if it may."""
+        if not caller.may(self.permission):
+            return f"This needs a token with the permission `{self.permission}`; {caller.name} does not have it."
+        if caller.endpoint_identity is not None and self.mailbox is None and not self.keeps_to_mailbox:
+            return f"This covers every mailbox; the token is for {caller.endpoint_identity} only."
+        return None
+
+
+def permits(
+    permission: Permission, mailbox: MailboxOf | None = None, *, keeps_to_mailbox: bool = False
+) -> Callable[[Endpoint], Endpoint]:
+    """A decorator of every API route, below its `@router.get(..)`."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.__dict__[_KEY] = Permit(permission, mailbox, keeps_to_mailbox)
+        return endpoint
+
+    return mark
+
+
+def permit_of(endpoint: Any) -> Permit | None:
+    return getattr(endpoint, _KEY, None)
+
+
+def named_by(parameter: str) -> MailboxOf:
+    """The mailbox that the path or the query names; None if the query names more than one."""
+
+    def mailbox(tx: Tx, request: Request) -> str | None:
+        if parameter in request.path_params:
+            return str(request.path_params[parameter])
+        named = request.query_params.getlist(parameter)
+        if not named:
+            raise NotAllowed(f"This token is for one mailbox only: name it with `{parameter}=`.")
+        return named[0] if len(named) == 1 else None
+
+    return mailbox
+
+
+async def check_permit(here: Here) -> None:
+    """The dependency of every API route. A person who is logged in may do everything."""
+    caller = here.visitor.caller
+    if caller.token_id is None:
+        return
+    permit = permit_of(here.request.scope["endpoint"])
+    if permit is None:
+        raise NotAllowed("Tokens cannot do this; log in to the dashboard.")
+    if (refusal := permit.refusal(caller)) is not None:
+        raise NotAllowed(refusal)
+    mine, mailbox_of = caller.endpoint_identity, permit.mailbox
+    if mine is None or mailbox_of is None:
+        return
+    asked = await here.read(lambda tx: mailbox_of(tx, here.request))
+    if asked is None or asked.strip().lower() != mine:
+        raise NotAllowed(f"This token is for {mine} only.")
+
+
+class ErrorDetail(BaseModel):
+    kind: str = Field(description="bad_input, not_found, not_allowed, retryable or fatal")
+    message: str = Field(description="what is wrong and what to do about it")
+    field: str | None = Field(None, description="for bad input: which value was refused")
+    problem: str | None = Field(None, description="for bad input: why")
+    retry_after: float | None = Field(None, description="seconds after which it may succeed")
+    reference: str | None = Field(None, description="for an internal error: what to search the log for")
+
+
+class ErrorReply(BaseModel):
+    """The body of every reply that is not a success."""
+
+    error: ErrorDetail
+
+
+_STATUSES = {
+    401: "not logged in, and no valid token",
+    403: "the token lacks the role, permission or mailbox; the change needs the passphrase first; or the request did "
+    "not come from a page of this session",
+    404: "not found",
+    409: "not possible in the current state",
+    413: "the request is too large",
+    422: "a value was refused; nothing was changed",
+    429: "too many wrong passphrases; wait before trying again",
+    503: "try again later",
+}
+ERROR_REPLIES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorReply, "description": text} for status, text in _STATUSES.items()
+}
+
+
+def api_router(name: str) -> APIRouter:
+    """Routes under `/api/NAME`, with the error replies that any of them may give."""
+    return APIRouter(prefix=f"/api/{name}", tags=[name], responses=ERROR_REPLIES, dependencies=[Depends(check_permit)])
+
+
+_BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
+
+
+def file_reply(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": text, "content": {media_type: {"schema": _BYTES}}}}
+
+
+def pages_router() -> APIRouter:
+    """Routes of pages; they are not part of the API's description."""
+    return APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -11,8 +11,7 @@ from sqlalchemy import func, select
 from starlette.responses import Response
 
 from postroom.connectors.priority import MAX_AGE, AssignmentRule
-from postroom.dashboard.context import Here
-from postroom.dashboard.routing import api_router, pages_router, permits
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.access import connectors
 from postroom.db.tables.mail import contact_exports, contacts

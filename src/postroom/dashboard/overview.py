@@ -18,16 +18,15 @@ from starlette.responses import Response
 from postroom import kill_switch
 from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.accounts.history_cursor import live_trouble
-from postroom.accounts.troubled import troubled_number
+from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters import Freshness, contact_state
 from postroom.dashboard.paging import bounded_count, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
-from postroom.dashboard.routing import api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.db.tables.queue import jobs
@@ -72,6 +71,7 @@ def needs(
         *_worker_needs(tiers, now),
         *_failure_needs(tx),
         *_account_needs(tx),
+        *_archive_needs(tx),
         *_connector_needs(tx, now),
         *_backfill_needs(tx, settings),
         *_model_needs(tx, model_problem),
@@ -113,11 +113,20 @@ def _account_needs(tx: Tx) -> Iterator[Need]:
         if (trouble := live_trouble(tx, account.id)) is not None:
             yield Need(NeedLevel.BAD, f"{account.email}: {trouble.message}", "/archive")
         if number := troubled_number(tx, account.id):
-            text = f"{account.email}: {plural(number, 'message')} could not be processed"
-            yield Need(NeedLevel.WARN, text, f"/archive/bad?account={quote(account.email)}")
+            yield _troubled_need(account.email, number)
         for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
             level = NeedLevel.BAD if alert.level == "critical" else NeedLevel.WARN
             yield Need(level, f"{account.email}: {alert.message}", "/archive")
+
+
+def _archive_needs(tx: Tx) -> Iterator[Need]:
+    """Of mailboxes without a login."""
+    return (_troubled_need(mailbox.email, number) for mailbox, number in troubled_archives(tx))
+
+
+def _troubled_need(email: str, number: int) -> Need:
+    text = f"{email}: {plural(number, 'message')} could not be processed"
+    return Need(NeedLevel.WARN, text, f"/archive/bad?account={quote(email)}")
 
 
 def _connector_needs(tx: Tx, now: datetime) -> Iterator[Need]:

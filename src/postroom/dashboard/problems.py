@@ -18,7 +18,7 @@ from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.gate import NotLoggedIn, RequestTooLarge, UnknownHost
 from postroom.dashboard.security.passphrase import TooManyAttempts
-from postroom.dashboard.security.proof import PROOF_FIELD, ProofNeeded
+from postroom.dashboard.security.proof import PROOF_FIELD, PassphraseNeeded
 from postroom.dashboard.security.sessions import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable, error_to_wire
 from postroom.switchboard.request_limits import BodyTooLarge, TooManyRequests
@@ -68,13 +68,13 @@ def error_response(scope: Scope, error: Exception) -> Response:
         return RedirectResponse(f"/login?next={quote(_local(request), safe='')}", 303)
     if _wants_json(request):
         return JSONResponse(problem.content, problem.status, problem.headers)
-    if isinstance(error, ProofNeeded):
+    if isinstance(error, PassphraseNeeded):
         return _confirmation(scope, error)
     html = render("problem.html", problem=problem, visitor=visitor_of(scope), section=None)
     return HTMLResponse(html, problem.status, problem.headers)
 
 
-def _confirmation(scope: Scope, error: ProofNeeded) -> Response:
+def _confirmation(scope: Scope, error: PassphraseNeeded) -> Response:
     """The page that asks for the passphrase; it carries the submitted form, so that nothing is typed twice."""
     form = Form() if not error.problem else Form().refused(BadInput(PROOF_FIELD, error.problem))
     shown = {"change": error.change, "fields": error.fields, "action": scope["path"], "form": form}

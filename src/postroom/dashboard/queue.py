@@ -9,22 +9,21 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import Select, func, literal, select, text
 from starlette.responses import Response
 
-from postroom import audit
-from postroom.dashboard.context import Here, RequestContext
+from postroom.contract.fields import Id
+from postroom.contract.steering import CANCEL_JOB, RETRY_FAILED_JOBS, RETRY_JOB, JobTypeArguments, RetriedJobs
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import query_of
 from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, SortOrder, bounded_count, paged, row_before
-from postroom.dashboard.routing import Id, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs
-from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
 from postroom.domain.tiers import TIERS, Tier
-from postroom.queue import CancelOutcome, FailedJobs, JobState, QueueName
+from postroom.queue import JobState, QueueName
 from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
 
 _COUNTED = 5_000
@@ -215,48 +214,6 @@ def _row(row: Any) -> JobRow:
     )
 
 
-SUBJECT = "job"
-
-
-async def retry_job(here: RequestContext, job_id: str) -> None:
-    queue = here.app.queue
-
-    def change(tx: Tx) -> None:
-        queue.retry_within(tx, job_id)
-        audit.record(tx, here.actor, "job.retry", (SUBJECT, job_id), here.now, after={"state": JobState.QUEUED})
-
-    await here.write(change)
-
-
-async def retry_failed_jobs(here: RequestContext, job_type: str) -> int:
-    """All failed jobs of a type; how many there were."""
-    queue = here.app.queue
-    name = queue.catalogue[job_type].name
-
-    def change(tx: Tx) -> int:
-        ids = queue.retry_failed_within(tx, FailedJobs(type=name))
-        if ids:
-            audit.record(tx, here.actor, "job.retry_failed", ("job_type", name), here.now, after={"jobs": len(ids)})
-        return len(ids)
-
-    return await here.write(change)
-
-
-async def cancel_job(here: RequestContext, job_id: str) -> None:
-    """A job that waits or runs; a finished one is refused."""
-
-    def change(tx: Tx) -> None:
-        match here.app.queue.cancel_within(tx, job_id):
-            case CancelOutcome.JOB_NOT_FOUND:
-                raise NotFound("job", f"there is no job {job_id}")
-            case CancelOutcome.NOT_RUNNING:
-                raise BadInput("job", "has already finished, so it cannot be cancelled")
-            case CancelOutcome.CANCELED:
-                audit.record(tx, here.actor, "job.cancel", (SUBJECT, job_id), here.now, after={"state": "canceled"})
-
-    await here.write(change)
-
-
 pages = pages_router()
 api = api_router("queue")
 
@@ -307,7 +264,7 @@ async def show_job_detail(here: Here, job_id: Id) -> JobDetail:
 
 @pages.post("/queue/{job_id}/retry")
 async def submit_retry(here: Here, job_id: Id) -> Response:
-    await retry_job(here, job_id)
+    await here.call(RETRY_JOB, {"job": job_id})
     return await here.go(f"/queue/{job_id}", "The job is queued again, with all its attempts.")
 
 
@@ -315,13 +272,13 @@ async def submit_retry(here: Here, job_id: Id) -> Response:
 @permits(Permission.ACT)
 async def retry(here: Here, job_id: Id) -> JobDetail:
     """Queue a failed or cancelled job again."""
-    await retry_job(here, job_id)
+    await here.call(RETRY_JOB, {"job": job_id})
     return await show_job_detail(here, job_id)
 
 
 @pages.post("/queue/{job_id}/cancel")
 async def submit_cancel(here: Here, job_id: Id) -> Response:
-    await cancel_job(here, job_id)
+    await here.call(CANCEL_JOB, {"job": job_id})
     return await here.go(f"/queue/{job_id}", "The job is cancelled.")
 
 
@@ -329,27 +286,19 @@ async def submit_cancel(here: Here, job_id: Id) -> Response:
 @permits(Permission.ACT)
 async def cancel(here: Here, job_id: Id) -> JobDetail:
     """Cancel a job that waits or runs."""
-    await cancel_job(here, job_id)
+    await here.call(CANCEL_JOB, {"job": job_id})
     return await show_job_detail(here, job_id)
-
-
-class RetryFailedWanted(BaseModel, extra="forbid"):
-    type: str = Field(max_length=100, description="the job type, for example classify")
-
-
-class RetriedJobs(BaseModel):
-    jobs: int
 
 
 @pages.post("/queue/retry-failed")
 async def submit_retry_failed(here: Here) -> Response:
     job_type = (await here.form())["type"]
-    count = await retry_failed_jobs(here, job_type)
-    return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(count, 'job')} queued again.")
+    retried = await here.call(RETRY_FAILED_JOBS, {"type": job_type})
+    return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(retried.jobs, 'job')} queued again.")
 
 
 @api.post("/retry-failed")
 @permits(Permission.ACT)
-async def retry_failed(here: Here, which: RetryFailedWanted) -> RetriedJobs:
+async def retry_failed(here: Here, which: JobTypeArguments) -> RetriedJobs:
     """Queue all failed jobs of a type again."""
-    return RetriedJobs(jobs=await retry_failed_jobs(here, which.type))
+    return await here.call(RETRY_FAILED_JOBS, which)

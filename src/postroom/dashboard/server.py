@@ -18,23 +18,22 @@ from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
 from postroom.app.serving import SharedServices
-from postroom.dashboard import accounts, archive, audit, connectors, filters, login, overview, queue, settings
+from postroom.dashboard import accounts, archive, audit, connectors, filters, overview, queue, settings
 from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import approvals
 from postroom.dashboard.actions import routes as actions
 from postroom.dashboard.backfill import routes as backfill
-from postroom.dashboard.context import DashboardServices, Here
+from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
-from postroom.dashboard.live_updates import MEDIA_TYPE, LiveHub, live_events
+from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
-from postroom.dashboard.routing import pages_router
 from postroom.dashboard.rules import guidance
 from postroom.dashboard.rules import routes as rules
+from postroom.dashboard.security import login
 from postroom.dashboard.security.gate import Hosts, RequestGate
 from postroom.dashboard.security.passphrase import FailedLogins
 from postroom.dashboard.security.sessions import find_session
-from postroom.dashboard.topics import TOPICS
 from postroom.dashboard.web import routes as web
 from postroom.domain.errors import PostroomError
 from postroom.webserver import mark_stream

@@ -14,34 +14,38 @@ from starlette.responses import Response
 
 from postroom import audit, kill_switch
 from postroom.accounts.account import Account, list_accounts
-from postroom.contract.backfill import SWITCH
-from postroom.dashboard.context import Here, RequestContext
+from postroom.contract.backfill import SWITCH, SwitchArguments
+from postroom.contract.fields import Id
+from postroom.contract.steering import (
+    CREATE_TOKEN,
+    REVOKE_ALL_TOKENS,
+    REVOKE_TOKEN,
+    SWITCH_MODEL,
+    ModelSwitchArguments,
+    NewTokenArguments,
+    RevokedTokens,
+    TokenReply,
+)
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
-from postroom.dashboard.routing import Id, api_router, pages_router, permits
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.passphrase import LONGEST, SHORTEST, TooManyAttempts
 from postroom.dashboard.security.proof import (
     PassphraseChanged,
-    SensitiveChange,
+    call_with_proof,
     change_passphrase,
     give_proof,
-    require_proof,
 )
 from postroom.dashboard.security.sessions import LoginSession
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.errors import BadInput
 from postroom.domain.roles import PERMISSIONS, Permission, Role, all_permissions
 from postroom.kill_switch import KillSwitch, SwitchState
 from postroom.settings import Settings, reference
 from postroom.switchboard.tokens import (
     AccessToken,
-    NewToken,
-    checked,
-    create_token,
     list_tokens,
-    revoke_all,
-    revoke_with_made,
 )
 from postroom.triage.model import api_key, meter_for
 
@@ -130,6 +134,10 @@ def token_row(token: AccessToken, now: datetime) -> TokenRow:
     )
 
 
+def _token_row(reply: TokenReply) -> TokenRow:
+    return TokenRow(**reply.model_dump())
+
+
 def all_settings(settings: Settings) -> Iterator[tuple[str, list[SettingRow]]]:
     """By group, as on the reference page. A secret is shown only as set."""
     for title, rows in reference():
@@ -164,27 +172,6 @@ def _session(session: LoginSession) -> SessionRow:
     return SessionRow(**{name: getattr(session, name) for name in SessionRow.__slots__})
 
 
-async def make_token(here: RequestContext, new: NewToken, form: Form | None = None) -> tuple[AccessToken, str]:
-    """The stored token and its text, which is shown once. A token makes none that may do more than it may itself."""
-    checked(new, here.now)
-    maker = here.visitor.caller.token_id
-    if maker is None:
-        await require_proof(here, SensitiveChange.MAKE_TOKEN, form)
-    return await here.write(lambda tx: create_token(tx, new, here.now, here.actor, maker))
-
-
-async def revoke_token(here: RequestContext, token_id: str) -> tuple[AccessToken, int]:
-    """The token and how many tokens that it made were revoked with it. A token may revoke itself and those it made."""
-    asker = here.visitor.caller.token_id
-    return await here.write(lambda tx: revoke_with_made(tx, token_id, here.now, here.actor, asker))
-
-
-async def revoke_every_token(here: RequestContext) -> int:
-    if here.visitor.session is None:
-        raise NotAllowed("A token can only revoke itself and the tokens that it made.")
-    return await here.write(lambda tx: revoke_all(tx, here.now, here.actor))
-
-
 async def end_session(here: RequestContext, session_id: str) -> None:
     def change(tx: Tx) -> None:
         sessions.end_session(tx, session_id, here.now)
@@ -207,14 +194,6 @@ async def end_other_sessions(here: RequestContext) -> int:
     return await here.write(change)
 
 
-async def turn_backfill(here: RequestContext, on: bool) -> None:
-    await here.call(SWITCH, {"enabled": on})
-
-
-async def turn_model(here: RequestContext, on: bool) -> None:
-    await here.write(lambda tx: kill_switch.turn_model(tx, on, here.actor, here.now))
-
-
 pages = pages_router()
 
 SECTION = "settings"
@@ -230,24 +209,24 @@ async def submit_token(here: Here) -> Response:
     """Answered with the page itself instead of a redirect: the token is shown once and stored nowhere."""
     form = await here.form()
     try:
-        token, text = await make_token(here, _new_token(form), form)
+        made = await call_with_proof(here, CREATE_TOKEN, _new_token(form), form)
     except BadInput as error:
         field = error.field.replace("-", "_")
         return await _page(here, 422, form=form.refused(BadInput(field, error.problem)))
-    return await _page(here, made=token, secret=text)
+    return await _page(here, made=made.stored, secret=made.token)
 
 
 @pages.post("/settings/tokens/{token_id}/revoke")
 async def submit_revoke(here: Here, token_id: Id) -> Response:
-    token, made = await revoke_token(here, token_id)
-    also = f", with {plural(made, 'token')} that it made" if made else ""
-    return await here.go("/settings#tokens", f"The token {token.name} is revoked{also}.")
+    revoked = await here.call(REVOKE_TOKEN, {"id": token_id})
+    also = f", with {plural(revoked.made, 'token')} that it made" if revoked.made else ""
+    return await here.go("/settings#tokens", f"The token {revoked.stored.name} is revoked{also}.")
 
 
 @pages.post("/settings/revoke-tokens")
 async def submit_revoke_all(here: Here) -> Response:
-    revoked = await revoke_every_token(here)
-    return await here.go("/settings#tokens", f"{plural(revoked, 'token')} revoked.")
+    revoked = await here.call(REVOKE_ALL_TOKENS, {})
+    return await here.go("/settings#tokens", f"{plural(revoked.tokens, 'token')} revoked.")
 
 
 @pages.post("/settings/sessions/{session_id}/end")
@@ -281,7 +260,7 @@ async def submit_passphrase(here: Here) -> Response:
 @pages.post("/settings/backfill-switch")
 async def submit_backfill_switch(here: Here) -> Response:
     on = (await here.form()).one_of("enabled", ("on", "off")) == "on"
-    await turn_backfill(here, on)
+    await here.call(SWITCH, {"enabled": on})
     return await here.go("/settings#backfill", f"The switch is {'on' if on else 'off'}.")
 
 
@@ -289,18 +268,19 @@ async def submit_backfill_switch(here: Here) -> Response:
 async def submit_model_switch(here: Here) -> Response:
     form = await here.form()
     on = form.one_of("enabled", ("on", "off")) == "on"
-    await turn_model(here, on)
+    await here.call(SWITCH_MODEL, {"enabled": on})
     back = "/" if form["back"] == "/" else "/settings#model"
     off = "The model is off: it gets no more mail, and its pending actions need approval."
     return await here.go(back, "The model is on." if on else off)
 
 
-def _new_token(form: Form) -> NewToken:
+def _new_token(form: Form) -> dict[str, Any]:
     role = Role(form.one_of("role", list(Role)))
     days = form.number("expires_days") if form["expires_days"] else None
     chosen = form.all("permissions")
-    asked = [Permission(each) for each in chosen if each in all_permissions(role)] if chosen else None
-    return NewToken(role, form["name"], days, form.optional("identity"), asked)
+    asked = [each for each in chosen if each in all_permissions(role)] if chosen else None
+    named = {"name": form["name"], "identity": form.optional("identity")}
+    return {"role": role, "expires_days": days, "permissions": asked, **named}
 
 
 async def _page(here: RequestContext, status: int = 200, **values: Any) -> Response:
@@ -326,16 +306,6 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
 api = api_router("settings")
 
 
-class TokenWanted(BaseModel, extra="forbid"):
-    role: Role
-    name: str = Field(min_length=1, max_length=100, description="appears in the audit log")
-    expires_days: int | None = Field(None, ge=1, le=3_650, description="unset: never, or when its maker expires")
-    identity: str | None = Field(None, max_length=320, description="valid for this mailbox only")
-    permissions: list[Permission] | None = Field(
-        None, max_length=20, description="unset: all of the role except `approve` and `tokens`"
-    )
-
-
 class MadeToken(BaseModel):
     token: str = Field(description="shown once")
     stored: TokenRow
@@ -355,14 +325,6 @@ class ProofReply(BaseModel):
     until: datetime = Field(description="this login may make sensitive changes until then")
 
 
-class RevokedTokens(BaseModel):
-    tokens: int
-
-
-class SwitchWanted(BaseModel, extra="forbid"):
-    enabled: StrictBool
-
-
 @api.get("")
 @permits(Permission.READ)
 async def show(here: Here) -> Setup:
@@ -372,26 +334,24 @@ async def show(here: Here) -> Setup:
 
 @api.post("/tokens", status_code=201)
 @permits(Permission.TOKENS, keeps_to_mailbox=True)
-async def create(here: Here, wanted: TokenWanted) -> MadeToken:
+async def create(here: Here, wanted: NewTokenArguments) -> MadeToken:
     """Make a token. It is shown once; only its hash is kept. A token makes none that may do more than it may."""
-    new = NewToken(wanted.role, wanted.name, wanted.expires_days, wanted.identity, wanted.permissions)
-    token, text = await make_token(here, new)
-    return MadeToken(token=text, stored=token_row(token, here.now))
+    made = await here.call(CREATE_TOKEN, wanted)
+    return MadeToken(token=made.token, stored=_token_row(made.stored))
 
 
 @api.post("/tokens/{token_id}/revoke")
 @permits(Permission.TOKENS, keeps_to_mailbox=True)
 async def revoke(here: Here, token_id: Id) -> TokenRow:
     """Revoke a token and those that it made. A token may revoke itself and those that it made."""
-    token, _ = await revoke_token(here, token_id)
-    return token_row(token, here.now)
+    return _token_row((await here.call(REVOKE_TOKEN, {"id": token_id})).stored)
 
 
 @api.post("/revoke-tokens")
 @permits(Permission.TOKENS)
 async def revoke_tokens(here: Here) -> RevokedTokens:
     """Revoke every token. Needs a login: a token can only revoke itself and those that it made, one by one."""
-    return RevokedTokens(tokens=await revoke_every_token(here))
+    return await here.call(REVOKE_ALL_TOKENS, {})
 
 
 @api.post("/sessions/{session_id}/end")
@@ -420,15 +380,15 @@ async def prove(here: Here, wanted: PassphraseProof) -> ProofReply:
 
 @api.post("/backfill-switch")
 @permits(Permission.BACKFILL)
-async def switch_backfill(here: Here, wanted: SwitchWanted) -> Setup:
+async def switch_backfill(here: Here, wanted: SwitchArguments) -> Setup:
     """Switch all backfill on or off."""
-    await turn_backfill(here, wanted.enabled)
+    await here.call(SWITCH, wanted)
     return await show(here)
 
 
 @api.post("/model-switch")
 @permits(Permission.SETTINGS)
-async def switch_model(here: Here, wanted: SwitchWanted) -> Setup:
+async def switch_model(here: Here, wanted: ModelSwitchArguments) -> Setup:
     """Switch the model off in every process, or on again."""
-    await turn_model(here, wanted.enabled)
+    await here.call(SWITCH_MODEL, wanted)
     return await show(here)

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection, CursorResult, Executable, Select, Table
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
 
 from postroom.db.types import utc_text
@@ -28,6 +27,9 @@ from postroom.domain.backoff import Backoff
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry import logs
 from postroom.telemetry.logs import clean
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 
 class Topic(StrEnum):
@@ -139,7 +141,7 @@ class Tx:
         return self.connection.execute(statement, parameters)
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """Run a hand-written statement (see `db/database.py`) as it stands, and fetch what it returns, if anything."""
+        """Run a hand-written statement as it is, and fetch what it returns, if anything."""
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
 
@@ -155,9 +157,8 @@ class Tx:
 
     def insert_missing(self, table: Table, *rows: Mapping[str, Any]) -> None:
         """Insert rows and skip those whose key exists, even if another transaction is adding it at the same moment."""
-        insert = postgresql.insert if self.dialect is Dialect.POSTGRESQL else sqlite.insert
         if rows:
-            self.execute(insert(table).on_conflict_do_nothing(), list(rows))
+            self.execute(insert(self, table).on_conflict_do_nothing(), list(rows))
 
     def after_commit(self, key: str, action: AfterCommit) -> None:
         """Run `action` after the commit, once for all calls with this key; never after a rollback."""
@@ -230,4 +231,11 @@ def read_time(value: datetime | str | None) -> datetime | None:
 
 
 def insert(tx: Tx, table: Table) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(table) if tx.dialect is Dialect.POSTGRESQL else sqlite.insert(table)
+    """An INSERT of the dialect in use, which knows ON CONFLICT. Only that dialect is imported: it takes a while."""
+    if tx.dialect is Dialect.POSTGRESQL:
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)

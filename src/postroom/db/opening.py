@@ -16,7 +16,7 @@ from postroom.domain.errors import BadInput, NewerSchema
 from postroom.domain.extras import Extra, require
 from postroom.settings import DatabaseSettings
 
-SCHEMA_HEAD = "0014"
+SCHEMA_HEAD = "0015"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _UPGRADE_LOCK = 0x706F7374  # an arbitrary number that all Postroom processes agree on

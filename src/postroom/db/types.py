@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, MetaData, String, Text, Uuid
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import JSON, ColumnElement, DateTime, Index, MetaData, String, Text, TextClause, Uuid
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -50,8 +49,19 @@ class Id(TypeDecorator[str]):
         return dialect.type_descriptor(Uuid(as_uuid=False) if dialect.name == "postgresql" else String(36))
 
 
-# Objects and lists; None is SQL's NULL, so that "not known" is asked for the same way as in any other column.
-Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+class Json(TypeDecorator[Any]):
+    """Objects and lists: `jsonb` on PostgreSQL, text on SQLite. None is NULL, so that "not known" is asked for the
+    same way as in any other column."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name != "postgresql":
+            return dialect.type_descriptor(JSON(none_as_null=True))
+        from sqlalchemy.dialects.postgresql import JSONB
+
+        return dialect.type_descriptor(JSONB(none_as_null=True))
 
 
 metadata = MetaData(
@@ -63,3 +73,9 @@ metadata = MetaData(
         "pk": "%(table_name)s_pkey",
     }
 )
+
+
+def partial_index(name: str, *columns: ColumnElement[Any] | str, where: TextClause) -> Index:
+    """An index over the rows that meet a condition. `all_tables` hands the condition to the dialects: an index that
+    names it for PostgreSQL imports that dialect."""
+    return Index(name, *columns, info={"where": where})

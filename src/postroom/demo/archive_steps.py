@@ -34,7 +34,7 @@ MAIL_QUERY = "(invoice OR receipt) newer_than:5y"
 
 
 @dataclass(frozen=True)
-class ArchivedMailbox:
+class ArchivingResult:
     in_the_mailbox: int
     stored: int
     bad: int
@@ -55,7 +55,7 @@ class ArchivedMailbox:
         )
 
 
-async def archive_the_mailbox(scene: DemoSession) -> ArchivedMailbox:
+async def archive_the_mailbox(scene: DemoSession) -> ArchivingResult:
     await know_the_doctor(scene, scene.email)
     clock = scene.app.clock
     begun = clock.monotonic()
@@ -75,7 +75,7 @@ async def archive_the_mailbox(scene: DemoSession) -> ArchivedMailbox:
     found = await scene.ask(SEARCH, query=MAIL_QUERY, limit=100)
     total = gmail.control.state().messages
     stored, hits = status.counters.get("stored", 0), found.messages
-    return ArchivedMailbox(total, stored, status.bad, tuple(seen), took, len(hits), tuple(hits[:3]))
+    return ArchivingResult(total, stored, status.bad, tuple(seen), took, len(hits), tuple(hits[:3]))
 
 
 async def know_the_doctor(scene: DemoSession, mailbox: str) -> None:

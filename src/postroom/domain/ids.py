@@ -43,3 +43,12 @@ def is_id(text: str) -> bool:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:
         return False
+
+
+def normal_email(text: str, field: str = "email") -> str:
+    """The form under which an account is known: without spaces around it, in lower case."""
+    email = text.strip().lower()
+    name, at, host = email.rpartition("@")
+    if not (name and at and host) or len(email) > 254 or any(ch.isspace() or not ch.isprintable() for ch in email):
+        raise BadInput(field, f"{text!r} is not an e-mail address")
+    return email

@@ -1,7 +1,7 @@
 """Every job type: its name, how it is retried, timed and kept, and what recurs by itself.
 
 Handlers and those who enqueue refer to these constants; `app/worker.py` says which handler serves which type, and
-`app/job_types.py` adds the schedules whose cadence is a setting. To add a job type, declare it here, add it to
+`app/schedules.py` adds the schedules whose cadence is a setting. To add a job type, declare it here, add it to
 `CATALOGUE`, and give it a handler in `app/worker.py`.
 """
 

@@ -1,5 +1,8 @@
 """Bounds that the arguments of a tool and the code behind it share."""
 
+DEFAULT_RULE_PRIORITY = 100
+LONGEST_NOTE = 500
+"""Characters of a note with the answer to an approval."""
 LONGEST_REASON = 300
 """Characters that say why a message gave trouble."""
 MOST_AUDIT_ENTRIES = 500

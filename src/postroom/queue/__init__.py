@@ -9,7 +9,6 @@ from postroom.queue.context import Handler, JobContext, LeaseLost
 from postroom.queue.job import ClaimedJob, Enqueued, NewJob, QueueName
 from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
 from postroom.queue.outcome import Postponed
-from postroom.queue.worker import Worker
 
 __all__ = [
     "CancelOutcome",
@@ -29,5 +28,4 @@ __all__ = [
     "QueueName",
     "RetryPolicy",
     "Schedule",
-    "Worker",
 ]

@@ -37,7 +37,7 @@ class RecoveredJob:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTurn:
-    """What one turn at the database brought."""
+    """The result of one turn at the database."""
 
     claimed: list[tuple[Pick, ClaimedJob]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)  # settlements of jobs that are no longer ours
@@ -177,7 +177,7 @@ def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict
 
 
 def _promote(tx: Tx, sql: Statements, now: datetime) -> datetime | None:
-    """Make ripe jobs claimable; returns when the next one will be ripe."""
+    """Make jobs whose time has come claimable; returns when the next one will be."""
     next_ripe = _next_ripe(tx, sql)
     if next_ripe is not None and next_ripe <= now:
         tx.rows(sql.promote, {"now": bind_time(tx.dialect, now)})

@@ -42,7 +42,7 @@ def encode_payload(payload: Any) -> str:
 
 
 def insert(tx: Tx, catalogue: JobCatalogue, new_jobs: Sequence[NewJob], now: datetime) -> list[Enqueued]:
-    """Enqueue within the caller's transaction; the answers stand in the order of the jobs."""
+    """Enqueue within the caller's transaction; the answers are in the order of the jobs."""
     rows = [_row(job, catalogue, now) for job in new_jobs]
     first_of_key = {_name(row): row for row in reversed(rows)}
     distinct = [row for row in rows if first_of_key[_name(row)] is row]
@@ -73,7 +73,7 @@ def _write(tx: Tx, rows: Sequence[Mapping[str, Any]], now: datetime) -> dict[str
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """What tells this job from others: its key, or its own id where it has none."""
+    """What identifies this job: its key, or its own id if it has none."""
     return str(row["idempotency_key"] or row["id"])
 
 
@@ -131,7 +131,7 @@ def reserve(tx: Tx, count: int) -> list[int]:
 
 
 def _holders(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
-    """Which job each key stands for, living or pruned."""
+    """The job of each key, whether it still exists or was pruned."""
     found: dict[str, str] = {}
     for start in range(0, len(keys), _KEYS_PER_LOOKUP):
         some = keys[start : start + _KEYS_PER_LOOKUP]

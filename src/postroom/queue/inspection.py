@@ -84,7 +84,7 @@ class JobFilter:
 
 
 def list_jobs(tx: Tx, which: JobFilter) -> list[JobRecord]:
-    """Newest first: by when they were made, or when they ended if only finished ones are asked for."""
+    """Newest first: by creation, or by when they ended if only finished jobs are wanted."""
     query = select(jobs).limit(which.limit)
     if which.state in FINISHED:
         query = query.where(jobs.c.finished_at.is_not(None)).order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())
@@ -116,7 +116,7 @@ def is_under_way(tx: Tx, key: str) -> bool:
 
 
 def stats(tx: Tx) -> list[QueueLine]:
-    """How many jobs stand in each line, in the order in which lines are served."""
+    """How many jobs are in each line, in the order in which lines are served."""
     rows = tx.execute(
         select(
             jobs.c.queue_name,
@@ -170,7 +170,7 @@ def _record(row: Row[Any]) -> JobRecord:
 
 
 def _decode(text: str | None) -> Json:
-    """What was stored; damaged JSON is shown as the text that it is."""
+    """The stored value; damaged JSON is returned as text."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:

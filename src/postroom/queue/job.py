@@ -45,7 +45,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The id that the key now stands for; a duplicate is a success with the first job's id."""
+    """The id of the key's job; a duplicate is a success with the first job's id."""
 
     job_id: str
     duplicate: bool
@@ -53,7 +53,7 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """A job in the hands of one worker, until its lease ends. `fence` proves that it is still this claim."""
+    """A job claimed by one worker, until its lease ends. `fence` proves that it is still this claim."""
 
     id: str
     type: str

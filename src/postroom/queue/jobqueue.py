@@ -48,7 +48,7 @@ def cancel_job(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class FailedJobs:
-    """Which failed jobs are meant: those of a type, of a time window, or both."""
+    """Selects failed jobs: those of a type, of a time window, or both."""
 
     type: str | None = None
     since: datetime | None = None
@@ -81,7 +81,7 @@ class FailedJobs:
 
 
 def retry_job(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> None:
-    """Queue a failed or cancelled job again, with all its attempts before it."""
+    """Queue a failed or cancelled job again, with all of its attempts."""
     job_id = parse_id(job_id, "job")
     state = tx.execute(tx.locking(select(jobs.c.state).where(jobs.c.id == job_id))).scalar()
     if state is None:
@@ -93,7 +93,7 @@ def retry_job(tx: Tx, job_id: str, now: datetime, *, dry_run: bool = False) -> N
 
 
 def retry_failed(tx: Tx, which: FailedJobs, now: datetime, *, dry_run: bool = False) -> list[str]:
-    """Queue all failed jobs that are meant; returns their ids, in the order in which they were first accepted."""
+    """Queue the selected failed jobs again; returns their ids, in the order in which they were first accepted."""
     ids = list(tx.execute(tx.locking(which.query(), skip_locked=True)).scalars())
     if not dry_run:
         _arm(tx, ids, now)
@@ -101,7 +101,7 @@ def retry_failed(tx: Tx, which: FailedJobs, now: datetime, *, dry_run: bool = Fa
 
 
 def _arm(tx: Tx, ids: list[str], now: datetime) -> None:
-    """Retried jobs join the end of their line: mail that came since is not made to wait for them."""
+    """Retried jobs go to the end of their line, so that newer mail does not wait for them."""
     armed = {
         "state": JobState.QUEUED,
         "ready": True,
@@ -140,7 +140,7 @@ class JobQueue:
         return answers[0].job_id
 
     async def is_under_way(self, key: str) -> bool:
-        """Whether a job of this key waits or is at work."""
+        """Whether a job of this key is waiting or running."""
         return await self.database.read(lambda tx: inspection.is_under_way(tx, key))
 
     def cancel_within(self, tx: Tx, job_id: str, *, dry_run: bool = False) -> CancelOutcome:

@@ -99,7 +99,7 @@ def describe(error: BaseException) -> str:
 
 
 def _text_of(error: BaseException) -> str:
-    """What the error says; one that cannot even say it must not take the worker with it."""
+    """The error's text; an error whose text cannot be made must not end the worker."""
     try:
         return str(error)
     except Exception as trouble:

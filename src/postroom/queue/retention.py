@@ -44,7 +44,7 @@ class Retention:
 async def prune(
     database: Database, catalogue: JobCatalogue, retention: Retention, clock: Clock, *, dry_run: bool = False
 ) -> int:
-    """Remove what retention lets go of, in short transactions; returns how many jobs that is."""
+    """Remove jobs past their retention, in short transactions; returns how many."""
     queries = [_expired(retention, clock.now()), *_surplus(catalogue)]
     if dry_run:
         found = [await database.read(partial(_ids, query=query)) for query in queries]
@@ -57,7 +57,7 @@ async def prune(
 
 
 async def prune_surplus(database: Database, types: Iterable[JobType]) -> int:
-    """Hold these types to the numbers that they keep, now; returns how many jobs went."""
+    """Remove jobs of these types beyond the number that they keep; returns how many."""
     pruned = 0
     for query in _surplus(types):
         while count := await database.write(partial(_prune_some, query=query)):
@@ -78,7 +78,7 @@ def _expired(retention: Retention, now: datetime) -> Select[tuple[str]]:
 
 
 def _surplus(types: Iterable[JobType]) -> Iterator[Select[tuple[str]]]:
-    """Per type with a limit: every finished job beyond the newest so many."""
+    """For each type with a limit: every finished job beyond the newest ones."""
     for job_type in types:
         for state, keep in (
             (JobState.COMPLETED, job_type.keep_completed),

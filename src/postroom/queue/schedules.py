@@ -35,7 +35,7 @@ class Every:
     interval: timedelta
 
     def next_after(self, due: datetime, now: datetime) -> datetime:
-        """The first tick of the same rhythm after `now`; ticks that were missed are not made up for."""
+        """The first tick after `now`; missed ticks are not made up for."""
         missed = max((now - due) // self.interval, 0)
         return due + (missed + 1) * self.interval
 
@@ -86,7 +86,7 @@ log = logs.get(__name__)
 
 
 def declare_schedules(tx: Tx, catalogue: JobCatalogue, wanted: Iterable[Schedule], now: datetime) -> None:
-    """Make these the schedules that there are. One whose cadence is unchanged keeps its next tick, across restarts too.
+    """Replace all schedules by these. One whose cadence is unchanged keeps its next tick, across restarts too.
 
     A schedule of a job type that this process does not know is left for the newer Postroom that declared it.
     """

@@ -53,7 +53,7 @@ class _Stop(StrEnum):
 
 @dataclass(slots=True)
 class _Run:
-    """An attempt under way."""
+    """A running attempt."""
 
     context: JobContext
     lease_ends: float  # on the monotonic clock: past it, others may have the job
@@ -65,7 +65,7 @@ class _Run:
         return self.context.job
 
     def end(self, why: _Stop) -> None:
-        """Stop the handler. One that has completed its job has no lease to lose, but must end all the same."""
+        """Stop the handler. One that has completed its job has no lease to lose, but must end too."""
         if self.task is not None and not (why is _Stop.LEASE_LOST and self.context.is_completed):
             self.stop = self.stop or why
             self.task.cancel()
@@ -171,7 +171,7 @@ class Worker:
                 await self._changed.wait()
 
     def _nap(self, next_ripe: datetime | None) -> float:
-        """How long to sleep if nothing happens: until the next scheduled job is ripe, but never long."""
+        """How long to sleep if nothing happens: until the next scheduled job is due, but never long."""
         if next_ripe is None:
             return self._settings.poll_s
         return min(self._settings.poll_s, (next_ripe - self._queue.clock.now()).total_seconds())
@@ -227,7 +227,7 @@ class Worker:
             run.task.add_done_callback(partial(self._ended, run))
 
     def _ended(self, run: _Run, task: asyncio.Task[Outcome | None]) -> None:
-        """An attempt is over, or was called off before its first step."""
+        """An attempt has ended, or was cancelled before its first step."""
         if self._runs.get(run.job.id) is run:
             del self._runs[run.job.id]
         called_off = Interrupted() if run.stop is _Stop.DRAIN else None
@@ -244,7 +244,7 @@ class Worker:
             return Settlement(JobState.FAILED, job.attempt, error="what the handler did could not be made sense of")
 
     async def _attempt(self, run: _Run) -> Outcome | None:
-        """Run the handler and say how it ended; None if the job is not ours any more, so that nothing may be said."""
+        """Run the handler and return how it ended; None if the job is no longer ours: nothing may be written."""
         job = run.job
         logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
         handler = self._handlers.get(job.type)

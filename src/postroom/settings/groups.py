@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from postroom.domain.actions import ActionType
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import normal_email
+
+if TYPE_CHECKING:
+    from postroom.domain.actions import ActionType
 
 OFF = "off"
 
 
 class SettingsGroup(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    """`Settings` holds every group and builds one validator for all; a group builds its own when used alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class DatabaseSettings(SettingsGroup):
@@ -255,6 +262,17 @@ class RetentionSettings(SettingsGroup):
         {}, description="mail of tier 1 by its sender's domain, subdomains included; comes before the category"
     )
 
+    @field_validator("category_years", "domain_years", mode="before")
+    @classmethod
+    def _read_json(cls, years: Any) -> Any:
+        """A variable holds a text."""
+        if not isinstance(years, str):
+            return years
+        try:
+            return json.loads(years)
+        except ValueError:
+            raise ValueError('is not a JSON object such as {"finance": 7}') from None
+
 
 class ModelSettings(SettingsGroup):
     """The language model. Without a provider none is asked, and mail is decided by rules alone."""
@@ -369,7 +387,10 @@ class DiscordSettings(SettingsGroup):
 
 
 def listed(names: str) -> frozenset[ActionType]:
-    """Actions from a list with commas."""
+    """Actions from a list with commas. Imported here: the models of actions are slow to build, and few settings are
+    lists of them."""
+    from postroom.domain.actions import ActionType
+
     try:
         return frozenset(ActionType(name) for name in _parts(names))
     except ValueError as error:
@@ -413,6 +434,94 @@ class WebSettings(SettingsGroup):
     @property
     def private_hosts(self) -> frozenset[str]:
         return frozenset(name.lower() for name in _parts(self.allow_private_hosts))
+
+
+class ConnectorSettings(SettingsGroup):
+    """Connectors, in processes of their own or in a worker."""
+
+    switchboard_url: str = Field(
+        "http://127.0.0.1:8470/mcp",
+        pattern=r"^https?://",
+        description="where the Switchboard is, `/mcp` included",
+        json_schema_extra={"variable": "CONNECTOR_SWITCHBOARD_URL"},
+    )
+    token: SecretStr | None = Field(
+        None,
+        description="the token for the Switchboard; unset: the one in the vault",
+        json_schema_extra={"variable": "CONNECTOR_TOKEN"},
+    )
+    live_poll_s: float = Field(
+        20.0,
+        ge=1,
+        le=3_600,
+        description="seconds between looks for new mail",
+        json_schema_extra={"variable": "CONNECTOR_LIVE_POLL_INTERVAL_S"},
+    )
+    backfill_poll_s: float = Field(
+        60.0,
+        ge=60,
+        description="seconds between polls for backfill; 60 or more",
+        json_schema_extra={"variable": "CONNECTOR_BACKFILL_POLL_INTERVAL_S"},
+    )
+    progress_interval: int = Field(
+        50,
+        ge=1,
+        le=1_000,
+        description="messages between two progress reports of a backfill",
+        json_schema_extra={"variable": "CONNECTOR_BACKFILL_PROGRESS_INTERVAL"},
+    )
+    heartbeat_s: float = Field(
+        30.0,
+        ge=1,
+        le=240,
+        description="seconds between heartbeats",
+        json_schema_extra={"variable": "CONNECTOR_HEARTBEAT_INTERVAL_S"},
+    )
+    contact_max_age_s: float = Field(
+        3_600.0,
+        ge=60,
+        le=30 * 86_400,
+        description="contacts older than this are not used",
+        json_schema_extra={"variable": "CONNECTOR_CONTACT_MAX_AGE_S"},
+    )
+    contact_proof: Literal["nothing", "not_failed", "passed"] = Field(
+        "not_failed",
+        description="what it takes to believe a known sender: `nothing`, `not_failed`, or `passed`",
+        json_schema_extra={"variable": "CONNECTOR_CONTACT_PROOF"},
+    )
+    receiving_servers: str = Field(
+        "mx.google.com",
+        description="the names whose `Authentication-Results` are believed, separated by commas",
+        json_schema_extra={"variable": "CONNECTOR_RECEIVING_SERVERS"},
+    )
+    aliases: str = Field(
+        "",
+        description="your other addresses, separated by commas",
+        json_schema_extra={"variable": "CONNECTOR_ALIASES"},
+    )
+    sent_index_days: int = Field(
+        730,
+        ge=0,
+        le=36_500,
+        description="how far back the sent folder is read for the index of sent mail",
+        json_schema_extra={"variable": "CONNECTOR_SENT_INDEX_DAYS"},
+    )
+
+    @field_validator("aliases")
+    @classmethod
+    def _are_addresses(cls, aliases: str) -> str:
+        try:
+            return ", ".join(normal_email(part) for part in _parts(aliases))
+        except BadInput as error:
+            raise ValueError(error.problem) from None
+
+    @property
+    def own_addresses(self) -> tuple[str, ...]:
+        return tuple(_parts(self.aliases))
+
+    @property
+    def believed_servers(self) -> tuple[str, ...]:
+        return tuple(_parts(self.receiving_servers))
 
 
 class TelemetrySettings(SettingsGroup):

@@ -9,44 +9,20 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from postroom.domain.errors import BadInput
-from postroom.settings.groups import (
-    ArchiverSettings,
-    ArchiveSettings,
-    BackfillSettings,
-    DashboardSettings,
-    DatabaseSettings,
-    DiscordSettings,
-    GmailSettings,
-    ModelSettings,
-    QueueSettings,
-    RecurringSettings,
-    RetentionSettings,
-    SafetySettings,
-    SettingsGroup,
-    SwitchboardSettings,
-    SyncSettings,
-    TelemetrySettings,
-    WebSettings,
-    WorkerSettings,
-)
+from postroom.settings import groups
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
+_OUR_PREFIXES = (ENV_PREFIX, "CONNECTOR_")
 HOME_VARIABLE = "POSTROOM_HOME"
 VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
 ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
@@ -54,44 +30,34 @@ MODEL_KEY_ENTRY = "model.api_key"  # the vault's name for it
 FILE_NAME = "postroom.toml"
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_NESTING, extra="forbid", frozen=True
-    )
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     home: Path = Field(Path("~/.postroom"), description="the folder that holds everything of this installation")
     vault_key: SecretStr | None = Field(
         None, description="the key to the secrets at rest, 32 bytes in base64; unset: `vault.key` in the home folder"
     )
-    database: DatabaseSettings = DatabaseSettings()
-    queue: QueueSettings = QueueSettings()
-    worker: WorkerSettings = WorkerSettings()
-    archive: ArchiveSettings = ArchiveSettings()
-    sync: SyncSettings = SyncSettings()
-    archiver: ArchiverSettings = ArchiverSettings()
-    recurring: RecurringSettings = RecurringSettings()
-    switchboard: SwitchboardSettings = SwitchboardSettings()
-    dashboard: DashboardSettings = DashboardSettings()
-    backfill: BackfillSettings = BackfillSettings()
-    retention: RetentionSettings = RetentionSettings()
-    model: ModelSettings = ModelSettings()
-    gmail: GmailSettings = GmailSettings()
-    safety: SafetySettings = SafetySettings()
-    discord: DiscordSettings = DiscordSettings()
-    web: WebSettings = WebSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load` hands the file's content in as init values; the environment wins over it."""
-        return env_settings, _NamedVariables(settings_cls), init_settings
+    access_token: SecretStr | None = Field(
+        None, description="read by `postroom account add` in place of `--access-token`"
+    )
+    database: groups.DatabaseSettings = Field(default_factory=groups.DatabaseSettings)
+    queue: groups.QueueSettings = Field(default_factory=groups.QueueSettings)
+    worker: groups.WorkerSettings = Field(default_factory=groups.WorkerSettings)
+    archive: groups.ArchiveSettings = Field(default_factory=groups.ArchiveSettings)
+    sync: groups.SyncSettings = Field(default_factory=groups.SyncSettings)
+    archiver: groups.ArchiverSettings = Field(default_factory=groups.ArchiverSettings)
+    recurring: groups.RecurringSettings = Field(default_factory=groups.RecurringSettings)
+    switchboard: groups.SwitchboardSettings = Field(default_factory=groups.SwitchboardSettings)
+    dashboard: groups.DashboardSettings = Field(default_factory=groups.DashboardSettings)
+    backfill: groups.BackfillSettings = Field(default_factory=groups.BackfillSettings)
+    retention: groups.RetentionSettings = Field(default_factory=groups.RetentionSettings)
+    model: groups.ModelSettings = Field(default_factory=groups.ModelSettings)
+    gmail: groups.GmailSettings = Field(default_factory=groups.GmailSettings)
+    safety: groups.SafetySettings = Field(default_factory=groups.SafetySettings)
+    discord: groups.DiscordSettings = Field(default_factory=groups.DiscordSettings)
+    web: groups.WebSettings = Field(default_factory=groups.WebSettings)
+    connector: groups.ConnectorSettings = Field(default_factory=groups.ConnectorSettings)
+    telemetry: groups.TelemetrySettings = Field(default_factory=groups.TelemetrySettings)
 
     @property
     def database_url(self) -> str:
@@ -101,37 +67,12 @@ class Settings(BaseSettings):
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
-        for group in (value for _, value in self if isinstance(value, SettingsGroup)):
-            for _, value in group:
-                if isinstance(value, SecretStr):
-                    yield value.get_secret_value()
-        if self.vault_key is not None:
-            yield self.vault_key.get_secret_value()
+        own_groups = (value for _, value in self if isinstance(value, groups.SettingsGroup))
+        for _, value in (pair for each in (*own_groups, self) for pair in each):
+            if isinstance(value, SecretStr):
+                yield value.get_secret_value()
         if password := _password_of(self.database_url):
             yield password
-
-
-class _NamedVariables(PydanticBaseSettingsSource):
-    """The settings whose variable is fixed by a specification, and so does not follow our own rule for names."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup)):
-            return None, field_name, False
-        found = {
-            name: value
-            for name, inner in field.annotation.model_fields.items()
-            if (variable := _fixed_variable(inner)) and (value := os.environ.get(variable))
-        }
-        return found or None, field_name, True
-
-    def __call__(self) -> dict[str, Any]:
-        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-def _fixed_variable(field: FieldInfo) -> str | None:
-    extra = field.json_schema_extra
-    return str(extra["variable"]) if isinstance(extra, dict) and "variable" in extra else None
 
 
 def _password_of(url: str) -> str | None:
@@ -147,59 +88,93 @@ def load() -> Settings:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
-    _refuse_unknown_variables()
+    given = _from_environment(os.environ)
     content = _read_file(home / FILE_NAME)
-    if "home" in content:
-        raise BadInput("home", f"set {HOME_VARIABLE} instead: the file is found through the home folder")
-    if "vault_key" in content:
-        raise BadInput("vault_key", f"set {VAULT_KEY_VARIABLE} instead: a key does not lie beside what it locks")
+    for name, reason in _NOT_IN_THE_FILE.items():
+        if name in content:
+            raise BadInput(name, f"set {ENV_PREFIX}{name.upper()} instead: {reason}")
     try:
-        return Settings(**(content | {"home": home}))
+        return Settings(**(_merged(content, given) | {"home": home}))
     except ValidationError as error:
-        raise _first_problem(error) from None
+        raise _first_problem(error, given) from None
+
+
+_Path = tuple[str, ...]
+"""Where a setting is in the tree: its name, after that of its group if it has one."""
+_NOT_IN_THE_FILE = {
+    "home": "the file is found through the home folder",
+    "vault_key": "a key does not lie beside what it locks",
+    "access_token": "it is for one command",
+}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the reference page."""
+    """One setting. Its key in the file is empty if only a variable sets it."""
 
-    key: str
+    path: _Path
     variable: str
     default: str
     help: str
 
+    @property
+    def key(self) -> str:
+        return ".".join(self.path) if len(self.path) > 1 else ""
+
 
 def reference() -> Iterator[tuple[str, list[Setting]]]:
     """Every group's title with its settings, in the order of the tree."""
-    yield (
-        "The home folder",
-        [
-            Setting("", HOME_VARIABLE, "~/.postroom", _help(Settings, "home")),
-            Setting("", VAULT_KEY_VARIABLE, "", _help(Settings, "vault_key")),
-            Setting("", ACCESS_TOKEN_VARIABLE, "", "read by `postroom account add` in place of `--access-token`"),
-        ],
-    )
+    by_name = dict(_groups())
+    yield "The home folder", [_setting(Settings, name) for name in Settings.model_fields if name not in by_name]
+    for name, group in by_name.items():
+        yield (group.__doc__ or name).rstrip("."), [_setting(group, field, name) for field in group.model_fields]
+
+
+def _groups() -> Iterator[tuple[str, type[groups.SettingsGroup]]]:
     for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup):
-            yield (field.annotation.__doc__ or name).rstrip("."), list(_settings_of(name, field.annotation))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, groups.SettingsGroup):
+            yield name, field.annotation
 
 
-def _settings_of(group: str, model: type[SettingsGroup]) -> Iterator[Setting]:
-    for name, field in model.model_fields.items():
-        default = "" if field.default is None else str(field.default)
-        variable = _fixed_variable(field) or f"{ENV_PREFIX}{group}{ENV_NESTING}{name}".upper()
-        yield Setting(f"{group}.{name}", variable, default, _help(model, name))
+def _setting(model: type[BaseModel], name: str, *group: str) -> Setting:
+    field, path = model.model_fields[name], (*group, name)
+    extra = field.json_schema_extra
+    fixed = extra.get("variable") if isinstance(extra, dict) else None
+    default = "" if field.default is None else str(field.default)
+    return Setting(
+        path, str(fixed or f"{ENV_PREFIX}{ENV_NESTING.join(path)}".upper()), default, field.description or ""
+    )
 
 
-def _help(model: type[BaseModel], name: str) -> str:
-    return model.model_fields[name].description or ""
+@dataclass(frozen=True)
+class _Given:
+    variable: str
+    text: str
 
 
-def _refuse_unknown_variables() -> None:
-    known = {setting.variable for _, settings in reference() for setting in settings}
-    for name in sorted(os.environ):
-        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+def _from_environment(environment: Mapping[str, str]) -> dict[_Path, _Given]:
+    """What variables set. One that is meant for us and sets nothing is an error. A variable whose name does not follow
+    our own rule, because a specification fixes it, sets nothing while it is empty."""
+    known = {setting.variable: setting for _, group in reference() for setting in group}
+    given = {}
+    for name in sorted(environment):
+        text, setting = environment[name], known.get(name.upper())
+        if setting is not None and (text or setting.variable.startswith(ENV_PREFIX)):
+            given[setting.path] = _Given(name, text)
+        elif setting is None and name.upper().startswith(_OUR_PREFIXES):
             raise BadInput(name, "no such setting; docs/settings.md lists them all")
+    return given
+
+
+def _merged(content: Mapping[str, Any], given: Mapping[_Path, _Given]) -> dict[str, Any]:
+    """The file's content with what variables set. Every group is there, so that one validator reads them all."""
+    merged: dict[str, Any] = {name: {} for name, _ in _groups()}
+    merged |= {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
+    for (*group, name), value in given.items():
+        place = merged[group[0]] if group else merged
+        if isinstance(place, dict):  # else the file is wrong, and validation says so
+            place[name] = value.text
+    return merged
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -213,9 +188,11 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def _first_problem(error: ValidationError) -> BadInput:
+def _first_problem(error: ValidationError, given: Mapping[_Path, _Given]) -> BadInput:
     problem = error.errors(include_input=False, include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"])
+    parts = tuple(str(part) for part in problem["loc"])
+    key = ".".join(parts)
     if problem["type"] == "extra_forbidden":
         return BadInput(key, "no such setting; docs/settings.md lists them all")
-    return BadInput(key, problem["msg"])
+    found = given.get(parts[:2])
+    return BadInput(key, problem["msg"]) if found is None else BadInput(found.variable, f"{problem['msg']} ({key})")

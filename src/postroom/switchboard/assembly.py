@@ -1,8 +1,8 @@
-"""The Switchboard put together: from its services to the box of tools that every transport serves."""
+"""Builds the toolbox: from the services to the tools that every transport serves."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -21,6 +21,7 @@ from postroom.switchboard.tools.agent import OnDemand, OnDemandTools, ReadingToo
 from postroom.switchboard.tools.backfill import BackfillEstimator, BackfillTools
 from postroom.switchboard.tools.mail import MailTools
 from postroom.switchboard.tools.presence import PresenceTools
+from postroom.switchboard.tools.steering import Enrol, InstallationTools, JobTools, TokenTools
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Services:
     meter: QuestionMeter
     estimator: BackfillEstimator | None = None
     on_demand: OnDemand | None = None
+    enrol: Enrol | None = None
     watch: MailboxObserver = NoObserver()  # noqa: RUF009 - holds nothing
 
 
-def build_toolbox(services: Services) -> Toolbox:
+def build_toolbox(services: Services, more: Iterable[Tool[Any, Any]] = ()) -> Toolbox:
+    """`more` are the tools of other rooms."""
     queue, archive = services.queue, services.archive
     database, clock = queue.database, queue.clock
     ingest = Ingest(database, archive, queue, services.backfill.settings, services.meter)
@@ -45,12 +48,17 @@ def build_toolbox(services: Services) -> Toolbox:
         BackfillTools(services.backfill, database, services.estimator).tools(),
         ReadingTools(database, archive, services.search).tools(),
         OnDemandTools(services.on_demand).tools(),
+        TokenTools(queue).tools(),
+        JobTools(queue).tools(),
+        InstallationTools(queue, services.enrol).tools(),
+        more,
     )
     return Toolbox(_telling(tool, services.backfill) for tool in tools)
 
 
 def _telling(tool: Tool[Any, Any], backfill: Backfill) -> Tool[Any, Any]:
-    """Every reply to a connector says whether backfill is on, so that switching it off is felt at the next call."""
+    """Every reply to a connector says whether backfill is on, so that a connector learns of the switch at its next
+    call."""
     return replace(tool, run=_with_switch(tool.run, backfill)) if tool.role is Role.CONNECTOR else tool
 
 

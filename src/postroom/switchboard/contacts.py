@@ -49,7 +49,7 @@ def sent_ids_in_archive(place: ArchiveBackend, owner: str) -> list[SentMessageId
 
 
 def missing_sent_ids(tx: Tx, account_id: str, sent: Sequence[SentMessageId]) -> list[SentMessageId]:
-    """Those that the index does not have: mostly none, so that a look is enough."""
+    """Those that the index does not have yet; usually none."""
     known = select(sent_messages.c.message_id_header).where(sent_messages.c.account_id == account_id)
     have = {row.message_id_header for row in tx.execute(known)}
     return [mail for mail in sent if mail.message_id not in have]
@@ -115,7 +115,7 @@ class WrittenTo:
     name: str
     last_at: datetime
     mailboxes: frozenset[str] = field(default=frozenset(), compare=False)
-    """From which the owner wrote to them."""
+    """The mailbox from which the owner wrote to them."""
 
 
 def import_entries(
@@ -165,9 +165,9 @@ def add_written_to(tx: Tx, people: Iterable[WrittenTo], now: datetime) -> int:
 
 
 def note_mailboxes(tx: Tx, pairs: Set[tuple[str, str]]) -> None:
-    """Remember which mailbox which contact has to do with: mailbox, and address in its compared form.
+    """Record which contacts belong to which mailbox; pairs of mailbox and normalised address.
 
-    In the order of their keys, so that two who note the same never wait for each other in a circle.
+    Rows are written in key order, so that concurrent writers do not deadlock.
     """
     wanted = sorted({(mailbox.strip().lower(), address) for mailbox, address in pairs})
     rows = [{"mailbox": mailbox, "address": address} for mailbox, address in wanted]
@@ -176,8 +176,8 @@ def note_mailboxes(tx: Tx, pairs: Set[tuple[str, str]]) -> None:
 
 
 def addresses_for(tx: Tx, mailbox: str | None) -> list[str]:
-    """The addresses of known contacts. For one mailbox: of those it has exchanged mail with, and of those that were
-    imported for it; the rest of the owner's contacts is none of its business."""
+    """The addresses of known contacts. For one mailbox: of those that it exchanged mail with and those that were
+    imported for it, and no others."""
     query = select(contacts.c.address).order_by(contacts.c.address)
     if mailbox is not None:
         here = contact_mailboxes.c.mailbox == mailbox.strip().lower()
@@ -212,7 +212,7 @@ def export_contacts(tx: Tx, now: datetime) -> Export:
 
 
 def _made_at(last: datetime, now: datetime) -> datetime:
-    """Not earlier than the last export, unless that lies far in the future because a clock was wrong."""
+    """Not earlier than the last export, unless that is far in the future because of a wrong clock."""
     return now if last > now + _CLOCK_SLIP else max(now, last)
 
 
@@ -226,7 +226,7 @@ def snapshot(tx: Tx) -> Export | None:
 
 
 def people_written_to(place: ArchiveBackend, owners: Sequence[str]) -> list[WrittenTo]:
-    """Whom the accounts' sent mail in the archive was for; the owners themselves left out."""
+    """The recipients of the accounts' sent mail in the archive, without the owners themselves."""
     mine = {canonical_address(owner) for owner in owners}
     found: dict[str, WrittenTo] = {}
     with place.reader() as archive:
@@ -239,7 +239,7 @@ def people_written_to(place: ArchiveBackend, owners: Sequence[str]) -> list[Writ
 
 
 def export_handler(archive: ArchiveBackend) -> Handler:
-    """The job `contacts.export`: look through sent mail for new people and new Message-IDs, then make the snapshot."""
+    """The job `contacts.export`: adds new people and Message-IDs from sent mail, then makes the snapshot."""
 
     async def run(context: JobContext) -> Json:
         database, clock = context.queue.database, context.queue.clock

@@ -41,7 +41,7 @@ _closed = metrics.meter.create_counter(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """The port, taken; 0 asks the system for a free one."""
+    """Binds the port; 0 asks the system for a free one."""
     return webserver.listening(host, port, "switchboard.port")
 
 
@@ -169,7 +169,7 @@ class SwitchboardHttp:
         return token
 
     async def _note(self, token_id: str, now: datetime) -> None:
-        """Note when the token was last used; a failure here refuses no one."""
+        """Note when the token was last used; a failure here refuses no request."""
         try:
             await self._database.write(lambda tx: tokens.note_use(tx, token_id, now))
         except PostroomError as error:
@@ -199,7 +199,8 @@ def _caller_of(context: Context) -> Caller:
 
 
 def _hosts() -> TransportSecuritySettings:
-    """A web page must not reach a server on its reader's machine by a name that it had resolved to loopback."""
+    """Refuses unknown host names: a web page must not reach this server through a name that resolves to loopback (DNS
+    rebinding)."""
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[f"{host}:*" for host in _LOOPBACK],
@@ -208,7 +209,7 @@ def _hosts() -> TransportSecuritySettings:
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The token of the one Authorization header; several are as good as none."""
+    """The token of the Authorization header; several such headers count as none."""
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(values) != 1:
         return None

@@ -7,6 +7,7 @@ request id. One wrong envelope does not affect the others of its batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import bindparam, delete, select, update
 
-from postroom.accounts.account import find_account
+from postroom.accounts.account import find_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
@@ -62,7 +63,7 @@ class IngestAccepted:
     request_id: str
     duplicate: bool
     account_id: str | None = None
-    """Returned for new mail, for a connector's metrics, which name no mailbox by its address."""
+    """For new mail: the opaque account id that a connector's metrics carry instead of an address."""
 
     def reply(self) -> IngestResult:
         account = {} if self.account_id is None else {"account_id": self.account_id}
@@ -71,7 +72,7 @@ class IngestAccepted:
 
 @dataclass(frozen=True, slots=True)
 class IngestRefused:
-    """Right, but not now: the job that brings it may bring no more, for a while or at all."""
+    """Valid, but refused for now or for good: its backfill job admits no more."""
 
     admission: Admission
 
@@ -126,7 +127,7 @@ _OF_THE_ARCHIVE = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An envelope that is right, on its way in."""
+    """A valid envelope on its way in."""
 
     number: int
     key: str
@@ -141,14 +142,14 @@ class Delivery:
 
 
 def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
-    """Those of the senders who are the owner's contacts, as they were given."""
+    """Those of the senders who are the owner's contacts, as given."""
     asked = {canonical_address(sender): sender for sender in senders}
     query = select(contacts.c.address).where(contacts.c.address.in_(sorted(asked)))
     return {asked[address] for (address,) in tx.execute(query)}
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
-    """The first request of each key that was taken in before."""
+    """The first request of each key that was ingested before."""
     rows = tx.execute(
         select(ingest_inbox.c.idempotency_key, ingest_inbox.c.request_id).where(
             ingest_inbox.c.idempotency_key.in_(sorted(set(keys)))
@@ -158,8 +159,8 @@ def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
 
 
 def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, dict[str, Any]]:
-    """The rows that are in now, by key, in the order of delivery. One that is missing was brought by another process
-    between our look and our write."""
+    """The rows that are stored now, by key, in the order of delivery. A missing one was ingested by another process
+    between our read and our write."""
     if not fresh:
         return {}
     accounts = _accounts(tx, {delivery.envelope.source.endpoint_identity for delivery in fresh})
@@ -172,19 +173,19 @@ def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[st
 
 
 def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime) -> None:
-    """The inbox's side of messages that are in."""
+    """The inbox rows of messages that are stored."""
     if deliveries:
         tx.execute(ingest_inbox.insert(), [_inbox_row(delivery, caller, now) for delivery in deliveries])
 
 
 def delete_messages(tx: Tx, ids: Sequence[str]) -> None:
-    """Remove messages that the gate refused. That they are new was only known once they were inserted."""
+    """Remove messages that the gate refused: only the insert showed that they were new."""
     if ids:
         tx.execute(delete(messages).where(messages.c.id.in_(ids)))
 
 
 def _accounts(tx: Tx, identities: set[str]) -> dict[str, str | None]:
-    """Which of our accounts each mailbox is; None for one that is none of ours."""
+    """The account of each mailbox; None for a mailbox that is no account here."""
     found: dict[str, str | None] = {}
     for identity in identities:
         try:
@@ -267,8 +268,8 @@ def _inbox_row(delivery: Delivery, caller: Caller, now: datetime) -> dict[str, A
 
 
 class QuestionMeter(Protocol):
-    """Knows the most that one question about a text can cost; None if unknown, and then nothing is spent. What
-    is asked once more sets the rest aside itself."""
+    """The most that one model call about a text can cost; None if unknown, and then nothing is spent. A repeated call
+    reserves the difference itself."""
 
     def most(self, text: str) -> Micros | None: ...
 
@@ -309,7 +310,7 @@ class Ingest:
     async def _store(
         self, deliveries: Sequence[Delivery], contacts: Set[str], caller: Caller
     ) -> dict[int, IngestOutcome]:
-        """`contacts` are the senders whom the owner knows: from now on, contacts of the mailbox that they wrote to."""
+        """`contacts` are the senders whom the owner knows; they become contacts of the mailbox that they wrote to."""
         if not deliveries:
             return {}
         now = self._queue.clock.now()
@@ -355,7 +356,7 @@ class Ingest:
         return results
 
     def _kept_out(self, tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, IngestOutcome]:
-        """What the gates of backfill jobs refuse, by key. Live mail passes by them."""
+        """What the gates of backfill jobs refuse, by key. Live mail has no gate."""
         by_job: dict[tuple[str, str], list[Delivery]] = {}
         for delivery in fresh:
             if (job_id := delivery.envelope.control.backfill_job_id) is not None:
@@ -390,10 +391,12 @@ class Ingest:
 def _record_unread(tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], now: datetime) -> None:
     for delivery, row in taken:
         evidence = delivery.evidence
-        if evidence is not None and evidence.trouble and row["account_id"]:
+        if evidence is not None and evidence.trouble:
             lane = ArrivalLane.LIVE if row["backfill_job_id"] is None else ArrivalLane.BACKFILL
             trouble = MessageTrouble(evidence.message.key, TroubleKind.READ, evidence.trouble)
-            record_trouble(tx, row["account_id"], lane, [trouble], now)
+            with suppress(BadInput):  # an identity that is no address
+                owner = row["account_id"] or mailbox_id(tx, delivery.envelope.source.endpoint_identity, now)
+                record_trouble(tx, owner, lane, [trouble], now)
 
 
 def _checked(number: int, value: object, caller: Caller, results: dict[int, IngestOutcome]) -> Envelope | None:
@@ -408,14 +411,14 @@ def _checked(number: int, value: object, caller: Caller, results: dict[int, Inge
 
 
 def _require_own_key(envelope: Envelope, caller: Caller) -> None:
-    """A token made for one mailbox must not take the keys of another, whose mail would then pass for a duplicate."""
+    """A token bound to one mailbox must not use the keys of another, whose mail would then count as a duplicate."""
     beginning = f"{envelope.source.provider}:{envelope.source.endpoint_identity}:"
     if caller.endpoint_identity is not None and not envelope.dedupe_key.startswith(beginning):
         raise BadInput("control.idempotency_key", f"must begin with {beginning} for this token")
 
 
 def _by_others(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
-    """What another process brought between our look and our write; it has committed, or our write would still wait."""
+    """What another process ingested between our read and our write; it has committed, or our write would still wait."""
     found = known_requests(tx, keys)
     if len(found) != len(keys):
         raise Retryable("Mail was brought and removed again at the same moment; try again.")
@@ -423,8 +426,8 @@ def _by_others(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _classify(row: Mapping[str, Any]) -> NewJob:
-    """Mail of a backfill job keeps its tier, in the queue that live mail leaves the slots of. Of mail without its text,
-    rules alone decide."""
+    """Mail of a backfill job keeps its tier, in the queue that gets the slots live mail leaves idle. Mail without text
+    is decided by rules only."""
     owner = row["account_id"] or row["endpoint_identity"]
     return NewJob(
         CLASSIFY.name,

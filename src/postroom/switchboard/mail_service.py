@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.accounts.account import find_account, get_account
+from postroom.accounts.account import find_account, find_mailbox, get_account, mailbox_id
 from postroom.accounts.history_cursor import (
     LEASE,
     HistoryLease,
@@ -73,7 +73,7 @@ class MailService:
         *,
         with_headers: bool = False,
     ) -> list[StoredMail]:
-        """Each is on disk when this returns; one that cannot be read is too, and is listed as troubled."""
+        """Each message is on disk when this returns, also one that cannot be parsed, which is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
         self._archive.recent.add(stored)
         await self._note(identity, lane, stored)
@@ -82,7 +82,7 @@ class MailService:
     async def report_trouble(
         self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
     ) -> None:
-        """What a connector could not fetch or take in, and what it could after all."""
+        """Record what a connector could not fetch or ingest, and what succeeded after all."""
 
         def record(tx: Tx) -> None:
             account_id = _account_id(tx, identity)
@@ -92,18 +92,19 @@ class MailService:
         await self._database.write(record)
 
     async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
-        """List those that could not be read; settle those that were listed because they could not be fetched."""
+        """List messages that could not be parsed; settle those that were listed because they could not be fetched."""
         unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
         fine = [proof.key for proof in stored if not proof.trouble]
 
         def listed(tx: Tx) -> bool:
-            account = find_account(tx, identity)
-            return account is not None and bool(unread or are_listed(tx, account.id, fine))
+            known = find_mailbox(tx, identity)
+            return bool(unread) or (known is not None and are_listed(tx, known.id, fine))
 
         def record(tx: Tx) -> None:
-            account_id = _account_id(tx, identity)
-            forget_trouble(tx, account_id, fine, [TroubleKind.FETCH, TroubleKind.READ])
-            record_trouble(tx, account_id, lane, unread, self._clock.now())
+            now = self._clock.now()
+            owner = mailbox_id(tx, identity, now)
+            forget_trouble(tx, owner, fine, [TroubleKind.FETCH, TroubleKind.READ])
+            record_trouble(tx, owner, lane, unread, now)
 
         if await self._database.read(listed):
             await self._database.write(record)
@@ -146,7 +147,7 @@ class MailService:
             self._watch.changed(tx, account.id, labels, deleted)
 
     async def claim_history(self, identity: str, instance: str) -> HistoryClaim:
-        """Become the one reader of this account's changes."""
+        """Take the lease on this account's history cursor."""
 
         def claim(tx: Tx) -> HistoryLease:
             return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())

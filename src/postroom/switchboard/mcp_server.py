@@ -32,8 +32,8 @@ from postroom.telemetry import logs
 Context = ServerRequestContext[Any, Any]
 
 INSTRUCTIONS = {
-    Role.DASHBOARD: "Steer the recovery of old mail: estimate, create, pause, resume and cancel backfill jobs, turn "
-    "backfill off and on, and read the audit.",
+    Role.DASHBOARD: "Steer Postroom as its owner: answer approvals, undo actions, write rules, recover old mail with "
+    "backfill jobs, follow web sources, manage tokens, mailboxes and jobs, and read the audit.",
     Role.CONNECTOR: "Bring mail: store raw messages with archive.store, hand each in with ingest, keep the history "
     "cursor, and work on backfill jobs.",
     Role.AGENT: "Read the owner's mail: search the archive, read a message, look at jobs and decisions, and fetch "
@@ -83,7 +83,7 @@ def _success(reply: Reply) -> CallToolResult:
 
 
 def _failure(error: PostroomError) -> CallToolResult:
-    """Without secrets: a value that was refused may be one, put in the wrong place."""
+    """Without secrets: a refused value may be one that was put into the wrong field."""
     said = {
         name: logs.clean(value) if isinstance(value, str) else value
         for name, value in error_to_wire(error)["error"].items()

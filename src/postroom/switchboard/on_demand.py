@@ -42,7 +42,7 @@ class OnDemandSearch:
         return self._queue.database
 
     async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> OnDemandReply:
-        """What was found, newest first, and what of it was taken in by asking."""
+        """What was found, newest first, and what of it was ingested because of the search."""
         if not 1 <= max_results <= MOST_RESULTS:
             raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
         if not query.strip():
@@ -79,7 +79,7 @@ class OnDemandSearch:
         return [answer.job_id for answer in await self._queue.enqueue(*jobs)] if jobs else []
 
     async def _wait_for(self, job_ids: Sequence[str]) -> list[JobRecord]:
-        """The jobs as they are when all have ended, or when patience has."""
+        """The jobs once all have ended, or when the time is up."""
         clock = self._queue.clock
         deadline = clock.monotonic() + self._patience.total_seconds()
         while True:
@@ -93,7 +93,7 @@ class OnDemandSearch:
 def _gathered(
     tx: Tx, hits: Sequence[SearchHit], records: Sequence[JobRecord], accounts: Sequence[Account], began: datetime
 ) -> list[OnDemandMail]:
-    """The archive's hits and the mailboxes' as one list, each message once, newest first."""
+    """Hits of the archive and of the mailboxes as one list, each message once, newest first."""
     email_of = {account.id: account_name(account.email) for account in accounts}
     wanted: dict[tuple[str, str], SearchHit | None] = {(hit.message.account, hit.message.key): hit for hit in hits}
     for record in records:
@@ -105,7 +105,7 @@ def _gathered(
 
 
 def _taken_in(tx: Tx, event_ids: Sequence[str], began: datetime) -> dict[tuple[str, str], OnDemandMail]:
-    """Those of the messages that the Switchboard has, by mailbox and source id."""
+    """Those of the messages that were ingested, by mailbox and source id."""
     if not event_ids:
         return {}
     rows = tx.execute(select(messages).where(messages.c.external_event_id.in_(event_ids)))

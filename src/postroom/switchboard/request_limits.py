@@ -23,7 +23,7 @@ from postroom.domain.roles import Role
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _NAMED = re.compile(rb'"name"\s*:\s*"([\w.]{1,100})"')
 _ENDS = 4_096
-"""A tool's name is looked for so close to either end of a large body."""
+"""How far from either end of a large body the tool's name is searched for."""
 _LARGE = 1_048_576
 _LARGE_AT_ONCE = 2
 _WAITING = 32
@@ -65,7 +65,7 @@ def limits_by_role(connector_bytes: int, agent_bytes: int) -> Mapping[Role, Role
 
 
 class ValueCounter:
-    """Counts the values of a JSON text, piece by piece, without parsing it. Never too few."""
+    """Counts the values of a JSON text, piece by piece, without parsing it; never counts too few."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -114,7 +114,7 @@ class ValueCounter:
 
 
 class GuardedBody:
-    """Hands a body on as it arrives, until it is more than its role may send."""
+    """Passes a body on as it arrives, until it is larger than its role may send."""
 
     def __init__(self, receive: Receive, limits: RoleLimits, is_bulky: Callable[[str], bool], large: asyncio.Semaphore):
         self._receive = receive
@@ -187,7 +187,7 @@ class RequestSlots:
 
 
 class RequestLimiter:
-    """The bodies of all requests: turns for each token, and for large bodies of all tokens together."""
+    """The bodies of all requests: a few at once for each token, and a few large ones for all tokens together."""
 
     def __init__(self, limits: Mapping[Role, RoleLimits], is_bulky: Callable[[str], bool]) -> None:
         self._limits = limits
@@ -197,7 +197,7 @@ class RequestLimiter:
 
     @asynccontextmanager
     async def body(self, token_id: str, role: Role, receive: Receive) -> AsyncIterator[Receive]:
-        """When it is this request's turn: its body, to be received within its limits."""
+        """Waits for this request's turn; then its body, to be received within its limits."""
         limits = self._limits[role]
         async with self._turns.taken(token_id, limits.at_once):
             guarded = GuardedBody(receive, limits, self._is_bulky, self._large)

@@ -53,7 +53,7 @@ class Kept:
 
 
 Protected = Callable[[Sequence[Kept]], set[str]]
-"""The ids of those that must stay whatever their age. Reads the disk, so it is called from a thread."""
+"""The ids of messages that must be kept whatever their age. Reads the disk, so call it in a thread."""
 
 
 def nothing_protected(some: Sequence[Kept]) -> set[str]:
@@ -61,7 +61,7 @@ def nothing_protected(some: Sequence[Kept]) -> set[str]:
 
 
 def certified(archive: ArchiveBackend) -> Protected:
-    """Messages with a removal certificate: what is here may be all that is left of them."""
+    """Messages with a removal certificate: the row here may be all that is left of them."""
 
     def among(some: Sequence[Kept]) -> set[str]:
         found: set[str] = set()
@@ -106,14 +106,14 @@ class RetentionRule:
         return years > 0 and mail.received_at < years_before(now, years)
 
     def years_of(self, mail: Kept) -> int:
-        """The domain that names the sender most closely decides, then the category, then the default."""
+        """The closest match of the sender's domain decides, then the category, then the default."""
         for domain in _domain_and_parents(mail.sender):
             if domain in self.by_domain:
                 return self.by_domain[domain]
         return self.by_category.get(mail.category or "", self.years)
 
     def horizon(self, tier: IngestionTier, now: datetime) -> datetime | None:
-        """Nothing that was received since then can be past its time; None: nothing of this tier ever is."""
+        """Nothing received since then can be past its time; None if nothing of this tier ever is."""
         if tier is IngestionTier.METADATA:
             return now - self.metadata
         limits = [years for years in (self.years, *self.by_category.values(), *self.by_domain.values()) if years > 0]
@@ -122,7 +122,7 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went, or in a dry run would go."""
+    """What was deleted, or in a dry run would be."""
 
     dry_run: bool
     metadata: int = 0
@@ -130,7 +130,7 @@ class Pruned:
     by_category: Mapping[str, int] = field(default_factory=dict)
     protected: int = 0
     raw_kept: int = 0
-    """Of the pruned, those whose bytes ingest alone had brought; they are in the archive still."""
+    """Of the deleted messages, those whose bytes came with ingest; the archive still has them."""
 
     @property
     def total(self) -> int:
@@ -182,7 +182,7 @@ async def prune(
 
 
 Forget = Callable[[datetime], Awaitable[int]]
-"""Lets go of what is kept apart from messages and is past its time now; how much that was."""
+"""Deletes what is stored apart from messages and is past its time; returns how much that was."""
 
 
 def prune_handler(
@@ -232,7 +232,7 @@ _COLUMNS = (
 
 
 def _remove(tx: Tx, gone: Sequence[Kept], spending: JobSpending | None) -> None:
-    """Messages with their inbox rows and decisions; what their model calls cost stays, without the words."""
+    """Messages with their inbox rows and decisions; the cost of their model calls stays, without the text."""
     ids = [mail.id for mail in gone]
     if spending is not None:
         for job_id, message_id in _open_money(tx, gone):
@@ -242,8 +242,7 @@ def _remove(tx: Tx, gone: Sequence[Kept], spending: JobSpending | None) -> None:
 
 
 def _open_money(tx: Tx, gone: Sequence[Kept]) -> list[tuple[str, str]]:
-    """The job and the id of those for which money is still set aside, in the order in which all transactions lock
-    jobs."""
+    """Job and id of messages with an open reservation, in the order in which all transactions lock jobs."""
     jobs = {mail.backfill_job_id for mail in gone if mail.backfill_job_id is not None}
     opened = (reservations.c.state == RESERVED) & reservations.c.job_id.in_(sorted(jobs))
     rows = tx.execute(select(reservations.c.job_id, reservations.c.message_ref).where(opened)) if jobs else ()

@@ -33,19 +33,19 @@ def rules_with_version(tx: Tx) -> tuple[str, list[dict[str, Any]]]:
 
 
 def policy_in_force(tx: Tx) -> TierPolicy:
-    """The same, to decide by."""
+    """The rules in force, ready to decide by."""
     version, rules = rules_with_version(tx)
     return parse_policy({"version": version, "rules": rules})
 
 
 def all_policy_rules(tx: Tx) -> list[dict[str, Any]]:
-    """Also those that are switched off: what `replace` takes."""
+    """Also those that are switched off: what `replace_policy` takes."""
     rows = tx.execute(select(policy_rules).order_by(policy_rules.c.position, policy_rules.c.id))
     return [{"tier": row.tier, "condition": row.condition, "note": row.note, "enabled": row.enabled} for row in rows]
 
 
 def replace_policy(tx: Tx, rules: Sequence[object], who: Actor, now: datetime) -> TierPolicy:
-    """Put these in the place of all rules. One that cannot be read is refused by its name, and nothing changes."""
+    """Replace all rules. One that cannot be read is refused by its name, and nothing changes."""
     if len(rules) > MAX_RULES:
         raise BadInput("rules", f"are {len(rules):,}; the most is {MAX_RULES}")
     checked = parse_rules(rules)

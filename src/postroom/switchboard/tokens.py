@@ -50,7 +50,7 @@ class TokenScope:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """What a token is asked for. None stands for the default, which a maker's own scope narrows further."""
+    """What a token is asked for. None means the default, which the maker's own scope limits further."""
 
     role: Role
     name: str
@@ -114,7 +114,7 @@ def _permissions(wanted: NewToken) -> frozenset[Permission]:
 
 
 def _mailbox(address: str | None) -> str | None:
-    """As its connector writes it: capitals in an address mean nothing, and would shut the connector out."""
+    """In lower case, as its connector writes it."""
     if address is None:
         return None
     if not address.strip() or not address.isprintable() or len(address) > _LONGEST_MAILBOX:
@@ -135,7 +135,7 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
 
 
 PREFIX = "prt_"
-"""Known to the log's redaction, so that a token that strays into a message is masked."""
+"""The log masks everything that begins so, in case a token gets into a message."""
 
 SUBJECT = "token"
 
@@ -147,7 +147,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """What is known of a token: everything but the token."""
+    """What is stored about a token; the token itself is not."""
 
     id: str
     role: Role
@@ -200,13 +200,13 @@ def create_token(
 
 
 def checked(new: NewToken, now: datetime, maker: TokenScope | None = None) -> TokenScope:
-    """What such a token could be used for; refuses one that cannot be, by the name of the field."""
+    """The scope that such a token would have; a token that cannot be made is refused by the name of the field."""
     _check_name(new.name)
     return granted(new, maker, now)
 
 
 def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
-    """The token behind this text if it is good now. Looked up by its hash, so time tells nothing of what is stored."""
+    """The token with this text if it is good now. Looked up by its hash, so that timing reveals nothing."""
     if not _FORM.fullmatch(text):
         return None
     digest = _digest(text)
@@ -218,7 +218,7 @@ def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
 
 
 def needs_noting(token: AccessToken, now: datetime) -> bool:
-    """Whether its last use on record is old enough to be worth a write."""
+    """Whether the recorded last use is old enough to be worth a write."""
     return token.last_used_at is None or now - token.last_used_at >= _NOTED_EVERY
 
 
@@ -227,7 +227,7 @@ def note_use(tx: Tx, token_id: str, now: datetime) -> None:
 
 
 def revoke_token(tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM) -> AccessToken:
-    """From now on it opens nothing, nor does what it made. Revoking it again changes nothing."""
+    """It and the tokens that it made are refused from now on. Revoking it again changes nothing."""
     return revoke_with_made(tx, token_id, now, who)[0]
 
 
@@ -252,8 +252,8 @@ def revoke_with_made(
 
 
 def revoke_all(tx: Tx, now: datetime, who: Actor = SYSTEM) -> int:
-    """Every token there is; how many were not revoked yet. Asked again until none is left: one that was being made
-    meanwhile is found by the next look."""
+    """Revoke every token; how many were not revoked before. Repeats until none is left, because one may be made
+    meanwhile."""
     fell = 0
     query = tx.locking(select(table).where(table.c.revoked_at.is_(None)).order_by(table.c.id))
     while rows := tx.execute(query).all():
@@ -265,7 +265,7 @@ def revoke_all(tx: Tx, now: datetime, who: Actor = SYSTEM) -> int:
 
 
 def list_tokens(tx: Tx) -> list[AccessToken]:
-    """All of them, the revoked and expired ones too, in the order in which they were made."""
+    """All tokens, also revoked and expired ones, oldest first."""
     return [_token(row) for row in tx.execute(select(table).order_by(table.c.created_at, table.c.id))]
 
 
@@ -308,7 +308,7 @@ def _revoked(
 
 
 def _audited(token: AccessToken) -> dict[str, Any]:
-    """What the audit log keeps of it: whom it speaks for, for what and until when, and nothing that opens anything."""
+    """For the audit log: role, mailbox, permissions and times, and nothing that could be used to log in."""
     times = {name: at.isoformat() for name in ("expires_at", "revoked_at") if (at := getattr(token, name))}
     maker = {} if token.made_by is None else {"made_by": token.made_by}
     return {
@@ -335,7 +335,7 @@ def _digest(text: str) -> str:
 
 
 def _token(row: Row[Any]) -> AccessToken:
-    """A permission that this version does not know allows nothing."""
+    """A permission that this version does not know is ignored."""
     values = {name: getattr(row, name) for name in AccessToken.__slots__}
     permissions = frozenset(permission for permission in Permission if permission.value in row.permissions)
     return AccessToken(**values | {"role": Role(row.role), "permissions": permissions})

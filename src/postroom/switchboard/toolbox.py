@@ -33,7 +33,7 @@ class Tool(Generic[A, R]):
     permission: Permission
     description: str
     run: Callable[[Caller, A], Awaitable[Reply]]
-    """Answers with the reply of its signature; `ingest` alone has two forms."""
+    """Returns the reply of its signature; only `ingest` has two forms."""
     reads_only: bool = False
     is_bulky: bool = False
     """Takes whole messages: its request may be as large as the role's largest."""
@@ -54,7 +54,7 @@ class Tool(Generic[A, R]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which it is listed. An agent's client is the likeliest to refuse dots."""
+        """The names under which it is listed. Clients of agents are the likeliest to refuse dots."""
         if self.role is Role.AGENT or self.alias == self.name:
             return (self.alias,)
         return (self.name, self.alias)
@@ -68,7 +68,7 @@ class Tool(Generic[A, R]):
         return "endpoint_identity" in self.arguments.model_fields
 
     def refusal(self, caller: Caller) -> str | None:
-        """Why this caller may not use it, whatever it asks; None: it may."""
+        """Why this caller may not use it, whatever the arguments; None if it may."""
         if self.role is not caller.role:
             return f"{self.name} is not allowed for role {caller.role}; it needs a token of role {self.role}."
         if not caller.may(self.permission):
@@ -92,7 +92,7 @@ class Toolbox:
 
     def __init__(self, tools: Iterable[Tool[Any, Any]]) -> None:
         self.slots = RequestSlots()
-        """For calls within this process; requests over HTTP have theirs before they are read."""
+        """For calls within this process; requests over HTTP are limited before they are read."""
         self._tools: dict[str, Tool[Any, Any]] = {}
         for tool in tools:
             for name in {tool.name, tool.alias}:
@@ -150,7 +150,7 @@ class Direct:
 
 
 def _kept_to_mailbox(arguments: A, caller: Caller) -> A:
-    """A token made for one mailbox is good for that one only; where the call names none, it means that one."""
+    """A bound token is good for its mailbox only; a call that names no mailbox means that one."""
     mine = caller.endpoint_identity
     if mine is None or "endpoint_identity" not in type(arguments).model_fields:
         return arguments

@@ -284,7 +284,7 @@ def build_engine(
         return HistoryFollower(database, lease, fetcher, clock, on_page, watch)
 
     def side_tasks(lease: HistoryLease, fetcher: MailFetcher) -> Sequence[SideTask]:
-        retry = BadMessageRetry(database, account.id, fetcher, settings, clock)
+        retry = BadMessageRetry(database, account.id, store, fetcher, settings, clock)
         return retry.retry_due, SourceReconciliation(database, account.id, fetcher, clock), monitor.check
 
     return SyncEngine(context, store.backend.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)

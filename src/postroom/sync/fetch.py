@@ -214,11 +214,20 @@ def is_due(message: TroubledMessage, settings: SyncSettings, now: datetime, vers
 
 
 class BadMessageRetry:
+    """`fetcher` is None where the mailbox has no login; then only messages that the archive has are retried."""
+
     def __init__(
-        self, database: Database, account_id: str, fetcher: MailFetcher, settings: SyncSettings, clock: Clock
+        self,
+        database: Database,
+        account_id: str,
+        store: AccountStore,
+        fetcher: MailFetcher | None,
+        settings: SyncSettings,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._account_id = account_id
+        self._store = store
         self._fetcher = fetcher
         self._settings = settings
         self._clock = clock
@@ -246,8 +255,9 @@ class BadMessageRetry:
             retried |= await self._record(await self._reread(archived[start : start + _AT_ONCE]))
         # Messages that could not be ingested are retried by their connector; here only missing bytes are fetched.
         lacking = [each.key for each in messages if each.kind is TroubleKind.FETCH]
-        for start in range(0, len(lacking), _AT_ONCE):
-            retried |= await self._record(await self._fetcher.fetch(lacking[start : start + _AT_ONCE]))
+        if self._fetcher is not None:
+            for start in range(0, len(lacking), _AT_ONCE):
+                retried |= await self._record(await self._fetcher.fetch(lacking[start : start + _AT_ONCE]))
         if archived or lacking:
             sizes = {"stored": len(retried.stored), "gone": len(retried.gone), "still_bad": len(retried.still_bad)}
             log.info("sync.bad_retried", **sizes)
@@ -255,7 +265,7 @@ class BadMessageRetry:
 
     async def _reread(self, keys: Sequence[str]) -> FetchOutcome:
         """Parse the archive's own bytes again. A message that the archive no longer has counts as gone."""
-        found = await self._fetcher.store.reread(keys)
+        found = await self._store.reread(keys)
         unread = {key: reason for key, reason in found.items() if reason}
         return FetchOutcome(stored=frozenset(found), gone=frozenset(keys) - found.keys(), unread=unread)
 

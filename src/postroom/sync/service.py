@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from postroom.accounts.access import GmailAccess
-from postroom.accounts.account import Account
-from postroom.accounts.account_jobs import account_of
+from postroom.accounts.account import Account, ArchivedMailbox
+from postroom.accounts.account_jobs import account_of, mailbox_of
 from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.accounts.troubled import troubled_of
@@ -91,17 +92,18 @@ class SyncService:
             )
 
     async def retry_bad(
-        self, account: Account, gmail_ids: Sequence[str] | None, purpose: str, *, only_due: bool = False
+        self, owner: Account | ArchivedMailbox, keys: Sequence[str] | None, purpose: str, *, only_due: bool = False
     ) -> RetriedMessages:
         """Retry these bad messages, or all of them, or with `only_due` those that are due."""
-        async with (
-            self.archive.store(account.email, purpose) as store,
-            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
-        ):
-            names = LabelNames(mailbox, LabelFollower(self.database, account.id, mailbox, store))
-            fetcher = MailFetcher(mailbox, store, names)
-            retry = BadMessageRetry(self.database, account.id, fetcher, self.settings.sync, self.clock)
-            return await (retry.retry_due() if only_due else retry.retry(gmail_ids))
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(self.archive.store(owner.email, purpose))
+            fetcher = None
+            if isinstance(owner, Account):
+                mailbox = await stack.enter_async_context(self.gmail.mailbox(owner, PriorityLane.SYNC))
+                names = LabelNames(mailbox, LabelFollower(self.database, owner.id, mailbox, store))
+                fetcher = MailFetcher(mailbox, store, names)
+            retry = BadMessageRetry(self.database, owner.id, store, fetcher, self.settings.sync, self.clock)
+            return await (retry.retry_due() if only_due else retry.retry(keys))
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class ArchiverService:
             yield archiver
 
 
-ForAccount = Callable[[Account], Awaitable[Json]]
+T = TypeVar("T")
 
 
 def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: bool) -> dict[str, Handler]:
@@ -160,8 +162,8 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
             done = one.progress()
         return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}
 
-    async def retry(account: Account) -> Json:
-        retried = await sync.retry_bad(account, None, "a job that retries bad messages", only_due=True)
+    async def retry(owner: Account | ArchivedMailbox) -> Json:
+        retried = await sync.retry_bad(owner, None, "a job that retries bad messages", only_due=True)
         counts = (len(retried.stored), len(retried.gone), len(retried.still_bad))
         return dict(zip(("stored", "gone", "still_bad"), counts, strict=True))
 
@@ -173,17 +175,17 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
         return {"removed": report.removed, "stays": {str(why): count for why, count in report.stays.items()}}
 
     return {
-        SYNC.name: _for_account(sync_account),
-        SYNC_BAD.name: _for_account(retry),
-        ARCHIVE.name: _for_account(archive),
+        SYNC.name: _for_one(account_of, sync_account),
+        SYNC_BAD.name: _for_one(mailbox_of, retry),
+        ARCHIVE.name: _for_one(account_of, archive),
     }
 
 
-def _for_account(work: ForAccount) -> Handler:
+def _for_one(named_by: Callable[[JobContext], Awaitable[T]], work: Callable[[T], Awaitable[Json]]) -> Handler:
     async def handle(context: JobContext) -> Json:
-        account = await account_of(context)
+        one = await named_by(context)
         try:
-            return await work(account)
+            return await work(one)
         except (OwnedElsewhere, ReaderElsewhere, HistoryLeaseLost) as error:
             return {"skipped": error.message}
 

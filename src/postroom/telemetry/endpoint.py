@@ -40,7 +40,7 @@ class LoopbackServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that went away is not worth a line."""
+        """A peer that disconnected is not logged."""
 
 
 class TimeoutHandler(BaseHTTPRequestHandler):
@@ -49,11 +49,11 @@ class TimeoutHandler(BaseHTTPRequestHandler):
     timeout = 5.0
 
     def log_message(self, format: str, *args: object) -> None:
-        """A look at this is not worth a line."""
+        """Requests are not logged."""
 
 
 def _cut(connection: socket.socket) -> None:
-    """Its thread reads an end, and closes it."""
+    """Its thread reads the end of the stream, and closes it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

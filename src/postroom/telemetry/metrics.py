@@ -18,7 +18,7 @@ _configured = False
 
 
 def configure() -> None:
-    """Start collecting; calling it again changes nothing. Without it, instruments are free and silent."""
+    """Start collecting; calling it again changes nothing. Without it, instruments cost nothing and record nothing."""
     global _configured
     if _configured:
         return
@@ -40,7 +40,7 @@ class MetricSample(NamedTuple):
 
 
 def samples() -> Iterator[MetricSample]:
-    """All metrics as they stand, one by one."""
+    """The current value of every metric."""
     from prometheus_client import REGISTRY
 
     for family in REGISTRY.collect():

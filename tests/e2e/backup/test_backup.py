@@ -248,7 +248,7 @@ def test_letters_that_may_have_been_sent_since_are_told(installed: Path, tmp_pat
             )
     assert postroom("backup", "create", str(tmp_path / "backup")).code == 0
     done = postroom("backup", "restore", str(tmp_path / "backup"), "--into", str(tmp_path / "new"))
-    assert "Letters that waited to be sent when the backup was made: 1." in done.stdout
+    assert "Mail that was waiting to be sent when the backup was made: 1." in done.stdout
 
 
 def test_pg_dump_that_is_missing_or_fails_is_told_without_the_password(

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from postroom import settings
-from postroom.connectors.config import SWITCHBOARD_VARIABLE, TOKEN_VARIABLE, VARIABLES
 from tests.support.handbook import ROOT, read_against_the_commands
 
 DEPLOY = ROOT / "deploy"
@@ -26,7 +25,7 @@ OURS = re.compile(r"(POSTROOM|CONNECTOR|BACKFILL)_[A-Z_]+")
 
 def known_variables() -> set[str]:
     ours = {setting.variable for _, group in settings.reference() for setting in group}
-    return ours | set(VARIABLES) | {SWITCHBOARD_VARIABLE, TOKEN_VARIABLE, "CONNECTOR_ACCOUNT"}
+    return ours | {"CONNECTOR_ACCOUNT"}
 
 
 def unit(path: Path) -> configparser.ConfigParser:

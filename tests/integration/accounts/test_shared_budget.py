@@ -19,8 +19,9 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, ProfileName
 from postroom.mailboxes.pace import Reserve
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
-from tests.support.budget_process import ALLOWANCE, SMALL
 
+ALLOWANCE = 500
+SMALL = replace(PROFILES[ProfileName.LEGACY], units_per_minute=ALLOWANCE)
 HUNDRED = replace(PROFILES[ProfileName.LEGACY], units_per_minute=100)
 WINDOW_S = WINDOW.total_seconds()
 MISSING = "01990000-0000-7000-8000-000000000000"
@@ -129,9 +130,22 @@ async def test_connections_that_ask_at_once_share_one_allowance(
         await each.close()
 
 
+async def spend(url: str, account_id: str) -> int:
+    """In a process of its own: lease units until none are left; returns how many it got."""
+    database = await connect(url)
+    budget = DatabaseBudget(database, account_id, SMALL, SystemClock())
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    spent = 0
+    while granted := (await budget.lease(5, PriorityLane.USER_ACTION)).units:
+        spent += granted
+    await database.close()
+    return spent
+
+
 @pytest.mark.req("SY-3")
 async def test_processes_share_one_allowance(database: Database, database_url: str, account_id: str) -> None:
-    command = [sys.executable, "-m", "tests.support.budget_process", database_url, account_id]
+    command = [sys.executable, "-m", __name__, database_url, account_id]
     pipe = asyncio.subprocess.PIPE
     spenders = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(3)]
     for spender in spenders:
@@ -183,3 +197,7 @@ async def test_what_can_never_be_granted_is_refused(
 ) -> None:
     with pytest.raises(BadInput, match="within 1 to 100"):
         await DatabaseBudget(database, account_id, HUNDRED, clock).lease(units, PriorityLane.LIVE)
+
+
+if __name__ == "__main__":
+    print(asyncio.run(spend(*sys.argv[1:])), flush=True)

@@ -20,7 +20,7 @@ from postroom.domain.actions import Origin
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from tests.support.actions import ActionScene, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.gmail_sim import FixedToken, client_of
@@ -176,7 +176,7 @@ async def test_several_actions_on_one_message_are_undone_from_the_last_to_the_fi
 
 @pytest.mark.req("JB-12")
 async def test_delete_without_the_permission_says_which_one_is_missing(scene: ActionScene) -> None:
-    token = scene.sim.control.new_token(frozenset({scopes.MODIFY}))
+    token = scene.sim.control.new_token(frozenset({oauth.MODIFY}))
     async with client_of(scene.sim, credentials=FixedToken(token)) as client:
         scene.client = client
         gmail_id, action = await scene.do("delete", "INBOX")

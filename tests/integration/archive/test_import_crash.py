@@ -13,13 +13,33 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.importing import run as import_run
+from postroom.archive.importing.run import import_mail
+from postroom.archive.importing.sources import open_maildir, open_mbox, open_takeout
+from postroom.archive.importing.state import ImportProgress
 from postroom.archive.shards.reader import FileArchiveReader
+from postroom.archive.shards.writer import FileArchiveWriter
 from tests.support.archives import ME
 from tests.support.mail import generated_mailbox, takeout_form, write_maildir, write_takeout
 
+OPENERS = {"mbox": open_mbox, "takeout": open_takeout, "maildir": open_maildir}
+
+
+def import_in_batches(root: str, format: str, path: str, batch: str) -> None:
+    """In a process to be killed: prints `ready`, a line after every batch that is on disk, and the report's counts."""
+    import_run.BATCH_MESSAGES = int(batch)  # many small batches: many points to be killed at
+
+    def show(progress: ImportProgress) -> None:
+        print(progress.report.found, flush=True)
+
+    with FileArchiveWriter(Path(root), purpose="a test's import") as archive:
+        print("ready", flush=True)
+        report = import_mail(archive, ME, OPENERS[format](Path(path)), progress=show)
+    print("done", report.found, report.stored, report.duplicates, flush=True)
+
 
 def start(root: Path, format: str, path: Path, batch: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.import_process", str(root), format, str(path), str(batch)]
+    command = [sys.executable, "-m", __name__, str(root), format, str(path), str(batch)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -129,3 +149,7 @@ def test_a_killed_import_leaves_no_process_behind(tmp_path: Path) -> None:
     while children_of(process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    import_in_batches(*sys.argv[1:])

@@ -174,7 +174,7 @@ async def test_a_person_does_retries_and_calls_off(history: list[str], home: Pat
 @pytest.mark.req("JB-12")
 async def test_what_cannot_be_undone_is_asked_for_twice(history: list[str], home: Path) -> None:
     unsure = await postroom("actions", "do", "delete", "18cf")
-    assert (unsure.code, "delete it in the mailbox for ever?" in unsure.stderr) == (1, True)
+    assert (unsure.code, "delete it from the mailbox permanently?" in unsure.stderr) == (1, True)
     assert len(await within(home, lambda database: rows_of(database, actions))) == len(history)
     await succeeded("do", "delete", "18cf", "--yes")
     assert len(await within(home, lambda database: rows_of(database, actions))) == len(history) + 1

@@ -61,7 +61,7 @@ async def test_what_waits_what_is_sealed_and_what_cannot_be_seen_is_said(install
     assert after.code == 0
     assert "2 entries are sealed, none waits to be sealed." in after.stdout
     assert "Every sealed entry is as it was when it was sealed." in after.stdout
-    assert "What this cannot see:" in after.stdout
+    assert "What this check cannot detect:" in after.stdout
     assert "within about two seconds" in after.stdout
     assert len((await postroom("audit", "--json")).json["entries"]) == 2
     assert (await finding())["verdict"] == "ok"
@@ -88,7 +88,7 @@ async def test_a_lost_key_is_said_and_a_new_one_goes_on(installed: Path) -> None
     await seal()
     shutil.rmtree(installed / "vault")
     done = await postroom("audit", "verify")
-    assert (done.code, "It is no sign of a change" in done.stdout) == (1, True)
+    assert (done.code, "This is not a sign of tampering" in done.stdout) == (1, True)
     assert (await finding())["verdict"] == "warning"
     assert (await postroom("audit", "new-key", "--yes")).code == 0
     await seal()

@@ -119,7 +119,7 @@ def test_nothing_begins_without_consent(mailbox: Path) -> None:
     assert "Would create it." in command("backfill", "create", *WANTED, "--dry-run").stdout
     assert printed("list") == []
     agreed = command("backfill", "create", *WANTED, answer="y\n")
-    assert "Begin this backfill?" in agreed.stderr
+    assert "Start this backfill?" in agreed.stderr
     assert len(printed("list")) == 1
 
 
@@ -128,7 +128,7 @@ MISTAKES = [
     (("--from", "yesterday"), "from: 'yesterday' is not a day"),
     (("--rate", "0"), "rate_limit_per_hour: 0 is not"),
     (("--account", "you@example.com"), "endpoint_identity: no gmail connector or account"),
-    (("--all-mail",), "all-mail: leaves no room"),
+    (("--all-mail",), "all-mail: cannot be combined"),
 ]
 
 

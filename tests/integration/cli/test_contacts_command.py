@@ -45,7 +45,7 @@ def test_contacts_are_imported_listed_and_exported(postroom: Postroom, tmp_path:
     assert postroom.json("import", book, "--dry-run")["result"] == {"added": 1, "changed": 0, "unchanged": 0}
     assert postroom.json("list") == []
     code, out, err = postroom("import", book)
-    assert (code, out) == (0, "1 added, 0 changed, 0 known already.\n")
+    assert (code, out) == (0, "1 added, 0 changed, 0 already known.\n")
     assert "card 2: has no address" in err
     assert [one["address"] for one in postroom.json("list")] == ["anna@example.org"]
     assert "anna@example.org" in postroom("list")[1]

@@ -170,7 +170,7 @@ def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
         (["import", "mbox", ".", "--account", ME], "error: path: . is a folder"),
         (["import", "eml", ".", "--account", "nobody"], "error: account: 'nobody' is not a mail address"),
         (["show", "i1234567"], "error: id: the archive has no message i1234567"),
-        (["show", "x", "--raw", "--attachments"], "error: raw: --raw, --attachments and --extract exclude"),
+        (["show", "x", "--raw", "--attachments"], "error: raw: --raw, --attachments and --extract cannot"),
     ],
 )
 def test_bad_usage_names_the_field_and_exits_with_2(

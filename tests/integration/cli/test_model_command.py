@@ -44,7 +44,7 @@ async def test_the_model_is_stopped_and_started_by_one_command_each(home: Path) 
     off = await postroom("model", "off")
     assert off.code == 0
     assert "goes to review" in off.stdout
-    assert "The model is off, turned by cli " in (await postroom("model", "status")).stdout
+    assert "The model is off, switched by cli " in (await postroom("model", "status")).stdout
     assert (await postroom("model", "on", "--json")).json["on"] is True
     changes = await within(home, lambda database: rows_of(database, audit_log))
     assert [(row.action, row.after) for row in changes] == [

@@ -96,8 +96,8 @@ def test_a_rule_can_be_edited_by_hand(home: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "A", "--do", "archive"), "needs something to ask"),
-        (("add", "A", "--from", "a@b.c"), "needs something to do"),
+        (("add", "A", "--do", "archive"), "needs a condition"),
+        (("add", "A", "--from", "a@b.c"), "needs an action"),
         (("add", "A", "--from", "a@b.c", "--do", "fly"), "'fly' is no action"),
         (("add", "A", "--subject-regex", "(a", "--do", "star"), "rule (A).condition.subject_regex"),
         (("add", "A", "--subdomains", "--from", "a@b.c", "--do", "star"), "needs --domain"),
@@ -258,7 +258,7 @@ def test_a_rehearsal_changes_nothing_and_refuses_what_would_be_refused(home: Pat
     part.write_text("directions = []\n")
     for arguments, said in (
         (("directions", "add", "Be kind."), "Would add: Be kind."),
-        (("directions", "edit", "1", "Be kind."), "Would take the place of: Be brief."),
+        (("directions", "edit", "1", "Be kind."), "Would replace: Be brief."),
         (("directions", "disable", "1"), "Would be off: Be brief."),
         (("directions", "remove", "1"), "Would remove: Be brief."),
         (("guidance", "add", "More", "text"), "Would add: More"),
@@ -279,7 +279,7 @@ def test_a_rehearsal_changes_nothing_and_refuses_what_would_be_refused(home: Pat
 @pytest.mark.req("JB-11")
 def test_who_adds_a_dangerous_rule_is_told_that_it_waits(home: Path) -> None:
     bin_it = ("--from", "ann@example.org", "--do", "trash")
-    assert "trash will wait for your approval each time: trash is a dangerous action." in ok("add", "A", *bin_it)
+    assert "trash will need your approval each time: trash is a dangerous action." in ok("add", "A", *bin_it)
     assert "wait" not in ok("add", "B", *bin_it, "--unattended") + ok("edit", "A", "--do", "star")
 
 

@@ -141,7 +141,7 @@ async def test_a_running_sync_that_is_told_to_stop_ends_well(
     process.send_signal(number)
     out, _ = await process.communicate()
     assert process.returncode == 0
-    assert b"`postroom sync run` goes on from here" in out
+    assert b"`postroom sync run` continues from here" in out
     [status] = (await postroom("sync", "status", "--json")).json
     assert (status["phase"], status["reader"]) == ("up to date", None)
 

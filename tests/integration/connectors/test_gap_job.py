@@ -11,7 +11,7 @@ from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.account_jobs import job_of
 from postroom.accounts.history_cursor import cursor_of
 from postroom.app import App, open_app
-from postroom.app.job_types import gap_key
+from postroom.app.schedules import gap_key
 from postroom.app.worker import open_worker
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs

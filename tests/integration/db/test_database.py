@@ -22,7 +22,7 @@ from sqlalchemy.schema import SchemaItem
 from postroom.db import Database, Dialect, Tx, connect, opening
 from postroom.db.database import Topic
 from postroom.db.opening import unmigrated
-from postroom.db.tables import metadata
+from postroom.db.tables import all_tables
 from postroom.db.tables.web import EVIDENCE_INDEX
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
 from postroom.domain.roles import Role, all_permissions
@@ -53,7 +53,7 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_knows(databa
             "include_object": belongs_here,
             "include_schemas": True,
         }
-        return list(compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata))
+        return list(compare_metadata(MigrationContext.configure(tx.connection, opts=options), all_tables()))
 
     assert await database.read(differences) == []
 

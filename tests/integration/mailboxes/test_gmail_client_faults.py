@@ -31,7 +31,7 @@ from postroom.mailboxes.gmail.fetching import ATTEMPTS, Fetched
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.protocol import Failed, Got, MissingMessage
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.gmail_sim import UNHURRIED, EagerClock, FixedToken, RenewedToken, client_of
@@ -221,7 +221,7 @@ async def test_a_renewed_token_that_is_refused_too_asks_for_a_new_login() -> Non
 @pytest.mark.req("JB-7")
 async def test_a_missing_permission_is_named() -> None:
     async with running_sim(mailbox(1)) as sim:
-        token = sim.control.new_token(frozenset({scopes.READONLY}))
+        token = sim.control.new_token(frozenset({oauth.READONLY}))
         async with client_of(sim, credentials=FixedToken(token)) as client:
             with pytest.raises(PermissionMissing, match=r"gmail\.modify"):
                 await client.modify_message("1", add=["STARRED"])

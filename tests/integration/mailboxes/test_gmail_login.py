@@ -212,11 +212,21 @@ async def test_many_who_were_refused_cause_one_refresh(sim: GmailSim, tmp_path: 
     assert token_calls(sim) == asked + 1
 
 
+async def ask_again(home: str, email: str, rejected: str) -> str:
+    """In a process whose token has just been refused: ask for another on command."""
+    credentials = OAuthCredentials(GrantStore(Vault(Path(home))), email, SystemClock())
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    tokens = await asyncio.gather(*(credentials.access_token(rejected=rejected) for _ in range(10)))
+    assert len(set(tokens)) == 1
+    return tokens[0]
+
+
 async def test_processes_that_were_refused_cause_one_refresh(sim: GmailSim, tmp_path: Path) -> None:
     """The loser of the race uses what the winner brought."""
     _, grant = await logged_in(sim, tmp_path, CLOCK)
     asked = token_calls(sim)
-    command = [sys.executable, "-m", "tests.support.token_process", str(tmp_path), OWNER, grant.access_token]
+    command = [sys.executable, "-m", __name__, str(tmp_path), OWNER, grant.access_token]
     pipe = asyncio.subprocess.PIPE
     askers = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(3)]
     for asker in askers:
@@ -385,3 +395,8 @@ async def test_no_token_is_readable_on_disk_in_a_repr_or_in_a_log(sim: GmailSim,
     for secret in (renewed, grant.access_token, grant.refresh_token, SECRET):
         assert secret not in said
         assert secret.encode() not in on_disk
+
+
+if __name__ == "__main__":
+    logs.configure(level="error")
+    print(asyncio.run(ask_again(*sys.argv[1:])), flush=True)

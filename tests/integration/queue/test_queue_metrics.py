@@ -13,9 +13,10 @@ from postroom.db import Database
 from postroom.domain.clock import SystemClock
 from postroom.domain.jobs import CATALOGUE
 from postroom.domain.tiers import Tier
-from postroom.queue import JobContext, NewJob, QueueName, Worker
+from postroom.queue import JobContext, NewJob, QueueName
 from postroom.queue.inspection import depth
 from postroom.queue.queue_metrics import record_depth
+from postroom.queue.worker import Worker
 from postroom.settings import QueueSettings
 from postroom.telemetry import endpoint, metrics
 from tests.support.queues import WORKER_SETTINGS, make_queue

@@ -20,8 +20,9 @@ from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
-from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName, Worker
+from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName
 from postroom.queue.inspection import show_job
+from postroom.queue.worker import Worker
 from postroom.settings import WorkerSettings
 from tests.support.databases import PostgresFactory
 from tests.support.queues import claim, count_jobs, make_queue, record_of, run_until_idle, running, until

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.server import GmailSim
 from tests.support.gmail_sim import api_client, plain_client
 from tests.support.mail import encoded, letter
@@ -109,7 +109,7 @@ async def test_faults_tokens_history_and_clock_obey_commands(
     await control.post("history/expire")
     assert (await api.get("history", params={"startHistoryId": start})).status_code == 404
     await control.post("skew", json={"seconds": -60})
-    narrow = (await control.post("tokens", json={"scopes": [scopes.READONLY]})).json()["token"]
+    narrow = (await control.post("tokens", json={"scopes": [oauth.READONLY]})).json()["token"]
     await control.post("tokens/expire", json={"token": sim.token})
     assert (await api.get("profile")).status_code == 401
     async with api_client(sim.url, narrow) as reader:

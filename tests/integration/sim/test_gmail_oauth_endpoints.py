@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from postroom.domain.clock import ManualClock
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.gmail_sim import api_client, plain_client
@@ -25,7 +25,7 @@ ASKED = {
     "response_type": "code",
     "client_id": CLIENT,
     "redirect_uri": REDIRECT,
-    "scope": f"openid {scopes.READONLY} {scopes.MODIFY}",
+    "scope": f"openid {oauth.READONLY} {oauth.MODIFY}",
     "state": "s 1",
     "code_challenge": CHALLENGE,
     "code_challenge_method": "S256",
@@ -60,7 +60,7 @@ async def refresh(login: httpx2.AsyncClient, token: str, client_id: str = CLIENT
 async def test_consent_code_and_token_open_the_mailbox(sim: GmailSim, login: httpx2.AsyncClient) -> None:
     granted = (await redeem(login, await consent(login))).json()
     assert granted["expires_in"] > 0
-    assert set(granted["scope"].split()) == {scopes.READONLY, scopes.MODIFY}
+    assert set(granted["scope"].split()) == {oauth.READONLY, oauth.MODIFY}
     async with api_client(sim.url, granted["access_token"]) as api:
         assert (await api.get("profile")).json()["emailAddress"] == sim.email
     info = (await login.get("/tokeninfo", params={"access_token": granted["access_token"]})).json()

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.domain.clock import ManualClock
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.quota_meter import QuotaLimits
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.gmail_sim import api_client, plain_client, reason
@@ -103,17 +103,17 @@ async def test_another_persons_mailbox_is_closed(sim: GmailSim) -> None:
 @pytest.mark.parametrize(
     ("scope", "verb", "path", "allowed"),
     [
-        (scopes.READONLY, "GET", "messages/{id}?format=raw", True),
-        (scopes.READONLY, "POST", "messages/{id}/trash", False),
-        (scopes.MODIFY, "POST", "messages/{id}/trash", True),
-        (scopes.MODIFY, "DELETE", "messages/{id}", False),
-        (scopes.MODIFY, "POST", "messages/batchDelete", False),
-        (scopes.FULL, "DELETE", "messages/{id}", True),
-        (scopes.METADATA, "GET", "messages/{id}?format=metadata", True),
-        (scopes.METADATA, "GET", "messages/{id}?format=raw", False),
-        (scopes.METADATA, "GET", "messages?q=hello", False),
-        (scopes.LABELS, "GET", "labels", True),
-        (scopes.LABELS, "GET", "messages", False),
+        (oauth.READONLY, "GET", "messages/{id}?format=raw", True),
+        (oauth.READONLY, "POST", "messages/{id}/trash", False),
+        (oauth.MODIFY, "POST", "messages/{id}/trash", True),
+        (oauth.MODIFY, "DELETE", "messages/{id}", False),
+        (oauth.MODIFY, "POST", "messages/batchDelete", False),
+        (oauth.FULL, "DELETE", "messages/{id}", True),
+        (oauth.METADATA, "GET", "messages/{id}?format=metadata", True),
+        (oauth.METADATA, "GET", "messages/{id}?format=raw", False),
+        (oauth.METADATA, "GET", "messages?q=hello", False),
+        (oauth.LABELS, "GET", "labels", True),
+        (oauth.LABELS, "GET", "messages", False),
     ],
 )
 async def test_a_grant_opens_what_it_names_and_no_more(

@@ -24,8 +24,9 @@ from postroom.domain.envelope import IngestionTier
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import RETENTION_PRUNE
 from postroom.domain.money import Micros
-from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob, Worker
+from postroom.queue import JobCatalogue, JobQueue, JobState, NewJob
 from postroom.queue.inspection import show_job
+from postroom.queue.worker import Worker
 from postroom.settings import BackfillSettings, QueueSettings, RetentionSettings, WorkerSettings
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import JobSpending

@@ -28,17 +28,15 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import PostroomError, error_to_wire
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import ON_DEMAND
 from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.roles import Role
 from postroom.mail.categories import shipped
-from postroom.queue import JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
 from postroom.switchboard.on_demand import OnDemandSearch
 from tests.support.mail import ME, envelope, inline, letter
-from tests.support.switchboards import Bench, FlatMeter, open_bench
+from tests.support.switchboards import Bench, FlatMeter, all_owner_tools, open_bench, refuse_accounts
 
 GOLDEN = Path(__file__).with_name("tool_replies.json")
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
@@ -75,7 +73,7 @@ class Story:
         self.bench = bench
         self.told: list[dict[str, Any]] = []
 
-    async def call(self, role: Role, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, role: Role, tool: str, /, **arguments: Any) -> dict[str, Any]:
         async with self.bench.client(role) as call:
             try:
                 answer = await call(tool, arguments)
@@ -93,11 +91,12 @@ async def whole_bench(database: Database, path: Path, clock: ManualClock) -> Asy
     nobody: Any = None
     estimator = Estimator(database, place, nobody, shipped(), tariff, BackfillSettings(), clock)
     async with open_bench(database, path, clock) as bench:
-        queue = JobQueue(database, JobCatalogue([*bench.queue.catalogue, ON_DEMAND]), clock)
+        queue = bench.queue
         with search_shards(path / "archive", clock) as search:
             on_demand = OnDemandSearch(queue, search, timedelta())
-            services = Services(queue, bench.archive, search, bench.backfill, FlatMeter(), estimator, on_demand)
-            yield replace(bench, toolbox=build_toolbox(services))
+            parts = (queue, bench.archive, search, bench.backfill, FlatMeter(), estimator, on_demand)
+            services = Services(*parts, enrol=refuse_accounts)
+            yield replace(bench, toolbox=build_toolbox(services, all_owner_tools(queue, path)))
 
 
 async def deliver(story: Story) -> None:
@@ -203,6 +202,45 @@ async def read(story: Story) -> None:
     await call(agent, "email_search_and_ingest", query="letter", max_results=1)
 
 
+async def steer(story: Story) -> None:
+    """The owner's tools as they answer; `test_owner_tools.py` has what they do."""
+    owner, nothing = Role.DASHBOARD, new_id()
+
+    async def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+        return await story.call(owner, tool, **arguments)
+
+    await call("approvals.answer", action=nothing, verdict="approve")
+    for tool in ("undo", "retry", "cancel", "wake"):
+        await call(f"actions.{tool}", action=nothing)
+    await call("actions.snooze", action=nothing, until="2026-07-01T00:00:00Z")
+    await call("actions.undo_all", since="2026-06-14T00:00:00Z")
+    written = {"name": "Shops", "condition": {"sender_domain": "shop.example"}, "actions": ["archive"]}
+    rule = {"rule": (await call("rules.add", **written))["rule"]}
+    await call("rules.edit", **rule, **written | {"name": "All shops"})
+    await call("rules.move", **rule, direction="up")
+    await call("rules.switch", **rule, enabled=False)
+    await call("rules.remove", **rule)
+    direction = {"direction": (await call("directions.add", text="Be brief."))["direction"]}
+    await call("directions.edit", **direction, enabled=False)
+    await call("directions.remove", **direction)
+    guidance = {"guidance": (await call("guidance.add", name="School", text="Never hide it."))["guidance"]}
+    await call("guidance.edit", **guidance, scope="domain:school.example")
+    await call("guidance.remove", **guidance)
+    await call("web.look")
+    await call("web.retry")
+    await call("web.create_run", sources=["nothing"], mode="SITEMAP")
+    await call("web.resume_run", run=nothing)
+    await call("web.cancel_run", run=nothing)
+    await call("tokens.create", role="agent", name="reader")
+    await call("tokens.revoke", id=nothing)
+    await call("tokens.revoke_all")
+    await call("accounts.add", email=ME, api_base="https://mail.example", access_token="x")  # noqa: S106
+    await call("model.switch", enabled=False)
+    await call("jobs.retry", job=nothing)
+    await call("jobs.cancel", job=nothing)
+    await call("jobs.retry_failed", type="classify")
+
+
 async def held_until(bench: Bench, account_id: str, day: date) -> None:
     mark = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
     row = {"account_id": account_id, "walk": 1, "walk_started_at": NOW, "granularity": "month", "until": mark}
@@ -222,6 +260,7 @@ async def test_every_tool_answers_as_it_always_has(database: Database, tmp_path:
         await be_present(story)
         await recover(story, clock)
         await read(story)
+        await steer(story)
         assert {tool for told in story.told for tool in told} == {tool.name for tool in bench.toolbox}
     if os.environ.get("WRITE_TOOL_REPLIES"):
         GOLDEN.write_text(json.dumps(story.told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from postroom.domain.errors import NotAllowed, PostroomError
-from postroom.domain.roles import Role
+from postroom.domain.roles import Role, all_permissions
 from postroom.switchboard.tokens import list_tokens, revoke_token
 from tests.support.switchboards import REQUEST_BYTES, Bench, in_a_task, served, stranger
 
@@ -36,7 +36,7 @@ async def test_every_tool_answers_its_own_role_and_refuses_the_others(bench: Ben
     tools = list(bench.toolbox)
     assert {tool.role for tool in tools} == set(Role)
     for role in Role:
-        async with stranger(mcp, await bench.token(role), mode) as call:
+        async with stranger(mcp, await bench.token(role, permissions=all_permissions(role)), mode) as call:
             listed = {tool.name for tool in (await call.client.list_tools()).tools}
             assert listed == {name for tool in tools if tool.role is role for name in tool.names}
             for tool in tools:

@@ -24,7 +24,7 @@ from postroom.db import Database, connect
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.settings import ArchiverSettings
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.mailbox_store import MailboxStore
 from postroom.sim.gmail.server import running_sim
@@ -248,7 +248,7 @@ async def test_two_archivers_of_an_account_never_run_at_once(scene: ArchiverScen
 
 @pytest.mark.req("SY-10")
 async def test_deleting_without_full_access_is_refused_before_anything_is_touched(scene: ArchiverScene) -> None:
-    limited = replace(scene.account, scopes=frozenset({scopes.MODIFY}))
+    limited = replace(scene.account, scopes=frozenset({oauth.MODIFY}))
     with pytest.raises(NotAllowed, match="--full-access"):
         await ArchiverScene(scene.sim, scene.database, limited, scene.root).run(DELETE)
     assert scene.certificates() == []

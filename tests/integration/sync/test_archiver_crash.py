@@ -246,7 +246,7 @@ async def test_ctrl_c_ends_after_the_batch_and_the_next_run_goes_on(
         process.send_signal(2)
         out, err = await process.communicate()
         assert process.returncode == 130, err
-        assert b"the same command goes on" in out
+        assert b"run the same command to continue" in out
         assert {result for *_, result in built.certificates()} == {RemovalResult.REMOVED}
         assert len(built.removed()) < 59
         assert (await built.archive_run())[0] == 0

@@ -38,7 +38,7 @@ async def test_one_message_that_breaks_the_reader_is_no_hole(
         assert (one.lane, one.kind, one.archived) == ("sync", TroubleKind.READ, True)
         monkeypatch.undo()
         fetcher = MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
-        retry = BadMessageRetry(database, world.account.id, fetcher, SyncSettings(), world.clock)
+        retry = BadMessageRetry(database, world.account.id, world.store, fetcher, SyncSettings(), world.clock)
         assert (await retry.retry_due()).stored == frozenset(), "its time has not come"
         assert (await retry.retry()).stored == {one.key}
         assert await database.read(lambda tx: troubled_of(tx, world.account.id)) == []

@@ -45,7 +45,7 @@ def ids_of(scene: SyncedAccount) -> list[str]:
 
 
 def retry_of(scene: SyncedAccount) -> BadMessageRetry:
-    return BadMessageRetry(scene.database, scene.account.id, scene.fetcher(), SyncSettings(), scene.clock)
+    return BadMessageRetry(scene.database, scene.account.id, scene.store, scene.fetcher(), SyncSettings(), scene.clock)
 
 
 async def bad(scene: SyncedAccount) -> dict[str, TroubledMessage]:

@@ -19,7 +19,7 @@ from postroom.accounts.history_cursor import (
 )
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
-from postroom.switchboard.connector_registry import Heartbeat, record_heartbeat
+from postroom.switchboard.tools.presence import Heartbeat, record_heartbeat
 from postroom.sync.slices import DAY_S
 from tests.support.mail import letter
 from tests.support.sync import SyncRig, cancelled, in_virtual_time, letters

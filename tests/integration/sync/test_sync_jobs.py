@@ -13,7 +13,7 @@ import pytest
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.history_cursor import claim_reader
 from postroom.app import App, open_app
-from postroom.app.job_types import schedules
+from postroom.app.schedules import schedules
 from postroom.app.worker import open_worker
 from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from postroom.app.job_types import schedules
+from postroom.app.schedules import schedules
 from postroom.db import Database
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, web_endpoints

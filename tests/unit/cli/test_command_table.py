@@ -44,3 +44,16 @@ def test_help_loads_the_table_and_no_room(tmp_path: Path) -> None:
     modules = loaded_by(tmp_path, "--help")
     assert rooms(modules) == {"cli", "domain", "telemetry"}
     assert modules.isdisjoint({"asyncio", "pydantic", "sqlalchemy", "structlog"})
+
+
+_HEAVY = {"alembic", "cryptography", "httpx2", "opentelemetry", "psycopg", "pydantic_settings", "re2"}
+
+
+def test_the_list_of_jobs_loads_the_database_and_no_service(tmp_path: Path) -> None:
+    loaded_by(tmp_path, "jobs", "list")  # the first command makes the schema, which takes Alembic
+    modules = loaded_by(tmp_path, "jobs", "list")
+    assert rooms(modules) == {
+        *("app", "cli", "db", "domain", "eventloop", "queue", "reading", "settings", "telemetry"),
+    }
+    assert modules.isdisjoint({"structlog", *_HEAVY})
+    assert {"postroom.queue.worker", "postroom.domain.actions", "postroom.db.postgres"}.isdisjoint(modules)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.clock import ManualClock
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError
 from postroom.sim.gmail.call import ApiRoute, MailboxState
 from postroom.sim.gmail.faults import Faults
@@ -99,7 +99,7 @@ REQUESTS = st.builds(_request, st.sampled_from(ROUTES), st.tuples(IDS, IDS), QUE
 def test_no_call_can_break_the_stand_in(requests: list[SimRequest]) -> None:
     clock = ManualClock()
     grants = Grants(clock)
-    headers = {"authorization": f"Bearer {grants.allow(scopes.ALL)}"}
+    headers = {"authorization": f"Bearer {grants.allow(oauth.ALL_SCOPES)}"}
     gateway = Gateway(MailboxState(SOURCE, clock), grants, QuotaMeter(QuotaLimits(), clock), Faults())
     for request in requests:
         try:

@@ -58,7 +58,7 @@ def write_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(content: bytes) -> Manifest:
-    """The manifest that these bytes are; anything else is refused, and so is a file that would lie elsewhere."""
+    """Parse a manifest; anything else is refused, and so is a path outside the folder."""
     try:
         found = json.loads(content)
         version = found.pop("format")
@@ -101,7 +101,7 @@ def _refuse_elsewhere(path: str) -> None:
 
 
 Files = dict[str, bytes]
-"""Contents by their place below the home folder."""
+"""Contents by their path below the home folder."""
 
 
 def settings_and_secrets(home: Path, *, with_key: bool) -> Files:

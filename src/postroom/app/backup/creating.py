@@ -45,7 +45,7 @@ def create_backup(
     copied: Copied = lambda count: None,
     clock: Clock | None = None,
 ) -> Manifest:
-    """Copy the installation to a folder that must be new or empty; nothing is left of a copy that did not end well."""
+    """Copy the installation to a folder that must be new or empty; a copy that fails leaves nothing behind."""
     url = make_url(settings.database_url)
     _refuse_what_cannot_be(settings, url, with_key=with_key, with_database=with_database)
     with _new_folder(folder):
@@ -75,7 +75,7 @@ def backup_size(settings: Settings) -> int:
 def _copy_all(
     settings: Settings, url: URL | None, folder: Path, began: Began, copied: Copied, *, with_key: bool
 ) -> str:
-    """In the one order that is right; returns the name of the file that holds the control database."""
+    """Copy everything, in the order that keeps it consistent; returns the name of the control database's file."""
     home, archive = settings.home, settings.home / "archive"
     notes, marks = contents.connector_notes(home), file_archive.read_sync_marks(archive)
     heads = contents.audit_heads(home)
@@ -129,7 +129,7 @@ def _refuse_too_little_room(folder: Path, needed: int) -> None:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Ours alone, and as it was before if the block fails, however it fails."""
+    """The folder for this process alone, restored to what it was if the block fails."""
     existed = folder.exists()
     refuse_taken(folder, "a backup")
     try:

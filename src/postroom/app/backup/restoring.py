@@ -35,7 +35,7 @@ class Restored:
     report: VerifyReport
     """Of the archive, as `postroom verify` finds it."""
     lacks_key: bool
-    """There are secrets, and the key to them was not in the backup."""
+    """Whether there are secrets whose key was not in the backup."""
     letters: int
     """That waited to be sent when the backup was made, and may have been sent since; unknown, and 0, with a dump."""
 
@@ -81,7 +81,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def _refuse_incomplete(folder: Path, manifest: Manifest) -> None:
-    """Before anything is written: what is missing or of another size is known at once."""
+    """Checked before anything is written: files that are missing or of another size."""
     for entry in manifest.files:
         path = folder / entry.path
         if path.is_symlink() or not path.is_file():
@@ -102,7 +102,7 @@ def _copy_aside(folder: Path, aside: Path, manifest: Manifest, copied: Copied) -
 
 
 def _copy(folder: Path, entry: BackupFile, target: Path | None, copied: Copied) -> None:
-    """Copy, or only read, and hold what was read against the manifest."""
+    """Copy, or only read, and compare what was read with the manifest."""
     digest = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     out = os.open(target or os.devnull, flags if target else os.O_WRONLY, 0o600)
@@ -153,7 +153,7 @@ def _changed(path: Path) -> Fatal:
 
 
 def names_a_database(home: Path) -> bool:
-    """Whether the settings that were restored say where the control database is."""
+    """Whether the restored settings name a control database."""
     try:
         return "url" in tomllib.loads((home / SETTINGS).read_text("utf-8")).get("database", {})
     except (FileNotFoundError, tomllib.TOMLDecodeError):

@@ -34,7 +34,7 @@ from postroom.db import Tx
 from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
 from postroom.domain.errors import BadInput
 
-SnoozeId = Annotated[str, typer.Argument(metavar="ID", help="The snooze's action, as `actions snoozed` shows it.")]
+SnoozeId = Annotated[str, typer.Argument(metavar="ID", help="The id of the snooze, as `actions snoozed` shows it.")]
 
 
 def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
@@ -60,15 +60,15 @@ def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:
         await app.database.write(lambda tx: waking.wake_now(tx, app.queue, action_id, who, dry_run=dry_run))
 
     with_app(run)
-    console.print("It would come back now." if dry_run else "It comes back as soon as a worker is free.")
+    console.print("It would come back now." if dry_run else "It will come back as soon as a worker is free.")
 
 
 def reschedule(
     action_id: SnoozeId,
-    until: Annotated[str, typer.Argument(metavar="UNTIL", help="When to come back, with its zone.")],
+    until: Annotated[str, typer.Argument(metavar="UNTIL", help="When it comes back, with a time zone.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Bring snoozed mail back at another time."""
+    """Change when snoozed mail comes back."""
     moment = parse_instant("until", until)
     if moment is None:
         raise BadInput("until", "is missing")
@@ -83,31 +83,31 @@ def reschedule(
     console.print(f"It {'would come' if dry_run else 'comes'} back at {moment:%Y-%m-%d %H:%M} UTC.")
 
 
-app = typer.Typer(no_args_is_help=True, help="What was done with mail: list, show, undo; or act yourself.")
+app = typer.Typer(no_args_is_help=True, help="Actions on mail: list, show, undo, or act yourself.")
 app.command("snoozed")(snoozed)
 app.command("wake")(wake)
 app.command("reschedule")(reschedule)
 
 ActionId = Annotated[str, typer.Argument(metavar="ID", help="The action's id, as `actions list` shows it.")]
 RuleOption = Annotated[str | None, typer.Option("--rule", help="Only actions of this rule, by its name or id.")]
-SinceOption = Annotated[str | None, typer.Option(help="Done at or after this time, with its zone.")]
-UntilOption = Annotated[str | None, typer.Option(help="Done before this time, with its zone.")]
+SinceOption = Annotated[str | None, typer.Option(help="Done at or after this time, with a time zone.")]
+UntilOption = Annotated[str | None, typer.Option(help="Done before this time, with a time zone.")]
 
 
 @app.command("list")
 def list_(
-    status: Annotated[ActionStatus | None, typer.Option(help="Only those that stand like this.")] = None,
+    status: Annotated[ActionStatus | None, typer.Option(help="Only actions with this status.")] = None,
     type: Annotated[ActionType | None, typer.Option("--type", help="Only actions of this type.")] = None,
     by: Annotated[
-        Origin | None, typer.Option("--by", help="Only what a rule, the model or a person wanted, or undos.")
+        Origin | None, typer.Option("--by", help="Only actions of a rule, the model or a person, or undos.")
     ] = None,
     rule: RuleOption = None,
-    text: Annotated[str | None, typer.Option(help="Only about mail with this in its subject or sender.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only mail with this in its subject or sender.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     account: AccountOption = None,
     before: Annotated[str | None, typer.Option(help="Only actions older than the one with this id.")] = None,
-    limit: Annotated[int, typer.Option(help=f"At most so many, 1 to {browsing.MOST_LISTED}.")] = 50,
+    limit: Annotated[int, typer.Option(help=f"Show at most this many, 1 to {browsing.MOST_LISTED}.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """List actions, newest first."""
@@ -131,14 +131,14 @@ def list_(
             return
         now = app.clock.now()
         rows = (_row(each, age(each.action.created_at, now)) for each in found)
-        print_table(["id", "age", "what", "wanted by", "message", "how it stands"], rows, empty="No actions match.")
+        print_table(["id", "age", "what", "wanted by", "message", "status"], rows, empty="No actions match.")
 
     with_app(run)
 
 
 @app.command()
 def show(action_id: ActionId, json: JsonOption = False) -> None:
-    """Show one action: what, why, how it stands, and how to take it back."""
+    """Show one action: what it did, why, its status, and how to undo it."""
 
     async def run(app: App) -> None:
         def read(tx: Tx) -> tuple[Listed, str | None]:
@@ -159,16 +159,18 @@ def do_(
     type: Annotated[ActionType, typer.Argument(metavar="TYPE", help="For example archive, apply_label or snooze.")],
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, here or in the mailbox.")],
     label: Annotated[str | None, typer.Option(help="For apply_label and remove_label: its name or id.")] = None,
-    until: Annotated[str | None, typer.Option(help="For snooze: when to come back, with its zone.")] = None,
+    until: Annotated[str | None, typer.Option(help="For snooze: when it comes back, with a time zone.")] = None,
     for_: Annotated[str | None, typer.Option("--for", help="For snooze: how long, for example 2h or 3d.")] = None,
     to: Annotated[list[str] | None, typer.Option(help="For forward: an address; may be given several times.")] = None,
-    note: Annotated[str | None, typer.Option(help="For forward: words above the message.")] = None,
+    note: Annotated[str | None, typer.Option(help="For forward: a note above the message.")] = None,
     body: Annotated[str | None, typer.Option(help="For auto_reply: the text.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask for confirmation.")
+    ] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Do something with a message. A worker does it; `actions show` says how it went."""
+    """Act on a message. A worker carries it out; `actions show` shows the result."""
     given: dict[str, Any] = {"label": label, "until": until, "to": to or None, "note": note, "body": body}
     given |= parse_length("for", for_) if for_ is not None else {}
     wanted = parse_action(type, {name: value for name, value in given.items() if value is not None})
@@ -179,7 +181,7 @@ def do_(
             return None
         if type is ActionType.DELETE and not yes:
             which = printable(f"{found.subject or '(no subject)'} from {found.sender_identity}")
-            question = f"{which}: delete it in the mailbox for ever?"
+            question = f"{which}: delete it from the mailbox permanently?"
             await asyncio.to_thread(typer.confirm, question, abort=True, err=True)
         return await app.database.write(
             lambda tx: requests.request_action(
@@ -196,22 +198,24 @@ def do_(
 
 @app.command("undo")
 def undo_(
-    action_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One; or name many by the options.")] = None,
+    action_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One action; use the options to select several.")
+    ] = None,
     rule: RuleOption = None,
     by: Annotated[
-        Origin | None, typer.Option("--by", help="All that the model, or any rule, did since --since.")
+        Origin | None, typer.Option("--by", help="Everything that the model, or any rule, did since --since.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Done at or after this time, with its zone, or so long ago: 2h, 3d.")
+        str | None, typer.Option(help="Done at or after this time, with a time zone, or this long ago: 2h, 3d.")
     ] = None,
     until: UntilOption = None,
     account: AccountOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Take back one action, or all of a rule, of the model or of a time window, the newest first.
+    """Undo one action, or all actions of a rule, of the model or of a time window, newest first.
 
-    Only what an action changed is taken back. `--dry-run` shows which actions are meant.
+    Only what an action changed is undone. `--dry-run` lists the actions.
     """
     if (action_id is not None) == any((rule, since, until, by)):
         raise BadInput("action", "name either one action, or a rule, the model or a time window")
@@ -250,7 +254,7 @@ def retry(action_id: ActionId, dry_run: DryRunOption = False) -> None:
 
 @app.command()
 def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
-    """Call off an action that has not begun."""
+    """Cancel an action that has not started."""
 
     async def run(app: App) -> None:
         if dry_run:
@@ -259,7 +263,7 @@ def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
             await app.database.write(lambda tx: requests.cancel_action(tx, app.queue, action_id, Actor.of(me())))
 
     with_app(run)
-    console.print("It would be called off." if dry_run else "Called off.")
+    console.print("It would be canceled." if dry_run else "Canceled.")
 
 
 def _undo_span(
@@ -292,9 +296,9 @@ def _undo_span(
     rows = ([each.action.id, each.action.finished_at, wording.title(each.action), _said(each)] for each in found.items)
     print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
     if found.items and not dry_run:
-        console.print("A worker undoes them now; the same command with --dry-run shows how far it is.")
+        console.print("A worker is undoing them; the same command with --dry-run shows how far it is.")
     if not found.is_whole:
-        console.print(f"These are the newest {len(found.items)} of {found.total}; the others are meant too.")
+        console.print(f"These are the newest {len(found.items)} of {found.total}; the others are included too.")
 
 
 def _said(each: Surveyed) -> str:
@@ -361,7 +365,7 @@ def _print_action(each: Listed, obstacle: str | None) -> None:
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
         "in the mailbox": action.gmail_id,
         "wanted by": action.wanted_by,
-        "how it stands": _standing(each),
+        "status": _standing(each),
         "answered by": action.answered_by,
         "wanted at": action.created_at,
         "ended at": action.finished_at,

@@ -11,7 +11,7 @@ from postroom.actions.approvals import ApprovalOutcome, ApprovalQuestion, Approv
 from postroom.actions.wording import deed, outgoing_text
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.session import me, with_app
+from postroom.cli.session import me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table, printable, shown
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal
@@ -19,27 +19,23 @@ from postroom.domain.errors import BadInput, Fatal
 app = typer.Typer(no_args_is_help=True, help="Actions that need your approval.")
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Actions, as `approvals list` shows them.")]
-_All = Annotated[bool, typer.Option("--all", help="Every question that is open now.")]
+_All = Annotated[bool, typer.Option("--all", help="All questions that are open now.")]
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation with --all.")]
 _Note = Annotated[str | None, typer.Option("--note", help="Why; kept in the audit log.")]
 
 
 @app.command("list")
 def list_all(
-    limit: Annotated[int, typer.Option(min=1, max=approvals.MOST_LISTED, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=approvals.MOST_LISTED, help="Show at most this many.")] = 100,
     json: JsonOption = False,
 ) -> None:
-    """Show what waits, the oldest first."""
-
-    async def run(app: App) -> list[ApprovalQuestion]:
-        return await app.database.read(lambda tx: approvals.list_questions(tx, limit))
-
-    found = with_app(run)
+    """List the questions, oldest first."""
+    found = read(lambda tx: approvals.list_questions(tx, limit))
     if json:
         print_json([_plain(question) for question in found])
         return
     rows = [(each.action.id, each.sender, each.subject, deed(each.action), _reasons(each)) for each in found]
-    print_table(("id", "from", "subject", "would", "why you are asked"), rows, empty="Nothing waits for approval.")
+    print_table(("id", "from", "subject", "would", "why approval is needed"), rows, empty="Nothing needs approval.")
 
 
 @app.command()
@@ -47,12 +43,8 @@ def show(
     action_id: Annotated[str, typer.Argument(metavar="ID", help="An action.")],
     json: JsonOption = False,
 ) -> None:
-    """Show one question with all that is known about it."""
-
-    async def run(app: App) -> ApprovalQuestion:
-        return await app.database.read(lambda tx: approvals.get_question(tx, action_id))
-
-    question = with_app(run)
+    """Show one question in full."""
+    question = read(lambda tx: approvals.get_question(tx, action_id))
     if json:
         print_json(_plain(question))
     else:
@@ -68,7 +60,7 @@ def approve(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Let actions be done."""
+    """Approve actions."""
     _answer(ApprovalVerdict.APPROVE, ids or [], all_=all_, yes=yes, note=note, dry_run=dry_run, json=json)
 
 
@@ -81,7 +73,7 @@ def reject(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Say no; nothing is done."""
+    """Reject actions; nothing is done."""
     _answer(ApprovalVerdict.REJECT, ids or [], all_=all_, yes=yes, note=note, dry_run=dry_run, json=json)
 
 
@@ -136,14 +128,14 @@ def _print_dry(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion], *, json
         would = f"would {verdict}: {deed(each.action)}" if each.is_open else approvals.standing(each.action)
         console.print(printable(f"{each.action.id} {would}"), markup=False, soft_wrap=True)
     if not chosen:
-        console.print("Nothing waits for approval.")
+        console.print("Nothing needs approval.")
 
 
 def _print_answers(answers: list[ApprovalOutcome], *, json: bool) -> None:
     if json:
         print_json([_plain(each.question) | {"counted": each.counted} for each in answers])
     elif not answers:
-        console.print("Nothing waits for approval.")
+        console.print("Nothing needs approval.")
     else:
         for each in answers:
             mark = "" if each.counted else "not changed: "
@@ -151,7 +143,7 @@ def _print_answers(answers: list[ApprovalOutcome], *, json: bool) -> None:
             console.print(printable(said), markup=False, soft_wrap=True)
     late = [each for each in answers if not each.counted]
     if late:
-        raise Fatal(f"{len(late)} of {len(answers)} had been answered, or had ended, before.")
+        raise Fatal(f"{len(late)} of {len(answers)} had already been answered or had ended.")
 
 
 def _print(question: ApprovalQuestion) -> None:

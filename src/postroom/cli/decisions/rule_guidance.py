@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from postroom.accounts.account import get_account
-from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.session import change, with_app
+from postroom.cli.session import change, read
 from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
@@ -20,14 +19,14 @@ from postroom.triage.guidance import Guidance, guidance_for
 from postroom.triage.rules.rows import account_addresses, named
 from postroom.triage.rules.rule import RuleScope, parse_scope
 
-directions = typer.Typer(no_args_is_help=True, help="What the model heeds for all mail, one sentence or two each.")
-guidance = typer.Typer(
-    no_args_is_help=True, help="What the model heeds for mail of a scope: an account, domain, sender."
+directions = typer.Typer(
+    no_args_is_help=True, help="Instructions to the model for all mail, one or two sentences each."
 )
+guidance = typer.Typer(no_args_is_help=True, help="Instructions to the model for one account, domain or sender.")
 
 NumberArgument = Annotated[int, typer.Argument(help="Its number in the list.")]
 NameArgument = Annotated[str, typer.Argument(help="Its name, or its id.")]
-TextArgument = Annotated[str, typer.Argument(help="What the model should heed.")]
+TextArgument = Annotated[str, typer.Argument(help="The instruction, in your words.")]
 ScopeOption = Annotated[
     str | None, typer.Option("--scope", help="account:E, domain:D or sender:A; all mail otherwise.", metavar="SCOPE")
 ]
@@ -36,7 +35,7 @@ ScopeOption = Annotated[
 @directions.command("list")
 def list_directions(json: JsonOption = False) -> None:
     """List the directions in the order in which the model is given them."""
-    found = _read(store.list_directions)
+    found = read(store.list_directions)
     if json:
         print_json(found)
         return
@@ -53,9 +52,9 @@ def add_direction(text: TextArgument, dry_run: DryRunOption = False) -> None:
 
 @directions.command("edit")
 def edit_direction(number: NumberArgument, text: TextArgument, dry_run: DryRunOption = False) -> None:
-    """Put another text in a direction's place."""
+    """Replace the text of a direction."""
     before = _change_direction(number, {"text": text}, dry_run=dry_run)
-    _say("Would take the place of" if dry_run else "Took the place of", before.text)
+    _say("Would replace" if dry_run else "Replaced", before.text)
 
 
 @directions.command("remove")
@@ -73,7 +72,7 @@ def remove_direction(number: NumberArgument, dry_run: DryRunOption = False) -> N
 @guidance.command("list")
 def list_guidance(json: JsonOption = False) -> None:
     """List the guidance for all scopes."""
-    found, addresses = _read(lambda tx: (store.list_model_rules(tx), account_addresses(tx)))
+    found, addresses = read(lambda tx: (store.list_model_rules(tx), account_addresses(tx)))
     if json:
         print_json([{**_fields(rule), "scope": str(named(rule.scope, addresses))} for rule in found])
         return
@@ -137,10 +136,10 @@ def guidance_for_sender(
 ) -> None:
     """Show all instructions that the model gets with mail from this sender."""
 
-    def read(tx: Tx) -> Guidance:
+    def wanted(tx: Tx) -> Guidance:
         return guidance_for(tx, None if account is None else get_account(tx, account).id, sender)
 
-    found = _read(read)
+    found = read(wanted)
     if json:
         print_json(found)
         return
@@ -170,7 +169,7 @@ def _add_switches(app: typer.Typer, argument: Any, switch: Callable[[Any, bool, 
         _say("Would be on" if dry_run else "It is on", switch(which, True, dry_run))
 
     def disable(which: Any, dry_run: DryRunOption = False) -> None:
-        """Switch it off, and keep it."""
+        """Switch it off without removing it."""
         _say("Would be off" if dry_run else "It is off", switch(which, False, dry_run))
 
     for command in (enable, disable):
@@ -194,13 +193,6 @@ def _change_guidance(name: str, changes: dict[str, Any], *, dry_run: bool) -> st
         return store.change_model_rule(tx, store.get_model_rule(tx, name), changes, who, now)
 
     return change(put, dry_run=dry_run)
-
-
-def _read(read: Callable[[Tx], Any]) -> Any:
-    async def run(app: App) -> Any:
-        return await app.database.read(read)
-
-    return with_app(run)
 
 
 def _fields(rule: store.StoredModelRule) -> dict[str, Any]:

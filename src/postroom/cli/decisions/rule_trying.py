@@ -1,37 +1,125 @@
-"""`postroom rules try`: what a rule would have done with the mail in the archive. Nothing is changed."""
+"""The options by which commands take a rule, and `postroom rules try`: what a rule would have done with the mail in the
+archive. Nothing is changed.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
 from postroom import settings
-from postroom.app import App
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import open_archive
-from postroom.cli.decisions.rule_options import RuleOptions, takes_rule_options
-from postroom.cli.session import with_app
+from postroom.cli.mail.search import everything_found, require_accounts
+from postroom.cli.session import read
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, printable
-from postroom.db import Tx
 from postroom.domain.clock import SystemClock
-from postroom.domain.errors import BadInput, Fatal
-from postroom.triage.rules import store
+from postroom.domain.errors import BadInput
+from postroom.triage.rules import simple, store
 from postroom.triage.rules.files import read_file
 from postroom.triage.rules.rule import Rule, described, parse_draft, rule_of
 from postroom.triage.rules.trial import UNSAID, Trial, TrialSubject, mail_to_try, replay, saved_subject
 
-_PAGE = 200
+Texts = list[str] | None
+_ASKS, _DOES = "Conditions (all must match; of an option given several times, any)", "The rule"
+
+
+def _option(*names: str, help: str, panel: str = _ASKS, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar)
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """What was given; nothing is None or empty. The annotations are the options themselves."""
+
+    sender: Annotated[Texts, _option("--from", help="The sender's address.", metavar="ADDRESS")] = None
+    domain: Annotated[Texts, _option("--domain", help="The sender's domain.", metavar="DOMAIN")] = None
+    subdomains: Annotated[bool, _option("--subdomains", help="With --domain: subdomains too.")] = False
+    to: Annotated[Texts, _option("--to", help="An address in To or Cc.", metavar="ADDRESS")] = None
+    subject: Annotated[Texts, _option("--subject", help="A text in the subject.", metavar="TEXT")] = None
+    subject_regex: Annotated[
+        Texts, _option("--subject-regex", help="A pattern (RE2) in the subject.", metavar="PATTERN")
+    ] = None
+    header: Annotated[
+        str | None,
+        _option("--header", help="A header that is present, or that contains a text.", metavar="'NAME[: TEXT]'"),
+    ] = None
+    label: Annotated[Texts, _option("--label", help="A label that it has.", metavar="LABEL")] = None
+    list_id: Annotated[Texts, _option("--list", help="A mailing list's id.", metavar="ID")] = None
+    attachment: Annotated[bool | None, _option("--attachment/--no-attachment", help="Whether it has one.")] = None
+    larger: Annotated[str | None, _option("--larger", help="Larger than this.", metavar="5M")] = None
+    smaller: Annotated[str | None, _option("--smaller", help="Smaller than this.", metavar="200K")] = None
+    older: Annotated[str | None, _option("--older", help="Older than this.", metavar="30d")] = None
+    younger: Annotated[str | None, _option("--younger", help="Younger than this.", metavar="12h")] = None
+    do: Annotated[
+        Texts,
+        _option("--do", help="What is done, such as archive or apply_label=Receipts.", panel=_DOES, metavar="ACTION"),
+    ] = None
+    scope: Annotated[
+        str | None,
+        _option("--scope", help="account:E, domain:D or sender:A; all mail otherwise.", panel=_DOES, metavar="SCOPE"),
+    ] = None
+    priority: Annotated[
+        int | None, _option("--priority", help="Lower numbers come first; 100 if not given.", panel=_DOES)
+    ] = None
+    unattended: Annotated[
+        bool | None, _option("--unattended/--attended", help="Dangerous actions need no approval.", panel=_DOES)
+    ] = None
+
+    def condition(self) -> dict[str, Any]:
+        """As it would stand in a file; empty if nothing was asked for."""
+        if self.subdomains and not self.domain:
+            raise BadInput("--subdomains", "needs --domain")
+        return simple.given(self).condition()
+
+    def given(self) -> dict[str, Any]:
+        """The parts of a rule that the options speak of."""
+        found = {
+            "scope": self.scope,
+            "priority": self.priority,
+            "condition": self.condition() or None,
+            "actions": list(self.do) if self.do else None,
+            "unattended": self.unattended,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def takes_rule_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command's parameter `options` becomes one option for each field, as if they stood in its signature."""
+    hints = get_type_hints(RuleOptions, include_extras=True)
+    own = inspect.signature(command, eval_str=True)
+    kept = [each for each in own.parameters.values() if each.name != "options"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
+        for each in fields(RuleOptions)
+        if each.default is not MISSING
+    ]
+    names = {each.name for each in added}
+
+    @functools.wraps(command)
+    def wrapped(*positional: Any, **given: Any) -> None:
+        options = RuleOptions(**{name: given.pop(name) for name in names})
+        command(*positional, options=options, **given)
+
+    parameters = [each.replace(kind=keyword) for each in kept] + added
+    vars(wrapped)["__signature__"] = own.replace(parameters=parameters)
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    return wrapped
+
+
 _INTERRUPTED = 130
 
 
@@ -42,17 +130,19 @@ class _Subject(TrialSubject):
 
 @takes_rule_options
 def try_(
-    name: Annotated[str | None, typer.Argument(help="A saved rule, or one of the file's; options otherwise.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A saved rule, or one in the file; not needed with options.")
+    ] = None,
     *,
     file: Annotated[Path | None, typer.Option("--file", help="Try the rules of a TOML or YAML file.")] = None,
     query: Annotated[str | None, typer.Option("--query", help="Only mail that this search finds.")] = None,
     account: Annotated[list[str] | None, typer.Option("--account", help="Only this account's mail.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Look at so many messages, the newest.")] = None,
-    show: Annotated[int, typer.Option("--show", min=0, max=10_000, help="List so many of the matches.")] = 20,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Look only at the newest N messages.")] = None,
+    show: Annotated[int, typer.Option("--show", min=0, max=10_000, help="List at most this many matches.")] = 20,
     json: JsonOption = False,
     options: RuleOptions,
 ) -> None:
-    """Replay a rule over the archive, newest mail first: what it would have matched, and done.
+    """Replay a rule over the archive, newest mail first: what it would have matched and done.
 
     Takes a saved rule by its name, the rules of a file, or the options of `rules add`. Each message is judged as if it
     came in now. Neither the mailbox nor a model nor the database is touched.
@@ -79,9 +169,9 @@ class _Mail:
     limit: int | None
 
     def found(self, archive: MailReader) -> Iterator[ArchivedMessage]:
-        return islice(
-            mail_to_try(archive.newest_first(self.accounts)) if self.query is None else self._searched(), self.limit
-        )
+        if self.query is None:
+            return islice(mail_to_try(archive.newest_first(self.accounts)), self.limit)
+        return islice(everything_found(self.place, self.query, self.accounts), self.limit)
 
     def count(self, archive: MailReader) -> int:
         if self.query is None:
@@ -91,23 +181,11 @@ class _Mail:
                 total = search.count(self.query, accounts=self.accounts, limit=self.limit).messages
         return total if self.limit is None else min(total, self.limit)
 
-    def _searched(self) -> Iterator[ArchivedMessage]:
-        with self.place.search() as search:
-            token: str | None = None
-            while True:
-                page = search.search(self.query or "", accounts=self.accounts, limit=_PAGE, after=token)
-                if page.problems:
-                    raise Fatal(f"Not all of the archive could be searched: {page.problems[0]}. Run `postroom verify`.")
-                yield from (hit.message for hit in page.hits)
-                token = page.next
-                if token is None:
-                    return
-
 
 def _subject(name: str | None, file: Path | None, options: RuleOptions) -> _Subject:
     given = options.given()
     if file is not None and given:
-        raise BadInput("--file", "holds whole rules; give either it or options")
+        raise BadInput("--file", "holds whole rules; give either a file or options, not both")
     if file is not None:
         drafts = [draft for draft in read_file(file) if draft.enabled or name is not None]
         wanted = [draft for draft in drafts if name is None or draft.name.lower() == name.lower()]
@@ -116,7 +194,7 @@ def _subject(name: str | None, file: Path | None, options: RuleOptions) -> _Subj
         return _Subject([rule_of(draft.name, draft) for draft in wanted])
     if given:
         if "condition" not in given:
-            raise BadInput("rule", "needs something to ask of a message, such as --from, --domain or --subject")
+            raise BadInput("rule", "needs a condition, such as --from, --domain or --subject")
         draft = parse_draft({"name": name or "this rule", "actions": list(UNSAID), **given})
         return _Subject([rule_of(draft.name, draft)], does_nothing="actions" not in given)
     if name is None:
@@ -125,32 +203,19 @@ def _subject(name: str | None, file: Path | None, options: RuleOptions) -> _Subj
 
 
 def _saved(name: str) -> _Subject:
-    def read(tx: Tx) -> _Subject:
-        found = saved_subject(tx, store.get_rule(tx, name))
-        return _Subject(found.rules, found.label_ids)
-
-    async def run(app: App) -> _Subject:
-        return await app.database.read(read)
-
-    return with_app(run)
+    found = read(lambda tx: saved_subject(tx, store.get_rule(tx, name)))
+    return _Subject(found.rules, found.label_ids)
 
 
 def _try(subject: _Subject, archive: MailReader, mail: _Mail, trial: Trial, keep: int) -> bool:
     """False if it was interrupted; the trial then holds what was found until then."""
-    _require(mail.accounts, archive.accounts())
+    require_accounts(mail.accounts, archive.accounts())
     try:
         with _progress(mail.count(archive)) as show:
             replay(subject, archive, mail.found(archive), SystemClock().now(), trial, keep=keep, show=show)
     except KeyboardInterrupt:
         return False
     return True
-
-
-def _require(wanted: Sequence[str] | None, known: Collection[str]) -> None:
-    for email in wanted or ():
-        if account_name(email) not in known:
-            there = f"there is mail of {', '.join(sorted(known))}" if known else "it is empty"
-            raise BadInput("account", f"no mail of {email} is in the archive; {there}")
 
 
 @contextmanager
@@ -193,7 +258,7 @@ def _print(subject: _Subject, trial: Trial, *, is_whole: bool) -> None:
         line.append(f"  ← {_plain(hit.rule.name)}" if several else "", style="dim")
         console.print(line, no_wrap=True, overflow="ellipsis")
     if trial.total > len(trial.hits):
-        console.print(f"... and {trial.total - len(trial.hits):,} more (--show N lists more of them).")
+        console.print(f"... and {trial.total - len(trial.hits):,} more (--show N lists more).")
     if several:
         rows = ([rule.name, trial.matched[rule.name], _does(rule)] for rule in subject.rules)
         print_table(["rule", "matches", "would do"], rows, empty="")
@@ -207,7 +272,7 @@ def _counted(trial: Trial) -> str:
     passed = [
         f"{count:,} {what}" for count, what in ((trial.own, "of your own"), (trial.unreadable, "unreadable")) if count
     ]
-    aside = f" ({' and '.join(passed)} passed over)" if passed else ""
+    aside = f" ({' and '.join(passed)} skipped)" if passed else ""
     return f"{trial.total:,} of {trial.looked_at:,} messages match{aside}."
 
 

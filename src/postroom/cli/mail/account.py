@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 import webbrowser
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 
 from postroom import audit, settings
 from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts
@@ -20,14 +20,15 @@ from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_lab
 from postroom.app import App, open_vault
 from postroom.audit import Actor
 from postroom.cli.doctor import print_finding, print_heading
-from postroom.cli.session import me, with_app
+from postroom.cli.session import me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table
 from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import normal_email
 from postroom.mailboxes.gmail.client_secrets import read_client_secrets
-from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in, normal_email
+from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
@@ -40,17 +41,15 @@ EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account
 
 
 def labels(email: EmailArgument, json: JsonOption = False) -> None:
-    """The labels of a mailbox, as they were last seen there."""
-
-    async def run(app: App) -> list[KnownLabel]:
-        return await app.database.read(lambda tx: labels_of(tx, get_account(tx, email).id))
-
-    found = with_app(run)
+    """List the labels of a mailbox, as last fetched."""
+    found = read(lambda tx: labels_of(tx, get_account(tx, email).id))
     if json:
         print_json([asdict(label) for label in found])
         return
     rows = ([each.name, "yes" if each.available_to_classifier else "no", each.description or ""] for each in found)
-    print_table(["label", "for the model", "what it is for"], rows, empty="None are known yet; a worker fetches them.")
+    print_table(
+        ["label", "for the model", "what it is for"], rows, empty="No labels are known yet; a worker fetches them."
+    )
 
 
 def label(
@@ -60,7 +59,7 @@ def label(
     model: Annotated[bool | None, typer.Option("--model/--no-model", help="Whether the model may use it.")] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Tell the model about a label, or keep it from the model."""
+    """Describe a label to the model, or hide it from the model."""
     if describe is None and model is None:
         raise BadInput("describe", "say what to change: --describe TEXT, --model or --no-model")
     if describe is not None and (len(describe) > LONGEST_DESCRIPTION or not describe.isprintable()):
@@ -97,14 +96,14 @@ SecretsOption = Annotated[
 ]
 NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")]
 FullAccessOption = Annotated[
-    bool, typer.Option("--full-access", help="Also ask for the right to delete mail for ever.")
+    bool, typer.Option("--full-access", help="Also ask for permission to delete mail permanently.")
 ]
 BaseOption = Annotated[str, typer.Option(help="Another server that speaks Gmail's API, for example a stand-in.")]
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        help="A bare token in place of a login. Shells keep a history of what is typed, so better leave this out: "
-        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for unseen."
+        help="A bare token in place of a login. Shells keep a history of what is typed, so leave this out if you can: "
+        f"it is then read from {ACCESS_TOKEN_VARIABLE}, or asked for without showing it."
     ),
 ]
 QuotaOption = Annotated[
@@ -125,19 +124,19 @@ def add(
     quota: QuotaOption = None,
     timeout: TimeoutOption = LOGIN_TIMEOUT_S,
 ) -> None:
-    """Log in to a mailbox, or renew a login. The login is verified first; nothing is stored if it is for another."""
+    """Log in to a mailbox, or renew a login. It is verified first; nothing is stored if it is for another one."""
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
-    has_token = access_token is not None or ACCESS_TOKEN_VARIABLE in os.environ
-    if client_secrets is None and api_base == GOOGLE and not has_token:
+    token = settings.load().access_token if access_token is None else SecretStr(access_token)
+    if client_secrets is None and api_base == GOOGLE and token is None:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
     async def obtain(clock: Clock) -> StoredGrant:
         if client_secrets is None:
-            token = await asyncio.to_thread(_ask_for_token) if access_token is None else access_token
-            logs.learn_secrets([token])
-            return StaticGrant(email=email, api_base=api_base, access_token=token)
+            given = token.get_secret_value().strip() if token else await asyncio.to_thread(_ask_for_token)
+            logs.learn_secrets([given])
+            return StaticGrant(email=email, api_base=api_base, access_token=given)
         client = read_client_secrets(client_secrets)
         show = _show_quietly if no_browser else _show_in_browser
         return await log_in(
@@ -156,7 +155,7 @@ def add(
 
 @app.command("list")
 def list_(json: JsonOption = False) -> None:
-    """List the accounts and how they were doing when last looked at."""
+    """List the accounts and their state at the last check."""
 
     async def run(app: App) -> None:
         accounts = await app.database.read(list_accounts)
@@ -206,7 +205,7 @@ def check(
 
 @app.command()
 def remove(email: EmailArgument, dry_run: DryRunOption = False) -> None:
-    """Forget an account's tokens and stop using it. Its mail stays here, and at the provider."""
+    """Remove an account's login and stop using it. Its mail stays here and at the provider."""
 
     async def run(app: App) -> None:
         account = await app.database.read(lambda tx: get_account(tx, email))
@@ -235,10 +234,8 @@ async def _chosen(app: App, email: str | None) -> list[Account]:
 
 
 def _ask_for_token() -> str:
-    """From the environment, from the keyboard without showing it, or from a pipe."""
-    given = os.environ.get(ACCESS_TOKEN_VARIABLE)
-    if not given:
-        given = str(typer.prompt("Access token", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
+    """From the keyboard without showing it, or from a pipe."""
+    given = str(typer.prompt("Access token", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
     if not given.strip():
         raise BadInput("access-token", f"is empty; give it here, or in {ACCESS_TOKEN_VARIABLE}")
     return given.strip()
@@ -246,9 +243,9 @@ def _ask_for_token() -> str:
 
 @app.command("model-key")
 def model_key(
-    remove: Annotated[bool, typer.Option("--remove", help="Take it out of the vault again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it from the vault.")] = False,
 ) -> None:
-    """Put the key of the language model into the vault. It is asked for unseen, or read from a pipe."""
+    """Store the language model's key in the vault. It is asked for without showing it, or read from a pipe."""
     vault = open_vault(settings.load())
     if remove:
         console.print("Removed." if vault.remove(MODEL_KEY_ENTRY) else "There was none.")
@@ -256,9 +253,9 @@ def model_key(
     given = str(typer.prompt("Key", hide_input=True)) if sys.stdin.isatty() else sys.stdin.readline()
     key = given.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("key", "is empty, or holds what no key has")
+        raise BadInput("key", "is empty, or holds characters that no key has")
     vault.put(MODEL_KEY_ENTRY, key.encode())
-    console.print("Kept in the vault. A key in the environment or the settings file comes before it.")
+    console.print("Stored in the vault. A key in the environment or the settings file takes precedence.")
 
 
 def _show_quietly(url: str) -> None:

@@ -22,10 +22,10 @@ app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the
 
 ActionOption = Annotated[
     RemovalAction | None,
-    typer.Option("--action", help="What removing means: take a label away, move to the trash, delete for ever."),
+    typer.Option("--action", help="How to remove: take a label off, move to the trash, or delete permanently."),
 ]
 LabelOption = Annotated[
-    str | None, typer.Option("--label", help="The label that `--action label` takes away.  [default: INBOX]")
+    str | None, typer.Option("--label", help="The label that `--action label` takes off.  [default: INBOX]")
 ]
 
 
@@ -35,11 +35,11 @@ def plan(
     action: ActionOption = None,
     label: LabelOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also read every byte back, as a run would; takes as long as that.")
+        bool, typer.Option("--verify", help="Also read every byte back, as a run does; takes as long as a run.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Say what `archive run` would remove, and why the rest stays. Changes nothing, asks Gmail nothing."""
+    """Show what `archive run` would remove, and why the rest stays. Changes nothing, and does not call Gmail."""
     with_app(lambda app: _plan(app, account, action, label, verify=verify, json=json))
 
 
@@ -54,10 +54,10 @@ def run(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove mail at the source: below the watermark only, each message proved and certified on disk first.
+    """Remove mail at the source: below the watermark only, each message verified and certified on disk first.
 
-    Off until archiver.enabled is set or --enable given. Stops on the first doubt, with exit code 1; can be interrupted
-    and started again at any time.
+    Off until archiver.enabled is set or --enable is given. Stops on the first doubt, with exit code 1. It can be
+    interrupted and started again at any time.
     """
     if dry_run:
         with_app(lambda app: _plan(app, account, action, label, verify=False, json=json))
@@ -70,9 +70,11 @@ def run(
 @app.command()
 def certificates(
     account: AccountOption = None,
-    message: Annotated[str | None, typer.Option("--message", help="Only those of this Gmail id.")] = None,
-    result: Annotated[RemovalResult | None, typer.Option("--result", help="Only those that stand so.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    message: Annotated[str | None, typer.Option("--message", help="Only certificates of this Gmail id.")] = None,
+    result: Annotated[
+        RemovalResult | None, typer.Option("--result", help="Only certificates with this result.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """List the removal certificates, newest first: which bytes were on disk, where, before what was removed."""
@@ -202,7 +204,7 @@ def _print_report(email: str, policy: RemovalPolicy, report: ArchiveReport) -> N
         soft_wrap=True,
     )
     if report.resumed:
-        console.print(f"  {report.resumed:,} removals of an interrupted run were looked after first.", markup=False)
+        console.print(f"  {report.resumed:,} removals of an interrupted run were completed first.", markup=False)
     if report.compared:
         replaced = f"{report.compared:,} messages from files were compared with Gmail, {report.replaced:,} replaced."
         console.print(f"  {replaced}", markup=False)
@@ -211,7 +213,7 @@ def _print_report(email: str, policy: RemovalPolicy, report: ArchiveReport) -> N
     for note in report.notes:
         console.print(f"  {note}", markup=False, soft_wrap=True)
     if not report.is_complete:
-        console.print("  Stopped before the end; the same command goes on from here.", markup=False)
+        console.print("  Stopped before the end; run the same command to continue.", markup=False)
 
 
 def _row(certificate: Certificate) -> list[object]:

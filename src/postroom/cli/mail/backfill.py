@@ -9,25 +9,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from postroom.app import App
-from postroom.cli.mail.backfill_display import follow, print_estimate, print_view
 from postroom.cli.session import me, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table
+from postroom.cli.terminal import (
+    DryRunOption,
+    JsonOption,
+    console,
+    duration,
+    errors,
+    parse_day,
+    print_json,
+    print_table,
+    shown,
+)
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.domain.money import format_dollars
+from postroom.domain.money import Micros, format_dollars
 from postroom.kill_switch import SwitchState
 from postroom.mail.categories import shipped
 from postroom.switchboard import retention
 from postroom.switchboard.backfill.admission import JobSpending
-from postroom.switchboard.backfill.job import BackfillJob
-from postroom.switchboard.backfill.operations import BackfillFilter, BackfillView, NewBackfill
+from postroom.switchboard.backfill.job import FINISHED, BackfillJob
+from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill
+from postroom.switchboard.estimate import side_by_side
 from postroom.switchboard.retention import Pruned
 
 app = typer.Typer(no_args_is_help=True, help="Recover old mail within a budget: estimate, create, watch and control.")
@@ -43,11 +54,18 @@ FromOption = Annotated[
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day, included; default: today.")]
 RateOption = Annotated[int | None, typer.Option("--rate", metavar="N", help="Messages in any hour; default 100.")]
-CapOption = Annotated[int | None, typer.Option("--cap-cents", metavar="N", help="Spend a day, in cents; default 500.")]
-BackgroundOption = Annotated[bool, typer.Option("--background", help="Only while no live mail waits; slow and cheap.")]
-IncludeOption = Annotated[list[Include] | None, typer.Option("--include", help="Mail that is left out otherwise.")]
+CapOption = Annotated[
+    int | None, typer.Option("--cap-cents", metavar="N", help="The most to spend in a day, in cents; default 500 ($5).")
+]
+BackgroundOption = Annotated[
+    bool, typer.Option("--background", help="Run only while no live mail is waiting; slow and cheap.")
+]
+IncludeOption = Annotated[
+    list[Include] | None, typer.Option("--include", help="Also take in mail that is normally left out.")
+]
 ResumeOption = Annotated[
-    bool | None, typer.Option("--auto-resume/--no-auto-resume", help="Go on by itself on the day after the cap.")
+    bool | None,
+    typer.Option("--auto-resume/--no-auto-resume", help="Resume automatically the day after the cap is reached."),
 ]
 
 
@@ -64,7 +82,7 @@ def estimate(
     include: IncludeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what a backfill would bring, cost and take. Nothing is begun."""
+    """Estimate the messages, cost and duration of a backfill. Nothing is started."""
 
     async def run(app: App) -> None:
         days = _days(app, category, all_mail, first, last)
@@ -73,7 +91,7 @@ def estimate(
         if json:
             print_json(found)
         else:
-            print_estimate(found)
+            _print_estimate(found)
 
     with_app(run)
 
@@ -90,11 +108,11 @@ def create(
     background: BackgroundOption = False,
     include: IncludeOption = None,
     auto_resume: ResumeOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="You agree to what it will bring and cost; do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree to the estimate without being asked.")] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Create a job, after showing what it will bring, cost and take, and asking whether you agree."""
+    """Create a job, after showing an estimate and asking whether you agree."""
 
     async def run(app: App) -> None:
         days = _days(app, category, all_mail, first, last)
@@ -102,9 +120,9 @@ def create(
         await app.backfill.create(me(), new, dry_run=True)  # mistakes are reported before the person is asked
         found = await _estimated(app, new)
         if found is not None and not json:
-            print_estimate(found)
+            _print_estimate(found)
         if not yes and not dry_run:
-            await asyncio.to_thread(typer.confirm, "Begin this backfill?", abort=True, err=True)
+            await asyncio.to_thread(typer.confirm, "Start this backfill?", abort=True, err=True)
         job = await app.backfill.create(me(), replace(new, estimate=found), dry_run=dry_run)
         if json:
             print_json(_as_json(job, dry_run))
@@ -118,7 +136,7 @@ def create(
 def list_(
     account: Annotated[str | None, typer.Option(help="Only this mailbox.")] = None,
     status: Annotated[str | None, typer.Option(help=f"Only this status: {', '.join(BackfillStatus)}.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 1000.")] = 50,
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 1000.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """List backfill jobs, newest first."""
@@ -132,7 +150,7 @@ def list_(
         print_table(
             ["id", "mailbox", "status", "days", "categories", "taken in", "skipped", "spent", "why"],
             (_row(job) for job in jobs),
-            empty="No backfill jobs; `postroom backfill create --help` says how to begin one.",
+            empty="No backfill jobs; `postroom backfill create --help` says how to start one.",
         )
 
     with_app(run)
@@ -141,41 +159,41 @@ def list_(
 @app.command()
 def show(
     job_id: JobId,
-    follow_: Annotated[bool, typer.Option("--follow", help="Keep showing its progress until it ends.")] = False,
+    follow_: Annotated[bool, typer.Option("--follow", help="Follow its progress until it ends.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show one job: how far it is, what it spent, and why it waits if it does."""
+    """Show one job: its progress, what it spent, and why it is waiting, if it is."""
     if follow_ and json:
-        raise BadInput("follow", "is for people; ask for --json again and again instead")
+        raise BadInput("follow", "is for people; call the command with --json repeatedly instead")
 
     async def run(app: App) -> None:
         if follow_:
-            await follow(app.backfill, job_id)
+            await _follow(app.backfill, job_id)
             return
         view: BackfillView = await app.backfill.show(job_id)
         if json:
             print_json(view)
         else:
-            print_view(view)
+            _print_view(view)
 
     with_app(run)
 
 
 @app.command()
 def pause(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Stop a job and keep its place. Its connector finishes the message in hand."""
+    """Pause a job and keep its place. Its connector finishes the current message."""
     _steer(lambda app: app.backfill.pause(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
 @app.command()
 def resume(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Let a paused, capped or failed job go on from its place."""
+    """Resume a paused, capped or failed job from its place."""
     _steer(lambda app: app.backfill.resume(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
 @app.command()
 def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Stop a job for good. What it brought stays."""
+    """Stop a job permanently. What it brought in stays."""
     _steer(lambda app: app.backfill.cancel(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
@@ -186,7 +204,7 @@ class OnOff(StrEnum):
 
 @app.command()
 def switch(
-    turn: Annotated[OnOff | None, typer.Argument(metavar="[on|off]", help="Left out: only say how it stands.")] = None,
+    turn: Annotated[OnOff | None, typer.Argument(metavar="[on|off]", help="Default: only show the state.")] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -207,7 +225,7 @@ def switch(
 
 @app.command("retention")
 def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Remove mail that is past its time from the control database now, as the daily job does. The archive keeps it."""
+    """Remove mail past its retention from the control database now, as the daily job does. The archive keeps it."""
 
     async def run(app: App) -> Pruned:
         settings = app.settings
@@ -242,9 +260,9 @@ def _days(app: App, names: list[str] | None, all_mail: bool, first: str | None, 
     if not names and not all_mail:
         raise BadInput("category", f"choose from {', '.join(shipped().selectable)}, or give --all-mail")
     if names and all_mail:
-        raise BadInput("all-mail", "leaves no room for a category")
+        raise BadInput("all-mail", "cannot be combined with a category")
     early, late = shipped().window(names or [], app.clock.now().date())
-    return _day("from", first) or early, _day("to", last) or late
+    return parse_day("from", first) or early, parse_day("to", last) or late
 
 
 def _wanted(
@@ -269,19 +287,12 @@ def _wanted(
     )
 
 
-def _day(name: str, text: str | None) -> date | None:
-    try:
-        return None if text is None else date.fromisoformat(text)
-    except ValueError:
-        raise BadInput(name, f"{text!r} is not a day; write for example 2024-01-31") from None
-
-
 async def _estimated(app: App, new: NewBackfill) -> Mapping[str, Any] | None:
     """None, with the reason on the screen, if it cannot be estimated; whether to begin is still the person's choice."""
     try:
         return (await app.estimator().estimate(new)).wire()
     except PostroomError as error:
-        errors.print(f"No estimate can be given: {error.message}", markup=False, soft_wrap=True)
+        errors.print(f"There is no estimate: {error.message}", markup=False, soft_wrap=True)
         return None
 
 
@@ -295,3 +306,144 @@ def _row(job: BackfillJob) -> list[object]:
     why = job.error or job.status_reason or ""
     counts = job.rows_processed, job.rows_skipped
     return [job.id, job.endpoint_identity, job.status, days, categories, *counts, spent, why]
+
+
+_BINDS = {
+    "rate_limit_per_hour": "the hourly rate limit",
+    "daily_cost_cap_cents": "the daily cost cap",
+    "source_quota": "the quota of the source",
+    "nothing": "nothing; there is nothing to do",
+}
+
+
+def _print_estimate(estimate: Mapping[str, Any]) -> None:
+    """For people. `--json` prints the estimate as it is."""
+    about = "" if estimate["is_exact"] else "about "
+    where = "counted in the archive" if estimate["counted_in"] == "archive" else "listed at the source"
+    margin = f", give or take {estimate['messages_margin']:,}" if estimate["messages_margin"] else ""
+    console.print(f"Messages   {about}{estimate['messages']:,} to take in ({where}{margin})")
+    console.print(f"           {about}{estimate['messages_full']:,} of them in full, for the model")
+    console.print(f"           {about}{estimate['messages_left_out']:,} others examined and left out")
+    cost = estimate["cost_microdollars"]
+    if cost is None:
+        console.print(
+            "Cost       unknown: no model with a price is configured; the job would stop at the first use of one"
+        )
+    else:
+        each = f"{estimate['tokens_per_message']:,} tokens each, {estimate['price']}"
+        console.print(f"Cost       about {format_dollars(Micros(cost))} ({each})", markup=False)
+    console.print(f"Duration   about {_spoken(estimate['seconds'])}; limited by {_BINDS[estimate['binds']]}")
+
+
+def _spoken(seconds: int) -> str:
+    length = timedelta(seconds=seconds)
+    if length >= timedelta(days=2):
+        return f"{-(-seconds // 86_400)} days"
+    if length >= timedelta(hours=2):
+        return f"{-(-seconds // 3_600)} hours"
+    minutes = max(1, -(-seconds // 60))
+    return "a minute" if minutes == 1 else f"{minutes} minutes"
+
+
+_FOLLOW_EVERY_S = 1.0
+
+_OVER = FINISHED | {BackfillStatus.ERROR}
+
+
+def _print_view(view: BackfillView) -> None:
+    job = view.job
+    lines = {
+        "job": job.id,
+        "mailbox": f"{job.endpoint_identity} ({job.connector_type})",
+        "status": job.status,
+        "why": job.error or job.status_reason,
+        "days": f"{job.date_from} to {job.date_to}",
+        "categories": ", ".join(job.target_categories) or "all mail",
+        "also": ", ".join(job.includes) or None,
+        "mode": job.mode,
+        "taken in": f"{job.rows_processed:,} ({job.rows_skipped:,} skipped)",
+        "last hour": f"{view.admitted_last_hour:,} of {job.rate_limit_per_hour:,}",
+        "today": _money(view),
+        "spent": f"{format_dollars(job.spent_microdollars)} in all",
+        "agreed": f"{job.consent_by}, {shown(job.consent_at)}",
+        "started": job.started_at,
+        "ended": job.completed_at,
+        "lease": None if job.lease_holder is None else f"{job.lease_holder} until {shown(job.lease_expires_at)}",
+    }
+    for name, value in lines.items():
+        if value is not None:
+            console.print(f"{name:<11}{shown(value)}", markup=False, soft_wrap=True)
+    compared = side_by_side(job)
+    if compared is not None:
+        console.print()
+        rows = (
+            [word, form(compared[name]["estimated"]), form(compared[name]["actual"])]
+            for name, (word, form) in _COMPARED.items()
+        )
+        print_table(["", "estimated", "actual"], rows, empty="")
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+_COMPARED: Mapping[str, tuple[str, Callable[[int | None], str]]] = {
+    "messages": ("messages", _number),
+    "left_out": ("left out", _number),
+    "cost_microdollars": ("cost", lambda cost: "-" if cost is None else format_dollars(Micros(cost))),
+    "seconds": ("duration", lambda seconds: "-" if seconds is None else duration(seconds)),
+}
+"""The figures of `side_by_side`, in the words and forms that people read."""
+
+
+async def _follow(backfill: Backfill, job_id: str) -> None:
+    """A line that lives until the job ends; a pipe gets a line whenever something changed."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TextColumn("{task.fields[money]}"),
+        TimeElapsedColumn(),
+    )
+    last = ""
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, counts="", money="")
+        while True:
+            view = await backfill.show(job_id)
+            _update(bar, task, view)
+            line = _line(view)
+            if not console.is_terminal and line != last:
+                console.print(line, markup=False, soft_wrap=True)
+            last = line
+            if view.job.status in _OVER:
+                break
+            await backfill.clock.sleep(_FOLLOW_EVERY_S)
+    if console.is_terminal:
+        console.print(last, markup=False, soft_wrap=True)
+
+
+def _update(bar: Progress, task: TaskID, view: BackfillView) -> None:
+    job = view.job
+    expected = None if job.estimate is None else job.estimate.get("messages")
+    bar.update(
+        task,
+        description=job.status,
+        total=None if not expected else max(int(expected), job.rows_processed),
+        completed=job.rows_processed,
+        counts=_counts(view),
+        money=_money(view),
+    )
+
+
+def _line(view: BackfillView) -> str:
+    why = view.job.error or view.job.status_reason
+    return f"{view.job.status}: {_counts(view)}, {_money(view)}" + (f" ({why})" if why else "")
+
+
+def _counts(view: BackfillView) -> str:
+    return f"{view.job.rows_processed:,} taken in, {view.job.rows_skipped:,} skipped"
+
+
+def _money(view: BackfillView) -> str:
+    spent, cap = format_dollars(view.today.settled), format_dollars(view.job.cap)
+    return f"{spent} of {cap} spent today, {format_dollars(view.today.reserved)} reserved"

@@ -10,13 +10,13 @@ import typer
 
 from postroom.accounts.account import list_accounts
 from postroom.app import App
-from postroom.cli.session import with_app
+from postroom.cli.session import read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table, printable
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.mail.address_books import AddressBook, read_csv, read_vcards
 from postroom.switchboard import contacts
-from postroom.switchboard.contacts import Contact, ContactSource, Export, ImportResult
+from postroom.switchboard.contacts import ContactSource, Export, ImportResult
 
 app = typer.Typer(help="The people you know; their mail is served first.", no_args_is_help=True)
 
@@ -33,10 +33,10 @@ _BY_SUFFIX = {".vcf": ContactFileFormat.VCARD, ".vcard": ContactFileFormat.VCARD
 def import_file(
     file: Annotated[Path, typer.Argument(help="A vCard (.vcf) or CSV file, as Google or Outlook export it.")],
     format: Annotated[
-        ContactFileFormat | None, typer.Option(help="What the file is, if its name does not tell.")
+        ContactFileFormat | None, typer.Option(help="The file's format, if its name does not show it.")
     ] = None,
     mailbox: Annotated[
-        str | None, typer.Option(help="They are contacts of this mailbox, also for a connector bound to it.")
+        str | None, typer.Option(help="Contacts of this mailbox, also given to a connector bound to it.")
     ] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
@@ -60,32 +60,28 @@ def import_file(
     for problem in book.problems:
         errors.print(f"left out: {printable(problem)}", markup=False)
     verb = "would be added" if dry_run else "added"
-    console.print(f"{result.added:,} {verb}, {result.changed:,} changed, {result.unchanged:,} known already.")
+    console.print(f"{result.added:,} {verb}, {result.changed:,} changed, {result.unchanged:,} already known.")
 
 
 @app.command("list")
 def list_all(
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Show at most this many.")] = 1_000,
     json: JsonOption = False,
 ) -> None:
     """Show the contacts, by address."""
-
-    async def run(app: App) -> tuple[list[Contact], int]:
-        return await app.database.read(lambda tx: (contacts.list_contacts(tx, limit), contacts.count_contacts(tx)))
-
-    found, count = with_app(run)
+    found, count = read(lambda tx: (contacts.list_contacts(tx, limit), contacts.count_contacts(tx)))
     if json:
         print_json(found)
         return
     rows = [(one.address, one.source, one.last_seen_at, one.name or "-") for one in found]
-    print_table(("address", "from", "last written to", "name"), rows, empty="There are no contacts yet.")
+    print_table(("address", "from", "last mail sent", "name"), rows, empty="There are no contacts yet.")
     if count > len(found):
         console.print(f"{count - len(found):,} more; use --limit.")
 
 
 @app.command()
 def export(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Make the snapshot for connectors now. A worker does the same every 15 minutes."""
+    """Write the snapshot for connectors now. A worker does this every 15 minutes."""
 
     async def run(app: App) -> Export:
         owners = [account.email for account in await app.database.read(list_accounts)]

@@ -10,7 +10,7 @@ import typer
 
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.session import me, with_app
+from postroom.cli.session import me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table
 from postroom.domain.errors import BadInput
 from postroom.mail.tier_policy import TierPolicy, parse_rules
@@ -23,12 +23,8 @@ app = typer.Typer(
 
 @app.command()
 def show(json: JsonOption = False) -> None:
-    """Show the rules in their order; the first that matches a message decides, and mail that none matches is whole."""
-
-    async def run(app: App) -> list[dict[str, Any]]:
-        return await app.database.read(tier_policy.all_policy_rules)
-
-    rules = with_app(run)
+    """Show the rules in order. The first that matches a message decides; mail that none matches is taken in whole."""
+    rules = read(tier_policy.all_policy_rules)
     if json:
         print_json(rules)
         return
@@ -41,7 +37,7 @@ def set_(
     file: Annotated[Path, typer.Argument(help="JSON as `postroom policy show --json` prints it.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Put the rules of a file in the place of all rules. A mistake is named, and nothing changes."""
+    """Replace all rules by those of a file. If there is a mistake, it is named and nothing changes."""
     rules = _read(file)
     parse_rules(rules)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,29 +11,31 @@ import typer
 from rich.text import Text
 
 from postroom import settings
+from postroom.archive.backend import ArchiveBackend
 from postroom.archive.exporting import output_folder, write_under_free_name
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage
 from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
 from postroom.archive.service import open_archive
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.parsing import ParsedMail
 from postroom.mail.query import QueryError
 
 _MOST_CONTEXT = 60
+_PAGE = 200
 _INDENT = " " * 18
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for, as in Gmail: words, from:, subject:, OR, - ...")],
-    limit: Annotated[int, typer.Option(help="At most so many, 1 to 500.")] = 20,
+    query: Annotated[str, typer.Argument(help="The query, as in Gmail: words, from:, subject:, OR, - ...")],
+    limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 500.")] = 20,
     sort: Annotated[Sort, typer.Option(help="Newest first, or best match first.")] = Sort.DATE,
     account: Annotated[
         list[str] | None, typer.Option(help="Only this account's mail; may be given more than once.")
     ] = None,
-    after: Annotated[str | None, typer.Option(help="Go on where a page ended, with the word that it printed.")] = None,
-    count: Annotated[bool, typer.Option("--count", help="Only say how many there are.")] = False,
+    after: Annotated[str | None, typer.Option(help="Continue after a page, with the token that it printed.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of matches.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Search the archive.
@@ -43,7 +45,7 @@ def search(
     if query.startswith("--"):
         raise BadInput("option", f"there is no {query}; `postroom search --help` lists the options")
     with open_archive(settings.load()) as place, place.search() as archive:
-        _require_accounts(account, archive.accounts())
+        require_accounts(account, archive.accounts())
         try:
             answer = (
                 archive.count(query, accounts=account)
@@ -63,11 +65,25 @@ def search(
     _warn(answer.problems)
 
 
-def _require_accounts(wanted: Sequence[str] | None, known: Sequence[str]) -> None:
+def require_accounts(wanted: Sequence[str] | None, known: Collection[str]) -> None:
     for email in wanted or ():
         if account_name(email) not in known:
-            there = f"there is mail of {', '.join(known)}" if known else "it is empty"
+            there = f"there is mail of {', '.join(sorted(known))}" if known else "it is empty"
             raise BadInput("account", f"no mail of {email} is in the archive; {there}")
+
+
+def everything_found(place: ArchiveBackend, query: str, accounts: Sequence[str] | None) -> Iterator[ArchivedMessage]:
+    """All that a search finds, page by page. A shard that cannot be searched is an error: the answer must be whole."""
+    with place.search() as search:
+        token: str | None = None
+        while True:
+            page = search.search(query, accounts=accounts, limit=_PAGE, after=token)
+            if page.problems:
+                raise Fatal(f"Not all of the archive could be searched: {page.problems[0]}. Run `postroom verify`.")
+            yield from (hit.message for hit in page.hits)
+            token = page.next
+            if token is None:
+                return
 
 
 def _point_at(query: str, position: int) -> None:
@@ -133,7 +149,7 @@ def show(
 ) -> None:
     """Show one archived message."""
     if sum((raw, attachments, extract is not None)) > 1:
-        raise BadInput("raw", "--raw, --attachments and --extract exclude each other")
+        raise BadInput("raw", "--raw, --attachments and --extract cannot be combined")
     with open_archive(settings.load()) as place, place.reader() as archive:
         message = archive.find(message_id, account)
         if raw:
@@ -167,7 +183,7 @@ def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> No
         print_json({"path": path, "size": attachment.size, "sha256": attachment.sha256, "written": is_new})
     else:
         said = (
-            f"Saved {attachment.size:,} bytes as {path}." if is_new else f"{path} was there already, with these bytes."
+            f"Saved {attachment.size:,} bytes as {path}." if is_new else f"{path} already exists, with the same bytes."
         )
         console.print(said, markup=False, soft_wrap=True)
 

@@ -20,8 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from postroom.accounts.account import Account
-from postroom.accounts.troubled import troubled_of
+from postroom.accounts.account import Account, ArchivedMailbox, find_mailbox, list_accounts
+from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
@@ -157,7 +157,7 @@ class SyncEnd:
 
 @app.command()
 def plan(account: AccountOption = None, json: JsonOption = False) -> None:
-    """Say what a sync will take, before a message is fetched: messages, quota units, hours, disk."""
+    """Show what a sync will take, before anything is fetched: messages, quota units, time, disk space."""
 
     async def run(app: App) -> None:
         chosen = await chosen_accounts(app, account)
@@ -176,13 +176,13 @@ def plan(account: AccountOption = None, json: JsonOption = False) -> None:
 def run(
     account: AccountOption = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when everything that is there now has been taken in.")
+        bool, typer.Option("--once", help="Exit when everything that is there now has been stored.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring all mail into the archive, then follow what changes, until stopped.
+    """Bring all mail into the archive, then follow changes until stopped.
 
-    Ctrl-C or SIGTERM stops it cleanly at any time; the same command goes on from there.
+    Ctrl-C or SIGTERM stops it cleanly at any time; the same command continues from there.
     """
     ended, was_stopped = with_app(lambda app: _run(app, account, once=once, json=json))
     if json:
@@ -195,7 +195,7 @@ def run(
 
 @app.command()
 def status(account: AccountOption = None, json: JsonOption = False) -> None:
-    """Show how far each account's sync has come, who reads it, and what is wrong."""
+    """Show how far each account's sync has come, what reads it, and any problems."""
 
     async def run(app: App) -> None:
         now = app.clock.now()
@@ -219,7 +219,7 @@ def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
 
     async def run(app: App) -> None:
         rows = []
-        for each in await chosen_accounts(app, account):
+        for each in await _chosen_mailboxes(app, account):
             found = await app.database.read(partial(troubled_of, account_id=each.id))
             rows += [(each.email, message) for message in found]
         if json:
@@ -239,7 +239,9 @@ def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
 
 @bad_app.command("retry")
 def bad_retry(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these; all otherwise.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these messages; default: all.")
+    ] = None,
     account: AccountOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
@@ -247,7 +249,7 @@ def bad_retry(
     """Try bad messages again now. Exit code 1 if some are still bad."""
 
     async def run(app: App) -> dict[str, RetriedMessages]:
-        listed = await _listed_bad(app, await chosen_accounts(app, account), ids)
+        listed = await _listed_bad(app, await _chosen_mailboxes(app, account), ids)
         if dry_run:
             return {each.email: RetriedMessages(still_bad=frozenset(found)) for each, found in listed}
         purpose = "postroom sync bad retry"
@@ -265,7 +267,7 @@ def bad_retry(
 async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[list[SyncEnd], bool]:
     accounts = await chosen_accounts(app, email)
     async with app.sync.opened(accounts, "postroom sync run") as syncs:
-        with stopped_by_signals("Stopping: storing what is on its way ...") as stop:
+        with stopped_by_signals("Stopping: storing what was fetched ...") as stop:
             async with shown(syncs):
                 was_stopped = await _until_over(tasks := _start(syncs, once=once), stop)
         ended = [_ended(sync, task) for sync, task in zip(syncs, tasks, strict=True)]
@@ -304,21 +306,30 @@ def _print_ended(ended: Sequence[SyncEnd], *, was_stopped: bool) -> None:
         if each.error is not None:
             errors.print(f"error: {each.account}: {printable(each.error)}", markup=False, soft_wrap=True)
     if was_stopped:
-        console.print("Stopped. Nothing is lost; `postroom sync run` goes on from here.", markup=False)
+        console.print("Stopped. Nothing is lost; `postroom sync run` continues from here.", markup=False)
+
+
+async def _chosen_mailboxes(app: App, email: str | None) -> Sequence[Account | ArchivedMailbox]:
+    """The accounts, and the mailboxes without a login that have bad messages."""
+    if email is not None:
+        named = await app.database.read(lambda tx: find_mailbox(tx, email))
+        return await chosen_accounts(app, email) if named is None else [named]
+    archives = [mailbox for mailbox, _ in await app.database.read(troubled_archives)]
+    return [*await app.database.read(list_accounts), *archives] or await chosen_accounts(app, None)
 
 
 async def _listed_bad(
-    app: App, accounts: Sequence[Account], ids: Sequence[str] | None
-) -> list[tuple[Account, list[str]]]:
-    """Of each account, those of these messages that are listed as bad; all of them where none are named."""
+    app: App, mailboxes: Sequence[Account | ArchivedMailbox], ids: Sequence[str] | None
+) -> list[tuple[Account | ArchivedMailbox, list[str]]]:
+    """Of each mailbox, those of these messages that are listed as bad; all of them where none are named."""
     found = []
-    for account in accounts:
-        listed = [each.key for each in await app.database.read(partial(troubled_of, account_id=account.id))]
-        found.append((account, [each for each in listed if not ids or each in ids]))
+    for mailbox in mailboxes:
+        listed = [each.key for each in await app.database.read(partial(troubled_of, account_id=mailbox.id))]
+        found.append((mailbox, [each for each in listed if not ids or each in ids]))
     unknown = set(ids or ()) - {each for _, listed in found for each in listed}
     if unknown:
         raise NotFound("id", f"{min(unknown)} is not among the bad messages; `postroom sync bad list` shows them")
-    return [(account, listed) for account, listed in found if listed]
+    return [(mailbox, listed) for mailbox, listed in found if listed]
 
 
 def _print_retried(retried: Mapping[str, RetriedMessages], *, dry_run: bool) -> None:
@@ -339,7 +350,7 @@ def _estimate_json(estimate: SyncEstimate) -> dict[str, object]:
 
 
 def _print_estimate(estimate: SyncEstimate) -> None:
-    assumed = " (assumed; `account add --quota` tells it)" if estimate.is_profile_assumed else ""
+    assumed = " (assumed; set it with `account add --quota`)" if estimate.is_profile_assumed else ""
     each, basis = estimate.sizes.bytes_each, estimate.sizes.basis
     fits = "" if estimate.fits else "  NOT ENOUGH: free some space, or set POSTROOM_HOME to a larger disk"
     free = " in the database" if estimate.free_bytes is None else f" of {size(estimate.free_bytes)} free{fits}"
@@ -350,7 +361,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
         "slices": f"{estimate.slices:,}, one a {estimate.granularity}",
         "quota units": f"{estimate.units:,}: {estimate.list_units:,} to list, {estimate.get_units:,} to fetch",
         "profile": f"{estimate.profile}{assumed}: {estimate.units_per_minute:,} units a minute after the reserve",
-        "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is busy all along",
+        "time": f"{duration(estimate.seconds)}; {duration(estimate.seconds_when_busy)} if live mail is always busy",
         "disk": f"about {size(estimate.disk_bytes)}{free}",
         "message size": f"{size(each)} on average of {estimate.sizes.messages:,} messages, {basis}",
         "watermark": moment(estimate.watermark),

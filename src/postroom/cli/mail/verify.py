@@ -31,7 +31,7 @@ def verify(
     ] = False,
     against_source: Annotated[
         bool,
-        typer.Option("--against-source", help="Also ask Gmail for every id below the watermark, and name the gaps."),
+        typer.Option("--against-source", help="Also ask Gmail for every id below the watermark, and list the gaps."),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -65,7 +65,7 @@ async def _compared(app: App, email: str | None) -> list[SourceReport]:
     else:
         accounts = [await app.database.read(lambda tx: get_account(tx, email))]
     if not accounts:
-        raise NotFound("account", "there is none to compare with; `postroom account add gmail` adds one")
+        raise NotFound("account", "there is none to compare with; add one with `postroom account add gmail`")
     return [await _compare(app, account) for account in accounts]
 
 
@@ -91,7 +91,7 @@ def _print_comparison(report: SourceReport) -> None:
     console.print(
         f"{report.account}: the source lists {report.listed:,} messages before {shown(until)}. "
         f"Stored: {report.stored:,}, known to be bad: {len(report.bad):,}, "
-        f"in the archive and gone there: {len(report.gone):,}. {verdict}",
+        f"archived and gone at the source: {len(report.gone):,}. {verdict}",
         markup=False,
     )
 
@@ -133,7 +133,7 @@ def _print(report: VerifyReport, salvaged: list[Salvaged]) -> None:
     for finding in report.findings:
         where = f"{finding.shard} {finding.key or ''}".rstrip()
         console.print(f"{finding.flaw}: {where}\n    {finding.detail}", markup=False)
-    verdict = "All of it is sound." if report.is_sound else f"Found wrong: {len(report.findings)}."
+    verdict = "Everything is sound." if report.is_sound else f"Problems found: {len(report.findings)}."
     console.print(
         f"{report.messages:,} messages, {report.bytes:,} bytes in {report.shards} shards checked. {verdict}",
         markup=False,

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.actions import approvals, wording
-from postroom.actions.approvals import LONGEST_NOTE, ApprovalOutcome, ApprovalQuestion, ApprovalVerdict, answer
-from postroom.dashboard.actions.routes import mailbox_of_action
-from postroom.dashboard.context import Here, RequestContext
-from postroom.dashboard.routing import Id, api_router, pages_router, permits
+from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
+from postroom.contract.actions import ANSWER, VerdictArguments
+from postroom.contract.fields import Id
+from postroom.dashboard.actions.routes import mailbox_of_path
+from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.domain.roles import Permission
 
@@ -76,11 +77,6 @@ api = api_router("approvals")
 SECTION = "approvals"
 
 
-class ApprovalAnswer(BaseModel, extra="forbid"):
-    verdict: ApprovalVerdict
-    note: str | None = Field(None, min_length=1, max_length=LONGEST_NOTE, description="kept in the audit log")
-
-
 class ApprovalResult(BaseModel):
     counted: bool = Field(description="false: it was already answered, or had expired")
     question: QuestionRow
@@ -99,7 +95,7 @@ async def show_questions(here: Here) -> list[QuestionRow]:
 
 
 @api.get("/{action_id}")
-@permits(Permission.READ, mailbox_of_action)
+@permits(Permission.READ, mailbox_of_path)
 async def show_question(here: Here, action_id: Id) -> QuestionRow:
     """A question, open or answered."""
     return await here.read(lambda tx: question(tx, action_id))
@@ -107,20 +103,15 @@ async def show_question(here: Here, action_id: Id) -> QuestionRow:
 
 @pages.post("/approvals/{action_id}/{verdict}")
 async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
-    given = await give_answer(here, action_id, verdict, (await here.form()).optional("note"))
+    note = (await here.form()).optional("note")
+    given = await here.call(ANSWER, {"action": action_id, "verdict": verdict, "note": note})
     done = "Approved; a worker does it now." if verdict is ApprovalVerdict.APPROVE else "Rejected; nothing is changed."
-    return await here.go("/approvals", done if given.counted else f"Your answer came too late: it is {given.said}.")
+    return await here.go("/approvals", done if given.counted else f"Your answer came too late: it is {given.standing}.")
 
 
 @api.post("/{action_id}")
-@permits(Permission.APPROVE, mailbox_of_action)
-async def give(here: Here, action_id: Id, given: ApprovalAnswer) -> ApprovalResult:
+@permits(Permission.APPROVE, keeps_to_mailbox=True)
+async def give(here: Here, action_id: Id, given: VerdictArguments) -> ApprovalResult:
     """Answer a question; each is answered once."""
-    done = await give_answer(here, action_id, given.verdict, given.note)
+    done = await here.call(ANSWER, {**given.model_dump(), "action": action_id})
     return ApprovalResult(counted=done.counted, question=await show_question(here, action_id))
-
-
-async def give_answer(
-    here: RequestContext, action_id: str, verdict: ApprovalVerdict, note: str | None
-) -> ApprovalOutcome:
-    return await here.write(lambda tx: answer(tx, here.app.queue, action_id, verdict, here.actor, note=note))

@@ -16,11 +16,10 @@ from postroom.actions import browsing, scheduling, snoozes, undo, wording
 from postroom.actions.browsing import ActionFilter, Listed
 from postroom.actions.lifecycle import Action
 from postroom.actions.snoozes import Snooze, SnoozeState
+from postroom.contract.fields import Id
 from postroom.dashboard.paging import ListQuery, Paged
-from postroom.dashboard.routing import Id
 from postroom.db import Tx
-from postroom.db.tables.accounts import accounts
-from postroom.db.tables.triage import actions, decisions, rules
+from postroom.db.tables.triage import decisions, rules
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
@@ -164,14 +163,6 @@ class ActionDetail:
     """The action that this undoes."""
     can_retry: bool
     can_cancel: bool
-
-
-def account_of_action(tx: Tx, action_id: str) -> str | None:
-    """The mailbox's address; None if there is no such action."""
-    query = (
-        select(accounts.c.email).join(actions, actions.c.account_id == accounts.c.id).where(actions.c.id == action_id)
-    )
-    return tx.execute(query).scalar()
 
 
 def list_actions(tx: Tx, wanted: ActionsQuery) -> Paged[ActionRow]:

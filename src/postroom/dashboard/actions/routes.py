@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postroom.actions import requests, snoozes, undo, wording
+from postroom.actions import undo, wording
+from postroom.actions.lifecycle import mailbox_of_action
 from postroom.actions.undo import Progress, UndoSpan
+from postroom.contract.actions import CANCEL, RETRY, SNOOZE, UNDO, UNDO_ALL, WAKE, ReturnTime, UndoSpanArguments
+from postroom.contract.fields import Id
+from postroom.contract.tool import R, ToolSignature
 from postroom.dashboard.actions.queries import (
     MOST_SNOOZES,
     ActionDetail,
     ActionRow,
     ActionsQuery,
     SnoozeRow,
-    account_of_action,
     action_detail,
     action_row,
     addresses,
@@ -26,10 +29,9 @@ from postroom.dashboard.actions.queries import (
     snooze_of,
     snoozed_mail,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import FilterChoice, Form, query_of
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import Id, api_router, named_by, pages_router, permits
 from postroom.dashboard.rules.queries import rule_names
 from postroom.db import Tx
 from postroom.domain.actions import ActionStatus, ActionType, Origin
@@ -115,13 +117,9 @@ async def by_model_page(
 async def submit_undo_by_model(here: Here) -> Response:
     form = await here.form()
     span = UndoSpan(_time("since", form["since"]), _time("until", form["until"]))
-    await start_undo(here, span)
+    await here.call(UNDO_ALL, {"since": span.since, "until": span.until})
     query = query_of(at=span.since.isoformat(), until=span.until.isoformat())
     return await here.go(f"/actions/by-model?{query}", "Undoing has started; this page shows the progress.")
-
-
-async def start_undo(here: RequestContext, span: UndoSpan) -> None:
-    await here.write(lambda tx: undo.start_undo_many(tx, here.app.queue, span, here.actor))
 
 
 def _chosen_span(since: str, at: str, now: datetime) -> UndoSpan:
@@ -141,12 +139,6 @@ def _time(field: str, text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-class SpanWanted(BaseModel, extra="forbid"):
-    by: Origin = Field(Origin.MODEL, description="model or rule")
-    since: AwareDatetime
-    until: AwareDatetime | None = Field(None, description="not included; unset: now")
-
-
 class SpanUndone(BaseModel):
     since: AwareDatetime
     until: AwareDatetime = Field(description="ask again with it to see the progress of undoing")
@@ -157,22 +149,17 @@ class SpanUndone(BaseModel):
 
 @api.post("/survey")
 @permits(Permission.READ)
-async def survey(here: Here, wanted: SpanWanted) -> SpanUndone:
+async def survey(here: Here, wanted: UndoSpanArguments) -> SpanUndone:
     """What the model, or rules, did in a period, and how much of it is undone. Changes nothing."""
-    return await _surveyed(here, _span(here, wanted))
+    return await _surveyed(here, UndoSpan(wanted.since, wanted.until or here.now, wanted.by))
 
 
 @api.post("/undo-all")
 @permits(Permission.ACT)
-async def undo_all(here: Here, wanted: SpanWanted) -> SpanUndone:
+async def undo_all(here: Here, wanted: UndoSpanArguments) -> SpanUndone:
     """Let a worker undo all of that, the newest first."""
-    span = _span(here, wanted)
-    await start_undo(here, span)
-    return await _surveyed(here, span)
-
-
-def _span(here: RequestContext, wanted: SpanWanted) -> UndoSpan:
-    return UndoSpan(wanted.since, wanted.until or here.now, wanted.by)
+    begun = await here.call(UNDO_ALL, wanted)
+    return await _surveyed(here, UndoSpan(begun.since, begun.until, wanted.by))
 
 
 async def _surveyed(here: RequestContext, span: UndoSpan) -> SpanUndone:
@@ -182,9 +169,9 @@ async def _surveyed(here: RequestContext, span: UndoSpan) -> SpanUndone:
     return SpanUndone(since=span.since, until=span.until, total=found.total, progress=progress, left=left)
 
 
-def mailbox_of_action(tx: Tx, request: Request) -> str | None:
+def mailbox_of_path(tx: Tx, request: Request) -> str | None:
     """The mailbox of the message that the path's action is about."""
-    return account_of_action(tx, parse_id(request.path_params["action_id"], "action_id"))
+    return mailbox_of_action(tx, parse_id(request.path_params["action_id"], "action_id"))
 
 
 @pages.get("/actions/{action_id}")
@@ -195,61 +182,44 @@ async def action_page(here: Here, action_id: Id) -> Response:
 
 
 @api.get("/{action_id}")
-@permits(Permission.READ, mailbox_of_action)
+@permits(Permission.READ, mailbox_of_path)
 async def show_action(here: Here, action_id: Id) -> ActionDetail:
     """One action: what was done to which message, why, its steps, and whether it can be undone."""
     return await here.read(lambda tx: action_detail(tx, action_id))
 
 
-async def undo_action(here: RequestContext, action_id: str) -> str:
-    """Queues the undo, which is an action of its own; returns its id."""
-    return await here.write(lambda tx: undo.request_undo(tx, here.app.queue, action_id, here.actor))
-
-
-async def retry_action(here: RequestContext, action_id: str) -> None:
-    await here.write(lambda tx: requests.retry_action(tx, here.app.queue, action_id, here.actor))
-
-
-async def cancel_action(here: RequestContext, action_id: str) -> None:
-    await here.write(lambda tx: requests.cancel_action(tx, here.app.queue, action_id, here.actor))
-
-
-async def wake_now(here: RequestContext, action_id: str) -> None:
-    await here.write(lambda tx: snoozes.wake_now(tx, here.app.queue, action_id, here.actor))
-
-
-async def snooze_until(here: RequestContext, action_id: str, until: datetime) -> None:
-    await here.write(lambda tx: snoozes.reschedule(tx, here.app.queue, action_id, until, here.actor))
+async def _steer(here: RequestContext, tool: ToolSignature[Any, R], action_id: str, **more: Any) -> R:
+    return await here.call(tool, {"action": action_id, **more})
 
 
 @pages.post("/actions/{action_id}/undo")
 async def submit_undo(here: Here, action_id: Id) -> Response:
-    await undo_action(here, action_id)
+    await _steer(here, UNDO, action_id)
     return await _back(here, action_id, "Undoing has started; a worker does it now.")
 
 
 @pages.post("/actions/{action_id}/retry")
 async def submit_retry(here: Here, action_id: Id) -> Response:
-    await retry_action(here, action_id)
+    await _steer(here, RETRY, action_id)
     return await _back(here, action_id, "The action is queued again.")
 
 
 @pages.post("/actions/{action_id}/cancel")
 async def submit_cancel(here: Here, action_id: Id) -> Response:
-    await cancel_action(here, action_id)
+    await _steer(here, CANCEL, action_id)
     return await _back(here, action_id, "The action is cancelled; nothing is changed.")
 
 
 @pages.post("/actions/{action_id}/wake")
 async def submit_wake(here: Here, action_id: Id) -> Response:
-    await wake_now(here, action_id)
+    await _steer(here, WAKE, action_id)
     return await _back(here, action_id, "The message returns as soon as a worker is free.")
 
 
 @pages.post("/actions/{action_id}/sleep")
 async def submit_snooze(here: Here, action_id: Id) -> Response:
     hours = (await here.form()).one_of("hours", list(SNOOZE_HOURS))
-    await snooze_until(here, action_id, here.now + timedelta(hours=int(hours)))
+    await _steer(here, SNOOZE, action_id, until=here.now + timedelta(hours=int(hours)))
     return await _back(here, action_id, f"The message returns in {SNOOZE_HOURS[hours]}.")
 
 
@@ -261,45 +231,41 @@ async def _back(here: RequestContext, action_id: str, message: str) -> Response:
     return await here.go(back, message)
 
 
-class SnoozeWanted(BaseModel, extra="forbid"):
-    until: AwareDatetime = Field(description="when it returns, with its zone; ten years ahead at most")
-
-
 @api.post("/{action_id}/undo")
-@permits(Permission.ACT, mailbox_of_action)
+@permits(Permission.ACT, keeps_to_mailbox=True)
 async def take_back(here: Here, action_id: Id) -> ActionRow:
     """Let a worker undo it; the reply is the undo, which is an action of its own."""
-    made = await undo_action(here, action_id)
-    return await here.read(lambda tx: action_row(tx, made))
+    made = await _steer(here, UNDO, action_id)
+    return await here.read(lambda tx: action_row(tx, made.undo))
 
 
 @api.post("/{action_id}/retry")
-@permits(Permission.ACT, mailbox_of_action)
+@permits(Permission.ACT, keeps_to_mailbox=True)
 async def retry(here: Here, action_id: Id) -> ActionRow:
     """Try a failed action again."""
-    await retry_action(here, action_id)
+    await _steer(here, RETRY, action_id)
     return await here.read(lambda tx: action_row(tx, action_id))
 
 
 @api.post("/{action_id}/cancel")
-@permits(Permission.ACT, mailbox_of_action)
+@permits(Permission.ACT, keeps_to_mailbox=True)
 async def cancel(here: Here, action_id: Id) -> ActionRow:
     """Cancel an action that has not started."""
-    await cancel_action(here, action_id)
+    await _steer(here, CANCEL, action_id)
     return await here.read(lambda tx: action_row(tx, action_id))
 
 
 @api.post("/{action_id}/wake")
-@permits(Permission.ACT, mailbox_of_action)
+@permits(Permission.ACT, keeps_to_mailbox=True)
 async def wake(here: Here, action_id: Id) -> SnoozeRow:
     """Return snoozed mail now."""
-    await wake_now(here, action_id)
+    await _steer(here, WAKE, action_id)
     return await here.read(lambda tx: snooze_of(tx, action_id))
 
 
 @api.post("/{action_id}/sleep")
-@permits(Permission.ACT, mailbox_of_action)
-async def sleep(here: Here, action_id: Id, wanted: SnoozeWanted) -> SnoozeRow:
+@permits(Permission.ACT, keeps_to_mailbox=True)
+async def sleep(here: Here, action_id: Id, wanted: ReturnTime) -> SnoozeRow:
     """Return snoozed mail at another time."""
-    await snooze_until(here, action_id, wanted.until)
+    await _steer(here, SNOOZE, action_id, until=wanted.until)
     return await here.read(lambda tx: snooze_of(tx, action_id))

@@ -12,12 +12,12 @@ from typing import Any
 from postroom.contract.backfill import CREATE, ESTIMATE
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security.proof import SensitiveChange, require_proof
+from postroom.dashboard.security.proof import call_with_proof
 from postroom.domain.backfill import BackfillMode
 from postroom.domain.errors import BadInput
 from postroom.domain.money import MICROS_PER_CENT, format_dollars, from_cents, parse_dollars
 from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.operations import MOST_CENTS, usual_cap
+from postroom.switchboard.backfill.operations import MOST_CENTS
 
 OFFER_LIFE = timedelta(minutes=15)
 """Mail arrives and prices change, so an older estimate is not offered for consent."""
@@ -71,16 +71,10 @@ def open_offer(here: RequestContext, sealed: str) -> BackfillOffer:
     return BackfillOffer(wanted, opened.value["estimate"])
 
 
-async def _require_cap_proof(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> None:
-    """A job that may spend more a day than the settings allow needs the passphrase."""
-    if offer.wanted["daily_cost_cap_cents"] > usual_cap(here.app.settings.backfill):
-        await require_proof(here, SensitiveChange.RAISE_CAP, form)
-
-
 async def accept(here: RequestContext, offer: BackfillOffer, form: Form | None = None) -> str:
     """Create the job with the owner's consent; returns its id."""
-    await _require_cap_proof(here, offer, form)
-    return (await here.call(CREATE, {**offer.wanted, "estimate": dict(offer.estimate)})).job_id
+    arguments = {**offer.wanted, "estimate": dict(offer.estimate)}
+    return (await call_with_proof(here, CREATE, arguments, form)).job_id
 
 
 def wanted_of(form: Form, today: date) -> dict[str, Any]:

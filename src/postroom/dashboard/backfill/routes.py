@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postroom.contract.backfill import STEERING, SWITCH
+from postroom.contract.fields import Id
 from postroom.dashboard.backfill.offers import (
     CONSENT,
     OFFER_LIFE,
@@ -43,18 +44,16 @@ from postroom.dashboard.backfill.queries import (
     overview,
     switch,
 )
-from postroom.dashboard.context import Here, RequestContext
+from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import money
 from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import Id, api_router, named_by, pages_router, permits
-from postroom.dashboard.security.proof import ProofNeeded
 from postroom.db import Tx
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
-from postroom.domain.roles import Permission
+from postroom.domain.roles import Permission, ProofNeeded
 from postroom.switchboard.backfill.job import BackfillEvent
 
 pages = pages_router()

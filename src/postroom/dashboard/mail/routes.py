@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import Path, Query
 from starlette.responses import HTMLResponse, Response
 
-from postroom.dashboard.context import Here
+from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
@@ -36,7 +36,6 @@ from postroom.dashboard.mail.message import (
     thread_of,
 )
 from postroom.dashboard.mail.search import MailList, MailQuery, list_mail, mail_accounts
-from postroom.dashboard.routing import api_router, file_reply, named_by, pages_router, permits
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
 
@@ -54,7 +53,7 @@ ThreadBefore = Annotated[int | None, Query(ge=0, lt=1 << 63, description="`befor
 
 
 @dataclass(frozen=True, slots=True)
-class MessageReply:
+class MessageWithTriage:
     """A message with its triage; null if it was only archived."""
 
     message: MessageDetail
@@ -114,10 +113,10 @@ async def message_page(here: Here, account: Account, key: Key, view: FilterChoic
 
 @api.get(MESSAGE)
 @permits(Permission.READ, named_by("account"))
-async def message(here: Here, account: Account, key: Key) -> MessageReply:
+async def message(here: Here, account: Account, key: Key) -> MessageWithTriage:
     """One message: headers, text, sanitised HTML, attachments, and what was decided and done."""
     letter = await read_message(here.services.shared, account, key)
-    return MessageReply(letter, await here.read(lambda tx: judgement_of(tx, letter.account, letter.key)))
+    return MessageWithTriage(letter, await here.read(lambda tx: judgement_of(tx, letter.account, letter.key)))
 
 
 @pages.get(f"{MESSAGE_PAGE}/thread")

@@ -1,6 +1,4 @@
-"""Rules as the dashboard shows, changes and tries them.
-
-A change is refused if the rule was changed since the page or program read it. A trial runs a rule over the newest
+"""Rules as the dashboard shows and tries them. A trial runs a rule over the newest
 mail of the archive and changes nothing; it is bounded in messages and time, and one runs at a time off the event loop.
 """
 
@@ -18,24 +16,20 @@ from sqlalchemy import func, literal, select
 from postroom.actions.wording import wish
 from postroom.archive.backend import MailReader
 from postroom.dashboard.context import RequestContext
-from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.search import NamedAddress, sender_of
 from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, paged, row_before
-from postroom.dashboard.security.proof import SensitiveChange, require_proof
 from postroom.db import Tx
 from postroom.db.tables.triage import FIRST_OF_A_RULE, actions, labels, rules
 from postroom.domain.errors import BadInput, NotFound
 from postroom.settings import SafetySettings
 from postroom.triage.decision import DecidedBy
-from postroom.triage.guidance import changed_meanwhile
-from postroom.triage.rules import store
 from postroom.triage.rules.files import written_rule
 from postroom.triage.rules.rows import StoredRule, account_addresses, rule_named
 from postroom.triage.rules.rule import RuleDraft
-from postroom.triage.rules.store import MoveDirection, list_rules, rule_with_id
+from postroom.triage.rules.store import list_rules, rule_with_id
 from postroom.triage.rules.trial import Trial, TrialHit, TrialSubject, mail_to_try, replay, subject_of
 from postroom.triage.rules.wording import in_words, scope_in_words
-from postroom.triage.safety import acts_alone, reasons_for
+from postroom.triage.safety import reasons_for
 
 _COUNTED = 100
 _MOST_LABELS = 500
@@ -256,55 +250,3 @@ async def try_stored(here: RequestContext, rule_id: str, newest: int) -> TrialRe
     if stored.draft is None:
         raise BadInput("rule", stored.problem or "cannot be read")
     return await run_trial(here, stored.draft, newest)
-
-
-async def add_rule(here: RequestContext, draft: RuleDraft, form: Form | None = None) -> StoredRule:
-    await _require_rule_proof(here, draft, form)
-    return await here.write(lambda tx: store.add_rule(tx, draft, here.actor, here.now))
-
-
-async def edit_rule(
-    here: RequestContext, rule_id: str, stamp: str | None, draft: RuleDraft, form: Form | None = None
-) -> StoredRule:
-    await _require_rule_proof(here, draft, form)
-    return await here.write(lambda tx: store.edit_rule(tx, _unchanged(tx, rule_id, stamp), draft, here.actor, here.now))
-
-
-async def remove_rule(here: RequestContext, rule_id: str, stamp: str | None) -> StoredRule:
-    def change(tx: Tx) -> StoredRule:
-        rule = _unchanged(tx, rule_id, stamp)
-        store.remove_rule(tx, rule, here.actor, here.now)
-        return rule
-
-    return await here.write(change)
-
-
-async def switch_rule(here: RequestContext, rule_id: str, *, on: bool, form: Form | None = None) -> StoredRule:
-    if on:
-        await _require_rule_proof(here, (await here.read(lambda tx: rule_with_id(tx, rule_id))).draft, form)
-
-    def change(tx: Tx) -> StoredRule:
-        rule = rule_with_id(tx, rule_id)
-        if on:
-            return store.enable_rule(tx, rule, here.actor, here.now)
-        return store.disable_rule(tx, rule, None, here.actor, here.now)
-
-    return await here.write(change)
-
-
-async def move_rule(here: RequestContext, rule_id: str, direction: MoveDirection) -> None:
-    await here.write(lambda tx: store.move_rule(tx, rule_with_id(tx, rule_id), direction, here.actor, here.now))
-
-
-async def _require_rule_proof(here: RequestContext, draft: RuleDraft | None, form: Form | None) -> None:
-    """A rule that sends or destroys without approval is saved and switched on only with the passphrase."""
-    if draft is not None and acts_alone(draft.actions, here.app.settings.safety, unattended=draft.unattended):
-        await require_proof(here, SensitiveChange.UNATTENDED_RULE, form)
-
-
-def _unchanged(tx: Tx, rule_id: str, stamp: str | None) -> StoredRule:
-    """The rule, if it is still as it was when `stamp` was read."""
-    rule = rule_with_id(tx, rule_id)
-    if stamp not in (None, rule.stamp):
-        raise changed_meanwhile(f"rule {rule.name}")
-    return rule

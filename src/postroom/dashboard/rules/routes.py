@@ -5,37 +5,47 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, Field, StrictBool, StrictInt
+from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import Response
 
-from postroom.dashboard.context import Here, RequestContext
+from postroom.contract.fields import Id
+from postroom.contract.rules import (
+    ACTIONS,
+    ADD,
+    CONDITION,
+    EDIT,
+    MOVE,
+    REMOVE,
+    SCOPE,
+    SWITCH,
+    RuleArguments,
+    RuleChange,
+    RuleMove,
+)
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.routes import message_path
 from postroom.dashboard.paging import ListQuery
-from postroom.dashboard.routing import Id, api_router, pages_router, permits
 from postroom.dashboard.rules import rule_form
 from postroom.dashboard.rules.queries import (
     TRIAL_SIZES,
     RulePage,
     RuleRow,
     TrialResult,
-    add_rule,
-    edit_rule,
-    move_rule,
     name_suggestions,
-    remove_rule,
     rule_row,
     rules_page,
     run_trial,
     stored_rule,
-    switch_rule,
     try_stored,
     written,
 )
+from postroom.dashboard.security.proof import call_with_proof
 from postroom.domain.actions import ActionType
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
-from postroom.triage.rules.rule import DEFAULT_PRIORITY, MOST_ACTIONS, RuleDraft, ScopeKind, parse_fields
+from postroom.triage.rules.files import as_written
+from postroom.triage.rules.rule import MOST_ACTIONS, RuleDraft, ScopeKind, parse_fields
 from postroom.triage.rules.store import MoveDirection
 from postroom.triage.rules.trial import UNSAID
 
@@ -48,17 +58,15 @@ RULE = "/{rule_id}"
 RulesWanted = Annotated[ListQuery, Query()]
 Newest = Annotated[int, Query(ge=1, le=max(TRIAL_SIZES))]
 Stamp = Annotated[str | None, Query(max_length=100, description="`stamp` of the rule as you read it")]
-_CONDITION = "as in a file of rules: which messages it applies to, for example {sender_domain: shop.example}"
-_ACTIONS = "what to do, in order: `archive`, `apply_label=Receipts`, or an object with `type`"
 
 
 class RuleToTry(BaseModel, extra="forbid"):
     """A rule to try: it needs neither a name nor actions."""
 
     name: str = "this rule"
-    scope: str = Field("global", description="global, account:E, domain:D or sender:A")
-    condition: dict[str, Any] = Field(description=_CONDITION)
-    actions: list[str | dict[str, Any]] | None = Field(None, description=_ACTIONS)
+    scope: str = Field("global", description=SCOPE)
+    condition: dict[str, Any] = Field(description=CONDITION)
+    actions: list[str | dict[str, Any]] | None = Field(None, description=ACTIONS)
     unattended: StrictBool = Field(False, description="dangerous actions need no approval")
     newest: int = Field(
         TRIAL_SIZES[0], ge=1, le=max(TRIAL_SIZES), description="how many of the newest messages to check"
@@ -67,29 +75,6 @@ class RuleToTry(BaseModel, extra="forbid"):
     def draft(self) -> RuleDraft:
         data = self.model_dump(exclude={"newest"})
         return parse_fields({**data, "actions": list(UNSAID) if self.actions is None else self.actions})
-
-
-class RuleWanted(BaseModel, extra="forbid"):
-    """A rule as people write it."""
-
-    name: str
-    scope: str = Field("global", description="global, account:E, domain:D or sender:A")
-    priority: StrictInt = Field(DEFAULT_PRIORITY, description="lower numbers come first")
-    condition: dict[str, Any] = Field(description=_CONDITION)
-    actions: list[str | dict[str, Any]] = Field(description=_ACTIONS)
-    unattended: StrictBool = Field(False, description="dangerous actions need no approval")
-    enabled: StrictBool = True
-
-    def draft(self) -> RuleDraft:
-        return parse_fields(self.model_dump(exclude={"stamp"}))
-
-
-class RuleChange(RuleWanted):
-    stamp: str | None = Field(None, description="of the rule as you read it; refused if it was changed since")
-
-
-class RuleMove(BaseModel, extra="forbid"):
-    direction: MoveDirection
 
 
 class TrialWanted(BaseModel, extra="forbid"):
@@ -127,9 +112,9 @@ async def submit_new_rule(here: Here) -> Response:
 
 @api.post("", status_code=201)
 @permits(Permission.RULES)
-async def add(here: Here, wanted: RuleWanted) -> RuleRow:
+async def add(here: Here, wanted: RuleArguments) -> RuleRow:
     """Add a rule. It applies to mail that arrives from now on."""
-    return await show_rule(here, (await add_rule(here, wanted.draft())).id)
+    return await show_rule(here, (await here.call(ADD, wanted)).rule)
 
 
 @api.post("/try")
@@ -181,7 +166,7 @@ async def submit_rule(here: Here, rule_id: Id) -> Response:
 @permits(Permission.RULES)
 async def change(here: Here, rule_id: Id, wanted: RuleChange) -> RuleRow:
     """Replace a rule."""
-    await edit_rule(here, rule_id, wanted.stamp, wanted.draft())
+    await here.call(EDIT, {**wanted.model_dump(), "rule": rule_id})
     return await show_rule(here, rule_id)
 
 
@@ -192,7 +177,7 @@ async def remove_rule_page(here: Here, rule_id: Id) -> Response:
 
 @pages.post(f"{RULE_PAGE}/remove")
 async def submit_remove(here: Here, rule_id: Id) -> Response:
-    removed = await remove_rule(here, rule_id, (await here.form()).optional("stamp"))
+    removed = await here.call(REMOVE, {"rule": rule_id, "stamp": (await here.form()).optional("stamp")})
     return await here.go("/rules", f"The rule {removed.name} is removed. Its past actions stay and can be undone.")
 
 
@@ -200,13 +185,14 @@ async def submit_remove(here: Here, rule_id: Id) -> Response:
 @permits(Permission.RULES)
 async def remove(here: Here, rule_id: Id, stamp: Stamp = None) -> RemovedRule:
     """Remove a rule. Its past actions stay and can be undone."""
-    removed = await remove_rule(here, rule_id, stamp)
-    return RemovedRule(id=removed.id, name=removed.name)
+    removed = await here.call(REMOVE, {"rule": rule_id, "stamp": stamp})
+    return RemovedRule(id=removed.rule, name=removed.name)
 
 
 @pages.post(f"{RULE_PAGE}/move")
 async def submit_move(here: Here, rule_id: Id) -> Response:
-    await move_rule(here, rule_id, MoveDirection((await here.form()).one_of("direction", list(MoveDirection))))
+    direction = (await here.form()).one_of("direction", list(MoveDirection))
+    await here.call(MOVE, {"rule": rule_id, "direction": direction})
     return await here.go(f"/rules#r-{rule_id}")
 
 
@@ -214,14 +200,14 @@ async def submit_move(here: Here, rule_id: Id) -> Response:
 @permits(Permission.RULES)
 async def move(here: Here, rule_id: Id, wanted: RuleMove) -> RuleRow:
     """Move a rule one place up or down in the order."""
-    await move_rule(here, rule_id, wanted.direction)
+    await here.call(MOVE, {"rule": rule_id, "direction": wanted.direction})
     return await show_rule(here, rule_id)
 
 
 @pages.post(f"{RULE_PAGE}/{{switch}}")
 async def submit_switch(here: Here, rule_id: Id, switch: Literal["enable", "disable"]) -> Response:
     form, on = await here.form(), switch == "enable"
-    rule = await switch_rule(here, rule_id, on=on, form=form)
+    rule = await call_with_proof(here, SWITCH, {"rule": rule_id, "enabled": on}, form)
     back = "/rules" if form["back"] == "list" else f"/rules/{rule_id}"
     return await here.go(back, f"The rule {rule.name} is {'on' if on else 'off'}.")
 
@@ -230,7 +216,7 @@ async def submit_switch(here: Here, rule_id: Id, switch: Literal["enable", "disa
 @permits(Permission.RULES)
 async def enable(here: Here, rule_id: Id) -> RuleRow:
     """Switch a rule on."""
-    await switch_rule(here, rule_id, on=True)
+    await here.call(SWITCH, {"rule": rule_id, "enabled": True})
     return await show_rule(here, rule_id)
 
 
@@ -238,7 +224,7 @@ async def enable(here: Here, rule_id: Id) -> RuleRow:
 @permits(Permission.RULES)
 async def disable(here: Here, rule_id: Id) -> RuleRow:
     """Switch a rule off, and keep it."""
-    await switch_rule(here, rule_id, on=False)
+    await here.call(SWITCH, {"rule": rule_id, "enabled": False})
     return await show_rule(here, rule_id)
 
 
@@ -251,9 +237,12 @@ async def _submitted(here: RequestContext, form: Form, rule_id: str | None = Non
         return await _editor(here, form, rule_id, status=422)
     try:
         if rule_id is None:
-            rule = await add_rule(here, draft, form)
-            return await here.go(f"/rules/{rule.id}", "The rule is saved. It applies to mail that arrives from now on.")
-        await edit_rule(here, rule_id, form.optional("stamp"), draft, form)
+            made = await call_with_proof(here, ADD, as_written(draft), form)
+            return await here.go(
+                f"/rules/{made.rule}", "The rule is saved. It applies to mail that arrives from now on."
+            )
+        changed = {**as_written(draft), "rule": rule_id, "stamp": form.optional("stamp")}
+        await call_with_proof(here, EDIT, changed, form)
     except BadInput as error:
         return await _editor(here, form.refused(_beside(error)), rule_id, status=422)
     return await here.go(f"/rules/{rule_id}", "The rule is saved.")

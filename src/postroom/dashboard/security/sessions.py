@@ -99,6 +99,10 @@ class LoginSession:
     def needs_noting(self, now: datetime) -> bool:
         return now - self.last_seen_at >= _SEEN_EVERY
 
+    def is_proved(self, minutes: int, now: datetime) -> bool:
+        """Whether the passphrase was given within so many minutes; a time in the future does not count."""
+        return self.proved_at is not None and timedelta(0) <= now - self.proved_at < timedelta(minutes=minutes)
+
 
 def begin_session(tx: Tx, settings: DashboardSettings, client: str, address: str, now: datetime) -> str:
     """The secret for the cookie; the caller has just checked that the visitor knows the passphrase, or set it. Sessions

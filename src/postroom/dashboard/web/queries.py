@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any
+from datetime import date, datetime
+from typing import Any
 
-from pydantic import BaseModel, Field, StrictBool
 from sqlalchemy import Row, Select, func, select
 
 from postroom import kill_switch
@@ -24,7 +23,7 @@ from postroom.queue.job import FINISHED
 from postroom.settings import BackfillSettings, Settings
 from postroom.web import runs
 from postroom.web.discovery import EndpointView, ItemStatus, overview
-from postroom.web.runs import MOST_ERRORS_KEPT, NewRun, Run, RunStatus, WalkState, backfill_job
+from postroom.web.runs import MOST_ERRORS_KEPT, Run, RunStatus, WalkState, backfill_job
 from postroom.web.sentinel import sentinel_job
 from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, WebSource
 from postroom.web.web_service import WebService
@@ -318,52 +317,18 @@ def _failed(tx: Tx) -> list[FailedPage]:
 
 MODES = [mode.lower() for mode in EndpointMode]
 
-Slug = Annotated[str, Field(max_length=100)]
-Day = Annotated[date | None, Field(description="unset: no limit at this end")]
-Cap = Annotated[int | None, Field(ge=1, le=1_000_000, description="up to the limit of the settings, the default")]
 
-
-class RunWanted(BaseModel, extra="forbid"):
-    sources: list[Slug] = Field(min_length=1, max_length=1_000, description="slugs of `sources.toml`")
-    mode: EndpointMode
-    max_urls: Cap = None
-    max_urls_per_source: Cap = None
-    date_from: Day = None
-    date_to: Day = None
-    dry_run: StrictBool = Field(False, description="check and count only, queue nothing")
-
-    def new_run(self) -> NewRun:
-        return NewRun(
-            **self.model_dump(exclude={"date_from", "date_to"}),
-            date_from=_start_of(self.date_from),
-            date_to=_end_of(self.date_to, "date_to"),
-        )
-
-
-def new_run_of(form: Form) -> NewRun:
-    """The run that a form asks for; the service checks the values that it was sent."""
-    return NewRun(
-        sources=list(form.all("sources")),
-        mode=EndpointMode(form.one_of("mode", MODES).upper()),
-        max_urls=_count(form, "max_urls"),
-        max_urls_per_source=_count(form, "max_urls_per_source"),
-        date_from=_start_of(_day(form, "date_from")),
-        date_to=_end_of(_day(form, "date_to"), "date_to"),
-        dry_run=form.checked("dry_run"),
-    )
-
-
-def _start_of(day: date | None) -> datetime | None:
-    return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _end_of(day: date | None, field: str) -> datetime | None:
-    """The last day is included."""
-    start = _start_of(day)
-    try:
-        return None if start is None else start + timedelta(days=1)
-    except OverflowError:
-        raise BadInput(field, f"{day} is too late; the calendar ends there") from None
+def new_run_of(form: Form) -> dict[str, Any]:
+    """The arguments of the tool, as a form asks for them."""
+    return {
+        "sources": list(form.all("sources")),
+        "mode": form.one_of("mode", MODES).upper(),
+        "max_urls": _count(form, "max_urls"),
+        "max_urls_per_source": _count(form, "max_urls_per_source"),
+        "date_from": _day(form, "date_from"),
+        "date_to": _day(form, "date_to"),
+        "dry_run": form.checked("dry_run"),
+    }
 
 
 def _count(form: Form, name: str) -> int | None:

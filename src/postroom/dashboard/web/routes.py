@@ -9,11 +9,22 @@ import asyncio
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import HTMLResponse, Response
 
 from postroom import kill_switch
-from postroom.dashboard.context import Here, RequestContext
+from postroom.contract.fields import Id
+from postroom.contract.web import (
+    CANCEL_RUN,
+    CREATE_RUN,
+    LOOK,
+    RESUME_RUN,
+    RETRY_PAGES,
+    LookReply,
+    NewRunArguments,
+    RetriedPage,
+    RetryPagesArguments,
+)
+from postroom.dashboard.context import Here, RequestContext, api_router, file_reply, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
@@ -26,7 +37,6 @@ from postroom.dashboard.display.foreign_content import (
 from postroom.dashboard.display.formatting import clean, plural
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.routing import Id, api_router, file_reply, pages_router, permits
 from postroom.dashboard.web.evidence import (
     LONGEST_TEXT,
     ComparedText,
@@ -45,8 +55,6 @@ from postroom.dashboard.web.queries import (
     RunDetail,
     RunRow,
     RunsQuery,
-    RunWanted,
-    Slug,
     SourcesFile,
     WebOverview,
     list_runs,
@@ -57,7 +65,6 @@ from postroom.dashboard.web.queries import (
 )
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
-from postroom.web.discovery import RetriedItems
 from postroom.web.evidence import EvidenceHit
 from postroom.web.runs import RunStatus
 from postroom.web.web_service import missing_extra
@@ -70,15 +77,6 @@ RUN_PAGE = "/web/runs/{run_id}"
 ITEM_PAGE = "/web/evidence/{evidence_id}"
 RunsWanted = Annotated[RunsQuery, Query()]
 EvidenceWanted = Annotated[EvidenceQuery, Query()]
-
-
-class RetryWanted(BaseModel, extra="forbid"):
-    sources: list[Slug] | None = Field(None, max_length=1_000, description="unset: all")
-    dry_run: StrictBool = Field(False, description="only list the failed pages and why")
-
-
-class LookQueued(BaseModel):
-    job: str = Field(description="at /api/queue/jobs")
 
 
 @pages.get("/web")
@@ -102,23 +100,23 @@ async def submit_look(here: Here) -> Response:
 
 @api.post("/look")
 @permits(Permission.WEB)
-async def look(here: Here) -> LookQueued:
+async def look(here: Here) -> LookReply:
     """Let a worker check all sources for new pages. While one check waits or runs, no second is queued."""
-    return LookQueued(job=await here.app.web.look_later(here.actor))
+    return await here.call(LOOK, {})
 
 
 @pages.post("/web/retry")
 async def submit_retry(here: Here) -> Response:
     source = (await here.form()).optional("source")
-    retried = await retry(here, RetryWanted(sources=None if source is None else [source]))
+    retried = await retry(here, RetryPagesArguments(sources=None if source is None else [source]))
     return await here.go("/web", f"{plural(len(retried), 'page')} queued again.")
 
 
 @api.post("/retry")
 @permits(Permission.WEB)
-async def retry(here: Here, wanted: RetryWanted) -> list[RetriedItems]:
+async def retry(here: Here, wanted: RetryPagesArguments) -> list[RetriedPage]:
     """Fetch pages again that could not be fetched."""
-    return await here.app.web.retry(here.actor, wanted.sources, dry_run=wanted.dry_run)
+    return (await here.call(RETRY_PAGES, wanted)).pages
 
 
 @pages.get("/web/runs")
@@ -144,19 +142,17 @@ async def new_run_page(here: Here) -> Response:
 async def submit_run(here: Here) -> Response:
     form = await here.form()
     try:
-        run = await here.app.web.hand_over(here.actor, new_run_of(form))
+        made = await here.call(CREATE_RUN, new_run_of(form))
     except BadInput as error:
-        field = {"source": "sources", "from": "date_from", "to": "date_to"}.get(error.field, error.field)
-        return await _new_run_page(here, form.refused(BadInput(field.replace("-", "_"), error.problem)), 422)
-    return await here.go(f"/web/runs/{run.id}", "The run is created. It starts as soon as a worker is free.")
+        return await _new_run_page(here, form.refused(error), 422)
+    return await here.go(f"/web/runs/{made.run}", "The run is created. It starts as soon as a worker is free.")
 
 
 @api.post("/runs", status_code=201)
 @permits(Permission.WEB)
-async def create_run(here: Here, wanted: RunWanted) -> RunDetail:
+async def create_run(here: Here, wanted: NewRunArguments) -> RunDetail:
     """Create a run for a worker."""
-    run = await here.app.web.hand_over(here.actor, wanted.new_run())
-    return await show_run(here, run.id)
+    return await show_run(here, (await here.call(CREATE_RUN, wanted)).run)
 
 
 @pages.get(RUN_PAGE)
@@ -181,7 +177,7 @@ async def submit_resume(here: Here, run_id: Id) -> Response:
 @permits(Permission.WEB)
 async def resume(here: Here, run_id: Id) -> RunDetail:
     """Let a worker continue a failed run where it stopped."""
-    await here.app.web.resume_later(here.actor, run_id)
+    await here.call(RESUME_RUN, {"run": run_id})
     return await show_run(here, run_id)
 
 
@@ -195,7 +191,7 @@ async def submit_cancel(here: Here, run_id: Id) -> Response:
 @permits(Permission.WEB)
 async def cancel(here: Here, run_id: Id) -> RunDetail:
     """Cancel a run for good. What it found stays."""
-    await here.app.web.cancel(here.actor, run_id)
+    await here.call(CANCEL_RUN, {"run": run_id})
     return await show_run(here, run_id)
 
 

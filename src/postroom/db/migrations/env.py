@@ -2,11 +2,11 @@
 
 from alembic import context
 
-from postroom.db.tables import metadata
+from postroom.db.tables import all_tables
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=all_tables(),
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -30,6 +30,17 @@ accounts = Table(
     Index("accounts_provider_email_idx", "provider", "email", unique=True),
 )
 
+# Mailboxes that have mail in the archive but no account, such as those of imported mail. An account that is added for
+# one takes over its id, and so everything that is recorded under it.
+archived_mailboxes = Table(
+    "archived_mailboxes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("email", Text, nullable=False, comment="in lower case"),
+    Column("created_at", Instant, nullable=False),
+    Index("archived_mailboxes_email_idx", "email", unique=True),
+)
+
 # A ledger with a running total: what was spent between two moments is the difference of two rows, however many lie
 # between. Within an account, `granted_at` never goes back as `total` grows.
 quota_grants = Table(
@@ -48,7 +59,7 @@ quota_grants = Table(
 troubled_messages = Table(
     "troubled_messages",
     metadata,
-    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("account_id", Id, primary_key=True, comment="of an account or of an archived mailbox"),
     Column("message_key", Text, primary_key=True, comment="its id at the source; its archive key where it has none"),
     Column("lane", Text, nullable=False, comment="in which it first gave trouble"),
     Column("kind", Text, nullable=False),

@@ -16,7 +16,7 @@ from sqlalchemy import (
     text,
 )
 
-from postroom.db.types import Id, Instant, metadata
+from postroom.db.types import Id, Instant, metadata, partial_index
 
 jobs = Table(
     "jobs",
@@ -57,18 +57,17 @@ _running = text("state = 'running'")
 _finished = text("finished_at IS NOT NULL")
 
 Index("jobs_idem_idx", jobs.c.idempotency_key, unique=True)
-Index(
+partial_index(
     "jobs_ready_idx",
     jobs.c.queue_name,
     jobs.c.policy_tier,
     jobs.c.priority.desc(),
     jobs.c.seq,
-    postgresql_where=_ready,
-    sqlite_where=_ready,
+    where=_ready,
 )
-Index("jobs_scheduled_idx", jobs.c.not_before, postgresql_where=_scheduled, sqlite_where=_scheduled)
-Index("jobs_running_idx", jobs.c.worker_id, postgresql_where=_running, sqlite_where=_running)
-Index("jobs_finished_idx", jobs.c.state, jobs.c.finished_at, postgresql_where=_finished, sqlite_where=_finished)
+partial_index("jobs_scheduled_idx", jobs.c.not_before, where=_scheduled)
+partial_index("jobs_running_idx", jobs.c.worker_id, where=_running)
+partial_index("jobs_finished_idx", jobs.c.state, jobs.c.finished_at, where=_finished)
 
 job_steps = Table(
     "job_steps",

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from postroom.db.types import Id, Instant, Json, metadata
+from postroom.db.types import Id, Instant, Json, metadata, partial_index
 
 _KEPT_PROMPT = text("prompt IS NOT NULL")
 _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
@@ -136,7 +136,7 @@ model_calls = Table(
     Index("model_calls_message_id_idx", "message_id"),
     Index("model_calls_backfill_job_id_idx", "backfill_job_id"),
     Index("model_calls_created_at_idx", "created_at"),
-    Index("model_calls_prompt_idx", "created_at", postgresql_where=_KEPT_PROMPT, sqlite_where=_KEPT_PROMPT),
+    partial_index("model_calls_prompt_idx", "created_at", where=_KEPT_PROMPT),
 )
 
 
@@ -181,9 +181,7 @@ actions = Table(
     Index("actions_decision_idx", "decision_id", "position", unique=True),
     Index("actions_status_idx", "status", "id"),
     Index("actions_rule_idx", "rule_id", "id"),
-    Index(
-        "actions_rule_use_idx", "rule_id", "created_at", postgresql_where=FIRST_OF_A_RULE, sqlite_where=FIRST_OF_A_RULE
-    ),
+    partial_index("actions_rule_use_idx", "rule_id", "created_at", where=FIRST_OF_A_RULE),
     Index("actions_message_idx", "message_id"),
     Index("actions_finished_at_idx", "finished_at"),
     Index("actions_gmail_id_idx", "account_id", "gmail_id"),

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
+from postroom.domain.errors import Fatal, NotAllowed, Retryable
+from postroom.domain.ids import normal_email
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets
 from postroom.mailboxes.gmail.login import LoginTokens, TokenEndpoint, login_visit
@@ -60,15 +61,6 @@ class OAuthGrant(_Stored):
 
 StoredGrant = StaticGrant | OAuthGrant
 _format: TypeAdapter[StoredGrant] = TypeAdapter(Annotated[StoredGrant, Field(discriminator="kind")])
-
-
-def normal_email(text: str, field: str = "email") -> str:
-    """The form under which an account is known: without spaces around it, in lower case."""
-    email = text.strip().lower()
-    name, at, host = email.rpartition("@")
-    if not (name and at and host) or len(email) > 254 or any(ch.isspace() or not ch.isprintable() for ch in email):
-        raise BadInput(field, f"{text!r} is not an e-mail address")
-    return email
 
 
 class GrantStore:

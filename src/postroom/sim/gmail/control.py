@@ -14,7 +14,7 @@ from itertools import islice
 
 from pydantic import BaseModel, ConfigDict
 
-from postroom.sim.gmail import raw_mail, scopes
+from postroom.sim.gmail import oauth, raw_mail
 from postroom.sim.gmail.api_errors import ApiError, invalid, not_found
 from postroom.sim.gmail.call import MailboxState, SimWatch
 from postroom.sim.gmail.faults import FaultRule, Faults
@@ -45,7 +45,7 @@ class _Clear(_Body):
 
 
 class _Token(_Body):
-    scopes: list[str] = sorted(scopes.ALL)
+    scopes: list[str] = sorted(oauth.ALL_SCOPES)
     lifetime_s: float | None = None
 
 
@@ -135,7 +135,7 @@ class SimControl:
         else:
             self._grants.revoke(token)
 
-    def new_token(self, granted: frozenset[str] = scopes.ALL, lifetime_s: float | None = None) -> str:
+    def new_token(self, granted: frozenset[str] = oauth.ALL_SCOPES, lifetime_s: float | None = None) -> str:
         return self._grants.allow(granted, lifetime_s)
 
     def skew_clock(self, seconds: float) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from urllib.parse import unquote
 
 from postroom.mailboxes.gmail.quota import GmailMethod
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, insufficient_scope, not_found, unauthenticated
 from postroom.sim.gmail.call import ApiCall, ApiRoute, Handler, Json, MailboxState
 from postroom.sim.gmail.faults import Faults, FaultsOfCall, GmailFault
@@ -31,42 +31,42 @@ def _thread_route(verb: str, template: str, allowed: frozenset[str], name: str, 
 
 
 ROUTES = (
-    _route("GET", "profile", scopes.TO_SEE_PROFILE, GmailMethod.GET_PROFILE, account.get_profile),
-    _route("POST", "watch", scopes.TO_READ, GmailMethod.WATCH, account.watch),
-    _route("POST", "stop", scopes.TO_READ, GmailMethod.STOP, account.stop),
-    _route("GET", "history", scopes.TO_READ, GmailMethod.HISTORY_LIST, account.list_history),
-    _route("GET", "messages", scopes.TO_READ, GmailMethod.MESSAGES_LIST, messages.list_messages),
-    _route("POST", "messages", scopes.TO_INSERT, GmailMethod.MESSAGES_INSERT, messages.insert_message),
-    _route("POST", "messages/import", scopes.TO_INSERT, GmailMethod.MESSAGES_IMPORT, messages.import_message),
-    _route("POST", "messages/send", scopes.TO_SEND, GmailMethod.MESSAGES_SEND, messages.send_message),
-    _route("POST", "messages/batchModify", scopes.TO_CHANGE, GmailMethod.MESSAGES_BATCH_MODIFY, messages.batch_modify),
-    _route("POST", "messages/batchDelete", scopes.TO_ERASE, GmailMethod.MESSAGES_BATCH_DELETE, messages.batch_delete),
-    _route("GET", "messages/*", scopes.TO_READ, GmailMethod.MESSAGES_GET, messages.get_message),
-    _route("DELETE", "messages/*", scopes.TO_ERASE, GmailMethod.MESSAGES_DELETE, messages.delete_message),
-    _route("POST", "messages/*/modify", scopes.TO_CHANGE, GmailMethod.MESSAGES_MODIFY, messages.modify_message),
-    _route("POST", "messages/*/trash", scopes.TO_CHANGE, GmailMethod.MESSAGES_TRASH, messages.trash_message),
-    _route("POST", "messages/*/untrash", scopes.TO_CHANGE, GmailMethod.MESSAGES_UNTRASH, messages.untrash_message),
+    _route("GET", "profile", oauth.TO_SEE_PROFILE, GmailMethod.GET_PROFILE, account.get_profile),
+    _route("POST", "watch", oauth.TO_READ, GmailMethod.WATCH, account.watch),
+    _route("POST", "stop", oauth.TO_READ, GmailMethod.STOP, account.stop),
+    _route("GET", "history", oauth.TO_READ, GmailMethod.HISTORY_LIST, account.list_history),
+    _route("GET", "messages", oauth.TO_READ, GmailMethod.MESSAGES_LIST, messages.list_messages),
+    _route("POST", "messages", oauth.TO_INSERT, GmailMethod.MESSAGES_INSERT, messages.insert_message),
+    _route("POST", "messages/import", oauth.TO_INSERT, GmailMethod.MESSAGES_IMPORT, messages.import_message),
+    _route("POST", "messages/send", oauth.TO_SEND, GmailMethod.MESSAGES_SEND, messages.send_message),
+    _route("POST", "messages/batchModify", oauth.TO_CHANGE, GmailMethod.MESSAGES_BATCH_MODIFY, messages.batch_modify),
+    _route("POST", "messages/batchDelete", oauth.TO_ERASE, GmailMethod.MESSAGES_BATCH_DELETE, messages.batch_delete),
+    _route("GET", "messages/*", oauth.TO_READ, GmailMethod.MESSAGES_GET, messages.get_message),
+    _route("DELETE", "messages/*", oauth.TO_ERASE, GmailMethod.MESSAGES_DELETE, messages.delete_message),
+    _route("POST", "messages/*/modify", oauth.TO_CHANGE, GmailMethod.MESSAGES_MODIFY, messages.modify_message),
+    _route("POST", "messages/*/trash", oauth.TO_CHANGE, GmailMethod.MESSAGES_TRASH, messages.trash_message),
+    _route("POST", "messages/*/untrash", oauth.TO_CHANGE, GmailMethod.MESSAGES_UNTRASH, messages.untrash_message),
     _route(
-        "GET", "messages/*/attachments/*", scopes.TO_READ_BODIES, GmailMethod.ATTACHMENTS_GET, messages.get_attachment
+        "GET", "messages/*/attachments/*", oauth.TO_READ_BODIES, GmailMethod.ATTACHMENTS_GET, messages.get_attachment
     ),
-    _route("GET", "threads", scopes.TO_READ, GmailMethod.THREADS_LIST, threads.list_threads),
-    _route("GET", "threads/*", scopes.TO_READ, GmailMethod.THREADS_GET, threads.get_thread),
-    _thread_route("POST", "threads/*/modify", scopes.TO_CHANGE, "threads.modify", threads.modify_thread),
-    _thread_route("POST", "threads/*/trash", scopes.TO_CHANGE, "threads.trash", threads.trash_thread),
-    _thread_route("POST", "threads/*/untrash", scopes.TO_CHANGE, "threads.untrash", threads.untrash_thread),
-    _thread_route("DELETE", "threads/*", scopes.TO_ERASE, "threads.delete", threads.delete_thread),
-    _route("GET", "labels", scopes.TO_SEE_LABELS, GmailMethod.LABELS_LIST, labels.list_labels),
-    _route("POST", "labels", scopes.TO_CHANGE_LABELS, GmailMethod.LABELS_CREATE, labels.create_label),
-    _route("GET", "labels/*", scopes.TO_SEE_LABELS, GmailMethod.LABELS_GET, labels.get_label),
-    _route("PUT", "labels/*", scopes.TO_CHANGE_LABELS, GmailMethod.LABELS_UPDATE, labels.update_label),
-    _route("PATCH", "labels/*", scopes.TO_CHANGE_LABELS, GmailMethod.LABELS_PATCH, labels.patch_label),
-    _route("DELETE", "labels/*", scopes.TO_CHANGE_LABELS, GmailMethod.LABELS_DELETE, labels.delete_label),
-    _route("GET", "drafts", scopes.TO_SEE_DRAFTS, GmailMethod.DRAFTS_LIST, drafts.list_drafts),
-    _route("POST", "drafts", scopes.TO_COMPOSE, GmailMethod.DRAFTS_CREATE, drafts.create_draft),
-    _route("POST", "drafts/send", scopes.TO_COMPOSE, GmailMethod.DRAFTS_SEND, drafts.send_draft),
-    _route("GET", "drafts/*", scopes.TO_SEE_DRAFTS, GmailMethod.DRAFTS_GET, drafts.get_draft),
-    _route("PUT", "drafts/*", scopes.TO_COMPOSE, GmailMethod.DRAFTS_UPDATE, drafts.update_draft),
-    _route("DELETE", "drafts/*", scopes.TO_COMPOSE, GmailMethod.DRAFTS_DELETE, drafts.delete_draft),
+    _route("GET", "threads", oauth.TO_READ, GmailMethod.THREADS_LIST, threads.list_threads),
+    _route("GET", "threads/*", oauth.TO_READ, GmailMethod.THREADS_GET, threads.get_thread),
+    _thread_route("POST", "threads/*/modify", oauth.TO_CHANGE, "threads.modify", threads.modify_thread),
+    _thread_route("POST", "threads/*/trash", oauth.TO_CHANGE, "threads.trash", threads.trash_thread),
+    _thread_route("POST", "threads/*/untrash", oauth.TO_CHANGE, "threads.untrash", threads.untrash_thread),
+    _thread_route("DELETE", "threads/*", oauth.TO_ERASE, "threads.delete", threads.delete_thread),
+    _route("GET", "labels", oauth.TO_SEE_LABELS, GmailMethod.LABELS_LIST, labels.list_labels),
+    _route("POST", "labels", oauth.TO_CHANGE_LABELS, GmailMethod.LABELS_CREATE, labels.create_label),
+    _route("GET", "labels/*", oauth.TO_SEE_LABELS, GmailMethod.LABELS_GET, labels.get_label),
+    _route("PUT", "labels/*", oauth.TO_CHANGE_LABELS, GmailMethod.LABELS_UPDATE, labels.update_label),
+    _route("PATCH", "labels/*", oauth.TO_CHANGE_LABELS, GmailMethod.LABELS_PATCH, labels.patch_label),
+    _route("DELETE", "labels/*", oauth.TO_CHANGE_LABELS, GmailMethod.LABELS_DELETE, labels.delete_label),
+    _route("GET", "drafts", oauth.TO_SEE_DRAFTS, GmailMethod.DRAFTS_LIST, drafts.list_drafts),
+    _route("POST", "drafts", oauth.TO_COMPOSE, GmailMethod.DRAFTS_CREATE, drafts.create_draft),
+    _route("POST", "drafts/send", oauth.TO_COMPOSE, GmailMethod.DRAFTS_SEND, drafts.send_draft),
+    _route("GET", "drafts/*", oauth.TO_SEE_DRAFTS, GmailMethod.DRAFTS_GET, drafts.get_draft),
+    _route("PUT", "drafts/*", oauth.TO_COMPOSE, GmailMethod.DRAFTS_UPDATE, drafts.update_draft),
+    _route("DELETE", "drafts/*", oauth.TO_COMPOSE, GmailMethod.DRAFTS_DELETE, drafts.delete_draft),
 )
 
 

@@ -1,4 +1,5 @@
-"""Login: access and refresh tokens, authorization codes, and the endpoints for consent, tokens and revocation.
+"""Login: which scopes allow which methods (as in Google's discovery document), access and refresh tokens,
+authorization codes, and the endpoints for consent, tokens and revocation.
 
 Consent is always given at once.
 """
@@ -14,9 +15,32 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from postroom.domain.clock import Clock
-from postroom.sim.gmail import scopes
 from postroom.sim.gmail.api_errors import ApiError, unauthenticated
 from postroom.sim.serving import SimReply, SimRequest, json_reply
+
+FULL = "https://mail.google.com/"
+_GMAIL = "https://www.googleapis.com/auth/gmail."
+READONLY = _GMAIL + "readonly"
+MODIFY = _GMAIL + "modify"
+METADATA = _GMAIL + "metadata"
+LABELS = _GMAIL + "labels"
+INSERT = _GMAIL + "insert"
+SEND = _GMAIL + "send"
+COMPOSE = _GMAIL + "compose"
+
+ALL_SCOPES = frozenset({FULL, READONLY, MODIFY, METADATA, LABELS, INSERT, SEND, COMPOSE})
+
+TO_ERASE = frozenset({FULL})
+TO_CHANGE = frozenset({FULL, MODIFY})
+TO_READ_BODIES = frozenset({FULL, MODIFY, READONLY})
+TO_READ = frozenset({FULL, MODIFY, READONLY, METADATA})
+TO_SEE_PROFILE = TO_READ | {COMPOSE}
+TO_INSERT = frozenset({FULL, MODIFY, INSERT})
+TO_COMPOSE = frozenset({FULL, MODIFY, COMPOSE})
+TO_SEND = TO_COMPOSE | {SEND}
+TO_SEE_DRAFTS = TO_READ_BODIES | {COMPOSE}
+TO_CHANGE_LABELS = frozenset({FULL, MODIFY, LABELS})
+TO_SEE_LABELS = TO_READ | {LABELS}
 
 ACCESS_LIFETIME_S = 3599
 CODE_LIFETIME_S = 600
@@ -125,7 +149,7 @@ class Grants:
 
 def known_scopes(text: str) -> frozenset[str]:
     """The Gmail scopes among those asked for; identity scopes are granted silently elsewhere and mean nothing here."""
-    return frozenset(text.split()) & scopes.ALL
+    return frozenset(text.split()) & ALL_SCOPES
 
 
 def _s256(verifier: str) -> str:

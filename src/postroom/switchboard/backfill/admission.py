@@ -33,9 +33,9 @@ from postroom.switchboard.backfill.rate import RateWindow
 class AdmissionVerdict(StrEnum):
     ADMITTED = "admitted"
     WAIT = "wait"
-    """Not now: the hour is full, or live mail comes first. `retry_after` says when."""
+    """Not now: the hour is full, or live mail goes first. `retry_after` says when."""
     STOPPED = "stopped"
-    """The job is not at work; the connector stops."""
+    """The job is not active; the connector stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class AdmissionGate:
         self._waits_for_live = job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx)
 
     def admit(self, message_ref: str, cost: Micros | None) -> Admission:
-        """May this message come in? `cost` is the most that its model call can cost: 0 where no model is asked, None
-        if unknown, and then nothing is let in."""
+        """Whether this message may come in. `cost` is the most that its model call can cost: 0 if no model is asked;
+        None if unknown, and then it is refused."""
         if not self._switch.in_force and self.job.status is BackfillStatus.ACTIVE:
             self.job = switch.switch_off(self._tx, self.job, self._switch, self._now)
         if self.job.status is not BackfillStatus.ACTIVE:
@@ -86,7 +86,7 @@ class AdmissionGate:
         return max(self._window.wait, LIVE_MAIL_PAUSE if self._waits_for_live else timedelta())
 
     def _affords(self, message_ref: str, cost: Micros | None) -> bool:
-        """Reserve the cost; where that cannot be, the job is moved to where it belongs."""
+        """Reserve the cost; if there is no room, the job gets the status that says so."""
         if cost == 0:
             return True
         if cost is None or cost > self.job.cap:
@@ -107,7 +107,7 @@ class AdmissionGate:
         return f"one message may cost {format_dollars(cost)}, more than the cap of {cap} a day: use a cheaper model"
 
     def _keep_lease(self) -> None:
-        """A message that asks to come in also renews the lease, written at most twice a lease."""
+        """A message that asks to come in also renews the lease; written at most twice a lease."""
         lease = timedelta(seconds=self._settings.lease_s)
         expires = self.job.lease_expires_at
         if expires is None or expires - self._now < lease / 2:
@@ -132,7 +132,7 @@ class JobSpending:
         self._clock = clock
 
     def afford(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> bool:
-        """See to it that so much in all is set aside for the message; False, and nothing done, if there is no room."""
+        """Make sure that so much in all is reserved for the message; False, and nothing done, if there is no room."""
         job = find_job(tx, job_id, lock=True)
         rows = _rows(tx, job.id, message_ref)
         missing = total - sum(_worth(row) for row in rows)
@@ -143,7 +143,7 @@ class JobSpending:
         return ledger.reserve(tx, job, ref, Micros(missing), ledger.day_of(now, self._settings.zone), now)
 
     def settle(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> None:
-        """So much in all was spent on the message; what was set aside beyond it is free again."""
+        """So much in all was spent on the message; what was reserved beyond it is released."""
         now = self._clock.now()
         rows = _rows(tx, find_job(tx, job_id, lock=True).id, message_ref)
         due = total - sum(row.settled_microdollars for row in rows if row.state == ledger.SETTLED)
@@ -159,13 +159,13 @@ class JobSpending:
 
 
 def message_of(reservation: str) -> str:
-    """Whose money a reservation is."""
+    """The job and message that a reservation belongs to."""
     return reservation.partition(_MORE)[0]
 
 
 def _rows(tx: Tx, job_id: str, message_ref: str) -> list[Row[Any]]:
-    """The message's reservations, the first one first. By their names, which are counted through: a search for how they
-    begin would look at all of the job's."""
+    """The message's reservations, oldest first. Looked up by their exact names, which are numbered: a prefix search
+    would scan all of the job's."""
     names = chain([message_ref], (f"{message_ref}{_MORE}{number}" for number in count()))
     rows: list[Row[Any]] = []
     while True:

@@ -166,7 +166,7 @@ _CANNOT = {
 
 
 class IllegalTransition(BadInput):
-    """The job is not in a state from which that is possible."""
+    """The job is not in a state that allows this."""
 
 
 def is_legal(event: BackfillEvent, status: BackfillStatus) -> bool:
@@ -174,7 +174,7 @@ def is_legal(event: BackfillEvent, status: BackfillStatus) -> bool:
 
 
 def status_after(event: BackfillEvent, status: BackfillStatus) -> BackfillStatus:
-    """The status that the event leads to; refused, with what would be possible, from any other."""
+    """The status that the event leads to; from any other status it is refused, with what would be possible."""
     transition = TRANSITIONS[event]
     if status in transition.sources:
         return transition.target
@@ -185,7 +185,7 @@ def status_after(event: BackfillEvent, status: BackfillStatus) -> BackfillStatus
 
 
 def markdown_table() -> Iterator[str]:
-    """The same for people: `docs/backfill.md` holds these lines, and a test compares them."""
+    """The table in words, for `docs/backfill.md`; a test compares them."""
     yield "| who | what | from | to | meaning |"
     yield "|---|---|---|---|---|"
     for t in TRANSITIONS.values():
@@ -254,7 +254,7 @@ def job_from_row(row: Row[Any]) -> BackfillJob:
 
 
 def find_job(tx: Tx, job_id: str, *, lock: bool = False) -> BackfillJob:
-    """The job; locked until the transaction ends if it is about to change."""
+    """The job; `lock` keeps others from changing it until the transaction ends."""
     jobs, job_id = jobs_table(tx), parse_id(job_id, "job_id")
     query = select(jobs).where(jobs.c.id == job_id)
     row = tx.execute(tx.locking(query) if lock else query).one_or_none()
@@ -264,7 +264,7 @@ def find_job(tx: Tx, job_id: str, *, lock: bool = False) -> BackfillJob:
 
 
 def change_job(tx: Tx, job: BackfillJob, now: datetime, **values: object) -> BackfillJob:
-    """Write these columns if the job is still as it was read: a status that has moved since is never overwritten."""
+    """Write these columns if the job is still as it was read: a status that changed since is never overwritten."""
     jobs = jobs_table(tx)
     unchanged = (jobs.c.id == job.id) & (jobs.c.status == job.status) & (jobs.c.fence == job.fence)
     row = tx.execute(update(jobs).where(unchanged).values(**values, updated_at=now).returning(jobs)).one_or_none()

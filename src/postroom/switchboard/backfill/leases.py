@@ -99,14 +99,14 @@ def poll(
 
 
 def require_identity(who: Caller, endpoint_identity: str) -> None:
-    """A token may be good for one mailbox only."""
+    """A token may be bound to one mailbox."""
     if who.endpoint_identity not in (None, endpoint_identity):
         raise NotAllowed(f"This token speaks for {who.endpoint_identity}, not for {endpoint_identity}.")
 
 
 def expire_leases(tx: Tx, now: datetime, endpoint_identity: str | None = None) -> list[BackfillJob]:
-    """Jobs whose connector was silent for too long wait for another, with their cursor. It may still come back with
-    its last counts as long as no other holder has taken over."""
+    """Jobs whose connector was silent for too long become pending again, with their cursor. It may still report its
+    last counts until another connector has taken over."""
     jobs = jobs_table(tx)
     query = select(jobs).where(jobs.c.status == BackfillStatus.ACTIVE, jobs.c.lease_expires_at <= now)
     if endpoint_identity is not None:
@@ -122,7 +122,7 @@ def expire_leases(tx: Tx, now: datetime, endpoint_identity: str | None = None) -
 def turn_day(
     tx: Tx, settings: BackfillSettings, now: datetime, endpoint_identity: str | None = None
 ) -> list[BackfillJob]:
-    """Jobs that the cap of an earlier day stopped have a new budget, and wait for a connector again."""
+    """Jobs that an earlier day's cap stopped have a new budget and become pending again."""
     jobs = jobs_table(tx)
     query = select(jobs).where(
         jobs.c.status == BackfillStatus.COST_CAPPED, jobs.c.auto_resume, jobs.c.capped_day < day_of(now, settings.zone)
@@ -134,7 +134,7 @@ def turn_day(
 
 
 def retry_after(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> float | None:
-    """Seconds until a message of this job would be admitted; never so long that its lease would run out meanwhile."""
+    """Seconds until a message of this job would be admitted, bounded so that its lease does not expire meanwhile."""
     wait = RateWindow(tx, job.id, job.rate_limit_per_hour, now).wait
     if job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx):
         wait = max(wait, LIVE_MAIL_PAUSE)
@@ -186,7 +186,8 @@ _MAY_REPORT = (BackfillStatus.ACTIVE, BackfillStatus.COMPLETED, BackfillStatus.E
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """Deltas since the last report. `cost_spent_cents` is the connector's own guess: only the ledger moves the cap."""
+    """Deltas since the last report. `cost_spent_cents` is the connector's own estimate; only the ledger counts against
+    the cap."""
 
     job_id: str
     fence: int
@@ -239,7 +240,7 @@ def take_report(
 
 
 def _is_repeated(job: BackfillJob, report: ProgressReport) -> bool:
-    """Seen before; or sent after the connector itself had ended the job."""
+    """Seen before, or sent after the connector itself had ended the job."""
     seen = report.report_seq is not None and job.last_report_seq is not None
     return job.lease_holder is None or (seen and (report.report_seq or 0) <= (job.last_report_seq or 0))
 
@@ -266,7 +267,7 @@ def _moved(
     on: SwitchState,
     now: datetime,
 ) -> BackfillJob:
-    """Where a running job goes from here: to its end, to a stop, or on under a renewed lease."""
+    """What becomes of a running job: it ends, stops, or continues under a renewed lease."""
     over = {"lease_holder": None, "lease_expires_at": None}
     if report.status == BackfillStatus.COMPLETED:
         return move_job(tx, job, BackfillEvent.COMPLETE, Actor.of(who), now, completed_at=now, **over)

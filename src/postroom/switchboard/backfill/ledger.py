@@ -32,7 +32,7 @@ def day_of(now: datetime, zone: ZoneInfo) -> date:
 
 
 def next_day(now: datetime, zone: ZoneInfo) -> datetime:
-    """When the day turns."""
+    """When the next day begins."""
     return datetime.combine(day_of(now, zone) + timedelta(days=1), time(), zone).astimezone(UTC)
 
 
@@ -58,7 +58,7 @@ def days_of(tx: Tx, job_id: str) -> list[Spend]:
 
 
 def reserve(tx: Tx, job: BackfillJob, message_ref: str, amount: Micros, day: date, now: datetime) -> bool:
-    """Set aside the most that a call can cost; False, and nothing done, if the day has no room for it.
+    """Reserve the most that a call can cost; False, and nothing done, if the day has no room for it.
 
     The caller holds the job's lock. A message that has a reservation, or was paid for, needs no second one.
     """
@@ -101,7 +101,7 @@ def settle(
 
 
 def release(tx: Tx, settings: BackfillSettings, job_id: str, message_ref: str, now: datetime) -> BackfillJob:
-    """The call will not be made; what was set aside for it is free again."""
+    """The call will not be made; its reservation is released."""
     job = find_job(tx, job_id, lock=True)
     known = _reservation(tx, job.id, message_ref)
     if known is None or known.state != RESERVED:
@@ -112,7 +112,7 @@ def release(tx: Tx, settings: BackfillSettings, job_id: str, message_ref: str, n
 
 
 def review(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> BackfillJob:
-    """Stop a running job whose day is used up; let one go on that was stopped by reservations alone."""
+    """Stop a running job whose day is used up; resume one that only open reservations had stopped."""
     today = day_of(now, settings.zone)
     spend = spend_on(tx, job.id, today)
     if job.status is BackfillStatus.ACTIVE and spend.total >= job.cap:
@@ -128,12 +128,12 @@ def review(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) 
 
 
 def has_room(job: BackfillJob, spend: Spend) -> bool:
-    """All of the day's calls are paid, and what did not fit before fits now."""
+    """All of the day's calls are settled, and what did not fit before fits now."""
     return spend.reserved == 0 and spend.settled + (job.refused_microdollars or 1) <= job.cap
 
 
 def stop_at_cap(tx: Tx, settings: BackfillSettings, job: BackfillJob, refused: Micros, now: datetime) -> BackfillJob:
-    """`refused` is what did not fit any more."""
+    """`refused` is what no longer fitted."""
     day = day_of(now, settings.zone)
     spend = spend_on(tx, job.id, day)
     turn = next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")

@@ -92,7 +92,7 @@ class BackfillView:
 def create_job(
     tx: Tx, settings: BackfillSettings, categories: Collection[str], who: Actor, new: NewBackfill, now: datetime
 ) -> BackfillJob:
-    """A pending job, agreed to by `who`. Every refusal names the field; nothing is written then."""
+    """Creates a pending job, with the consent of `who`. A refusal names the field, and nothing is written."""
     kill_switch.require_on(tx, settings)
     values = checked(settings, categories, new)
     identity = _known_identity(tx, new.connector_type, new.endpoint_identity)
@@ -166,7 +166,7 @@ def show_job(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> 
 
 
 def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> None:
-    """It would be stopped again by its first message."""
+    """Its first message would stop it again."""
     spend = ledger.spend_on(tx, job.id, ledger.day_of(now, settings.zone))
     if spend.total + (job.refused_microdollars or 1) > job.cap:
         turn = ledger.next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")
@@ -174,12 +174,12 @@ def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, n
 
 
 def usual_cap(settings: BackfillSettings) -> int:
-    """The most cents a day that the settings give a job by themselves; to raise it takes a person."""
+    """The most cents a day that the settings allow without asking; to exceed it takes a person."""
     return max(settings.daily_cost_cap_cents, settings.background_daily_cost_cap_cents)
 
 
 def checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
-    """What is asked for, with what was left out filled in; refused by the name of the field."""
+    """The wanted job with defaults filled in; refused by the name of the field."""
     _require_days(new.date_from, new.date_to)
     mode = _member(BackfillMode, new.mode, "mode")
     background = mode is BackfillMode.BACKGROUND
@@ -232,7 +232,7 @@ def _member(kind: type[BackfillMode], value: str, name: str) -> BackfillMode:
 
 
 def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
-    """The identity as its connector writes it: one that has reported here, or that of an account of ours."""
+    """The identity as its connector writes it: one that has reported here, or that of one of our accounts."""
     if connector_type not in set(Provider):
         raise BadInput("connector_type", f"{connector_type!r} is not one of {', '.join(Provider)}")
     here = (connectors.c.connector_type == connector_type) & (connectors.c.endpoint_identity == identity)
@@ -294,8 +294,8 @@ class Backfill:
         return await self._write(lambda tx, now: job.turn_switch(tx, self.settings, on, Actor.of(who), now), dry_run)
 
     async def upkeep(self) -> dict[str, int]:
-        """What time alone brings about: silent connectors lose their leases, capped jobs get their new day, and what
-        runs while backfill is switched off stops. Polling does the same; this is for when no connector polls."""
+        """What becomes due without a call: leases expire, capped jobs get a new day, and running jobs stop while
+        backfill is switched off. Polling does the same; this is for when no connector polls."""
         return await self._write(lambda tx, now: upkeep(tx, self.settings, now))
 
     async def _write(self, change: Callable[[Tx, datetime], T], dry_run: bool = False) -> T:

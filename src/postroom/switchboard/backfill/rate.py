@@ -28,7 +28,7 @@ class Admitted:
 
 
 def used(admitted: Iterable[Admitted], now: datetime) -> int:
-    """How many of the hour that ends now. What was let in exactly an hour ago no longer counts."""
+    """How many in the hour that ends now. A message admitted exactly an hour ago no longer counts."""
     return sum(entry.count for entry in admitted if entry.at > now - HOUR)
 
 
@@ -46,7 +46,7 @@ def wait(admitted: Iterable[Admitted], limit: int, now: datetime) -> timedelta:
 
 
 def rounded(now: datetime, limit: int) -> datetime:
-    """The moment under which an admission is kept: never before it happened, so that rounding cannot raise the rate."""
+    """The time under which an admission is stored: never before it happened, so that rounding cannot raise the rate."""
     if limit <= _ROWS_AN_HOUR:
         return now
     grain = HOUR / _ROWS_AN_HOUR
@@ -70,7 +70,7 @@ class RateWindow:
         return wait(self._entries.values(), self._limit, self._now)
 
     def take(self) -> None:
-        """Let one message in; the caller has seen that there is no wait."""
+        """Admit one message; the caller has checked that there is no wait."""
         at = rounded(self._now, self._limit)
         shared = next((row_id for row_id, entry in self._entries.items() if entry.at == at), None)
         if shared is None:
@@ -84,13 +84,13 @@ class RateWindow:
 
 
 def last_hour(tx: Tx, job_id: str, now: datetime) -> list[Admitted]:
-    """For a look from outside, without the lock."""
+    """For reading without the lock."""
     query = select(rates.c.at, rates.c.count).where(rates.c.job_id == job_id, rates.c.at > now - HOUR)
     return [Admitted(at, count) for at, count in tx.execute(query)]
 
 
 def _load(tx: Tx, job_id: str, limit: int, now: datetime) -> dict[str, Admitted]:
-    """Forgets what is over. A row of the future means that the clock was set back: it counts from now on."""
+    """Deletes what is over. A row in the future means that the clock was set back; it counts from now on."""
     mine = rates.c.job_id == job_id
     latest = rounded(now, limit)
     tx.execute(delete(rates).where(mine, rates.c.at <= now - HOUR))

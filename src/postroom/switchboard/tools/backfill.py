@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from postroom.audit import AuditFilter, list_entries
 from postroom.contract import backfill as contract
 from postroom.db import Database
-from postroom.domain.errors import BadInput, NotAllowed
-from postroom.domain.roles import Caller, Permission, Role
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.kill_switch import SwitchState
 from postroom.switchboard.backfill.leases import ProgressReport
 from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill, usual_cap
@@ -121,12 +121,8 @@ class BackfillTools:
         )
 
     async def create(self, caller: Caller, given: contract.CreateArguments) -> contract.CreatedReply:
-        most = usual_cap(self._backfill.settings)
-        if caller.token_id is not None and (given.daily_cost_cap_cents or 0) > most:
-            raise NotAllowed(
-                f"A token can create no job that may spend more than {most} cents a day, as the settings say; use the "
-                "dashboard, or `postroom backfill` on the command line."
-            )
+        if (given.daily_cost_cap_cents or 0) > usual_cap(self._backfill.settings):
+            require_proof(caller, SensitiveChange.RAISE_CAP)
         job = await self._backfill.create(caller, NewBackfill(**given.model_dump()))
         return contract.CreatedReply(job_id=job.id, status=job.status)
 

@@ -178,7 +178,7 @@ class MailTools:
 
 
 def _incoming(mails: Sequence[contract.RawMailArgument]) -> list[IncomingMail]:
-    """Apart from the loop: a large message takes a while to decode."""
+    """In a thread: a large message takes a while to decode."""
     return [
         IncomingMail(
             raw=decoded_raw(mail.raw, f"messages.{number}.raw"),

@@ -22,6 +22,7 @@ from postroom.domain.actions import (
 )
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
+from postroom.domain.limits import DEFAULT_RULE_PRIORITY
 from postroom.triage.rules import values
 from postroom.triage.rules.conditions import RuleCondition, parse_condition
 from postroom.triage.rules.facts import label_key
@@ -148,7 +149,7 @@ def _touched(wanted: WantedAction) -> tuple[str, ...]:
 MOST_RULES = 1_000
 LONGEST_NAME = 100
 LARGEST_CONDITION = 32_000
-DEFAULT_PRIORITY = 100
+DEFAULT_PRIORITY = DEFAULT_RULE_PRIORITY
 _MOST_PRIORITY = 1_000_000
 _KEYS = ("name", "scope", "priority", "condition", "actions", "unattended", "enabled")
 

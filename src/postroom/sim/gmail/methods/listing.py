@@ -27,7 +27,7 @@ from postroom.mail.query.nodes import (
     Text,
     TextField,
 )
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, invalid
 from postroom.sim.gmail.call import ApiCall, MailboxState
 from postroom.sim.gmail.mailbox_store import ListPlace
@@ -179,7 +179,7 @@ class Selection:
         self._query = call.text("q")
         self._wanted = frozenset(call.many("labelIds"))
         box.store.labels.require(sorted(self._wanted))
-        if self._query and not call.scopes & scopes.TO_READ_BODIES:
+        if self._query and not call.scopes & oauth.TO_READ_BODIES:
             raise ApiError(403, "forbidden", "Metadata scope does not support 'q' parameter")
         self._matcher = _matcher(box, self._query)
         opened = call.flag("includeSpamTrash") or self._matcher.opens_spam_and_trash or self._wanted & _HIDDEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from postroom.sim.gmail import scopes
+from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, invalid, not_found
 from postroom.sim.gmail.call import ApiCall, Json, MailboxState
 from postroom.sim.gmail.methods.listing import Found, Selection, page, start_of
@@ -37,7 +37,7 @@ def get_message(box: MailboxState, call: ApiCall) -> Json:
 def readable_format(call: ApiCall) -> RenderFormat:
     """The format asked for, if the grant goes that far."""
     form = format_named(call.text("format", RenderFormat.FULL))
-    if form in (RenderFormat.FULL, RenderFormat.RAW) and not call.scopes & (scopes.TO_READ_BODIES | {scopes.COMPOSE}):
+    if form in (RenderFormat.FULL, RenderFormat.RAW) and not call.scopes & (oauth.TO_READ_BODIES | {oauth.COMPOSE}):
         raise ApiError(403, "forbidden", f"Metadata scope doesn't allow format {form.upper()}")
     return form
 

@@ -1,4 +1,4 @@
-"""Jobs that depend on an installation: those of a new account, those for a gap in history, and what recurs."""
+"""The recurring jobs of an installation, the first jobs of a new account, and the job that fills a gap in history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from postroom.settings import OFF, Settings
 
 
 def gap_job(account: Account, since: str) -> NewJob:
-    """Fills what Gmail's history no longer tells. Live work: the kill switch of backfills does not hold it up."""
+    """Fills what Gmail's history no longer reports. It is live work: the kill switch of backfills does not stop it."""
     payload = {"account_id": account.id, "gap": since}
     return NewJob(BACKFILL.name, payload, key=gap_key(account))
 
@@ -30,7 +30,7 @@ def gap_key(account: Account) -> str:
 
 
 def first_jobs(account: Account, settings: Settings) -> list[NewJob]:
-    """What an account that was just added does not wait for the next tick with; what is switched off stays off."""
+    """The recurring jobs that a new account starts at once, without those that are switched off."""
     recurring = settings.recurring
     cadences = {HISTORY_SYNC: recurring.live, SYNC: recurring.sync}
     wanted = [LABELS_SYNC, *(job_type for job_type, cadence in cadences.items() if cadence != OFF)]
@@ -38,7 +38,7 @@ def first_jobs(account: Account, settings: Settings) -> list[NewJob]:
 
 
 def schedules(settings: Settings) -> list[Schedule]:
-    """What recurs, without what is switched off."""
+    """All recurring jobs, without those that are switched off."""
     recurring = settings.recurring
     cadences = {
         SYNC: recurring.sync,

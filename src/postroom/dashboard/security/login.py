@@ -9,8 +9,7 @@ from fastapi import Query
 from starlette.responses import RedirectResponse, Response
 
 from postroom import audit
-from postroom.dashboard.context import Here, RequestContext
-from postroom.dashboard.routing import pages_router
+from postroom.dashboard.context import Here, RequestContext, pages_router
 from postroom.dashboard.security import gate, passphrase, sessions
 from postroom.dashboard.security.proof import prove_passphrase, request_address
 from postroom.dashboard.security.sessions import OWNER, visitor_of

@@ -1,0 +1,99 @@
+"""Tools for web sources: check them, fetch failed pages again, and start, resume and cancel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from postroom.audit import Actor
+from postroom.contract import web as contract
+from postroom.contract.tool import Reply, ToolSignature
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Caller, Permission, Role
+from postroom.switchboard.toolbox import Tool
+from postroom.web.runs import NewRun, Run
+from postroom.web.sources import EndpointMode
+from postroom.web.web_service import WebService
+
+_ARGUMENTS = {"source": "sources", "from": "date_from", "to": "date_to"}
+
+
+class WebTools:
+    def __init__(self, web: WebService) -> None:
+        self._web = web
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield _tool(
+            contract.LOOK,
+            "Let a worker check all web sources for new pages. While one check waits or runs, no second is queued.",
+            self.look,
+        )
+        yield _tool(contract.RETRY_PAGES, "Fetch pages again that could not be fetched.", self.retry)
+        yield _tool(contract.CREATE_RUN, "Create a run that recovers the history of web sources.", self.create_run)
+        yield _tool(contract.RESUME_RUN, "Let a worker continue a failed run where it stopped.", self.resume_run)
+        yield _tool(contract.CANCEL_RUN, "Cancel a run for good. What it found stays.", self.cancel_run)
+
+    async def look(self, caller: Caller, given: contract.LookArguments) -> contract.LookReply:
+        return contract.LookReply(job=await self._web.look_later(Actor.of(caller)))
+
+    async def retry(self, caller: Caller, given: contract.RetryPagesArguments) -> contract.RetriedPagesReply:
+        with _named_as_arguments():
+            retried = await self._web.retry(Actor.of(caller), given.sources, dry_run=given.dry_run)
+        return contract.RetriedPagesReply(pages=[contract.RetriedPage.model_validate(each) for each in retried])
+
+    async def create_run(self, caller: Caller, given: contract.NewRunArguments) -> contract.RunReply:
+        with _named_as_arguments():
+            return _reply(await self._web.hand_over(Actor.of(caller), _new_run(given)))
+
+    async def resume_run(self, caller: Caller, given: contract.RunArguments) -> contract.RunReply:
+        return _reply(await self._web.resume_later(Actor.of(caller), given.run))
+
+    async def cancel_run(self, caller: Caller, given: contract.RunArguments) -> contract.RunReply:
+        return _reply(await self._web.cancel(Actor.of(caller), given.run))
+
+
+def _tool(
+    signature: ToolSignature[Any, Any], description: str, run: Callable[[Caller, Any], Awaitable[Reply]]
+) -> Tool[Any, Any]:
+    return Tool(signature, Role.DASHBOARD, Permission.WEB, description, run)
+
+
+@contextmanager
+def _named_as_arguments() -> Iterator[None]:
+    """The service names fields as the command line does."""
+    try:
+        yield
+    except BadInput as error:
+        field = _ARGUMENTS.get(error.field, error.field).replace("-", "_")
+        raise type(error)(field, error.problem) from None
+
+
+def _reply(run: Run) -> contract.RunReply:
+    return contract.RunReply(run=run.id, status=run.status)
+
+
+def _new_run(given: contract.NewRunArguments) -> NewRun:
+    return NewRun(
+        sources=given.sources,
+        mode=EndpointMode(given.mode),
+        max_urls=given.max_urls,
+        max_urls_per_source=given.max_urls_per_source,
+        date_from=_start_of(given.date_from),
+        date_to=_end_of(given.date_to, "date_to"),
+        dry_run=given.dry_run,
+    )
+
+
+def _start_of(day: date | None) -> datetime | None:
+    return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _end_of(day: date | None, field: str) -> datetime | None:
+    """The last day is included."""
+    start = _start_of(day)
+    try:
+        return None if start is None else start + timedelta(days=1)
+    except OverflowError:
+        raise BadInput(field, f"{day} is too late; the calendar ends there") from None

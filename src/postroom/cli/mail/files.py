@@ -1,0 +1,274 @@
+"""`postroom import` and `postroom export`: mail from files into the archive, and out of it byte for byte."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from postroom import settings
+from postroom.accounts.account import mailbox_id
+from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
+from postroom.app import App
+from postroom.archive.backend import ArchiveBackend, MailReader
+from postroom.archive.exporting import ExportReport, Messages, ShowExport, count_messages, export_eml, export_mbox
+from postroom.archive.importing.run import count_mail, import_mail
+from postroom.archive.importing.sources import looks_like_takeout, open_eml, open_maildir, open_mbox, open_takeout
+from postroom.archive.importing.state import ImportProgress, ImportReport, ImportSource
+from postroom.archive.layout import account_name
+from postroom.archive.service import open_archive
+from postroom.cli.mail.search import everything_found
+from postroom.cli.session import with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json
+from postroom.db import Tx
+
+imports = typer.Typer(
+    no_args_is_help=True, help="Import mail from files into the archive: mbox, Maildir, .eml, Takeout."
+)
+
+SourcePath = Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read; it is never changed.")]
+OwnerOption = Annotated[str, typer.Option("--account", help="Whose mail it is: the address of the account.")]
+_LINE_EVERY_S = 10.0
+
+
+@imports.command("mbox")
+def import_mbox(
+    path: SourcePath,
+    account: OwnerOption,
+    keep_quotes: Annotated[
+        bool, typer.Option("--keep-quotes", help="Keep `>From ` lines as they are, instead of removing one `>`.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Import an mbox file."""
+    source = open_mbox(path, unquote=not keep_quotes)
+    if looks_like_takeout(path):
+        errors.print("This is a Google Takeout: `postroom import takeout` would also keep Gmail's ids and labels.")
+    _import(source, account, dry_run=dry_run, json=json)
+
+
+@imports.command("takeout")
+def import_takeout(
+    path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Import a Google Takeout with Gmail's ids and labels: the mbox, the .zip or .tgz, or the unpacked folder."""
+    _import(open_takeout(path), account, dry_run=dry_run, json=json)
+
+
+@imports.command("maildir")
+def import_maildir(
+    path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Import a Maildir with its folders; flags and folder names become labels."""
+    _import(open_maildir(path), account, dry_run=dry_run, json=json)
+
+
+@imports.command("eml")
+def import_eml(path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Import an .eml file, or all .eml files in a folder and its subfolders."""
+    _import(open_eml(path), account, dry_run=dry_run, json=json)
+
+
+def _import(source: ImportSource, account: str, *, dry_run: bool, json: bool) -> None:
+    owner = account_name(account)
+    loaded = settings.load()
+    if dry_run:
+        report = count_mail(source)
+    else:
+        with (
+            open_archive(loaded) as place,
+            place.writer(f"postroom import {source.format}") as archive,
+            _stopped_by_interrupt() as stop,
+            _import_progress(source) as progress,
+        ):
+            report = import_mail(archive, owner, source, progress=progress.show, stop=stop)
+        if report.troubled:
+            with_app(lambda app: _list_troubled(app, owner, report.troubled))
+    if json:
+        print_json({"account": owner, "path": source.path, "dry_run": dry_run, "report": report})
+    else:
+        _print_import(report, dry_run=dry_run)
+    if report.stopped:
+        raise typer.Exit(130)
+
+
+async def _list_troubled(app: App, owner: str, troubled: Mapping[str, str]) -> None:
+    """So that they are tried again, also where the address is no account here."""
+    troubles = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in troubled.items()]
+
+    def record(tx: Tx) -> None:
+        now = app.clock.now()
+        record_trouble(tx, mailbox_id(tx, owner, now), ArrivalLane.IMPORT, troubles, now)
+
+    await app.database.write(record)
+
+
+@contextmanager
+def _stopped_by_interrupt() -> Iterator[threading.Event]:
+    """The first Ctrl-C lets what was read be stored; a second one ends at once, which loses nothing either."""
+    stop = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+        errors.print("Stopping: storing what has been read ...")
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Bar:
+    """A bar with rate and time left on a terminal."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def show(self, progress: ImportProgress) -> None:
+        self._bar.update(self._task, completed=progress.bytes_done, counts=_counts(progress.report))
+
+
+class _Lines:
+    """A line now and then where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _LINE_EVERY_S
+
+    def show(self, progress: ImportProgress) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _LINE_EVERY_S
+        of = f" of {progress.bytes_total:,}" if progress.bytes_total else ""
+        left = "" if progress.seconds_left is None else f", {progress.seconds_left:,.0f} s left"
+        errors.print(f"{progress.bytes_done:,}{of} bytes: {_counts(progress.report)}{left}", soft_wrap=True)
+
+
+@contextmanager
+def _import_progress(source: ImportSource) -> Iterator[_Bar | _Lines]:
+    if not errors.is_terminal:
+        yield _Lines()
+        return
+    columns = ("importing", BarColumn(), DownloadColumn(), TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        yield _Bar(bar, bar.add_task("", total=source.total_bytes, counts=""))
+
+
+def _counts(report: ImportReport) -> str:
+    return f"{report.stored:,} stored, {report.duplicates:,} known, {report.rate:,.0f}/s"
+
+
+def _print_import(report: ImportReport, *, dry_run: bool) -> None:
+    if report.resumed_from:
+        console.print(f"Resumed an earlier run ({report.resumed_from}).", markup=False)
+    for unreadable in report.unreadable:
+        kept = "kept as it is" if unreadable.kept else "NOT stored"
+        console.print(f"{unreadable.where}: {unreadable.problem}; {kept}", markup=False, soft_wrap=True)
+    if dry_run:
+        console.print(f"Would import {report.found:,} messages ({report.bytes:,} bytes); nothing was changed.")
+        return
+    console.print(
+        f"Found {report.found:,} messages ({report.bytes:,} bytes): {report.stored:,} stored, "
+        f"{report.duplicates:,} were there already, {report.unreadable_count:,} unreadable; "
+        f"{report.seconds:,.1f} s, {report.rate:,.0f} messages/s.",
+        soft_wrap=True,
+    )
+    if report.stopped:
+        console.print("Stopped before the end; run the same command to continue.")
+
+
+exports = typer.Typer(no_args_is_help=True, help="Export archived mail to files, byte for byte: mbox or .eml.")
+
+OutOption = Annotated[Path, typer.Option("--out", help="Where to write; nothing that is there is overwritten.")]
+QueryOption = Annotated[str | None, typer.Option("--query", help="Only mail that this search finds; all otherwise.")]
+AccountOption = Annotated[
+    str | None, typer.Option("--account", help="Only this account's mail; all accounts otherwise.")
+]
+
+
+@exports.command("mbox")
+def export_one_mbox(
+    out: OutOption,
+    query: QueryOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write one mbox file; importing it again gives the same bytes."""
+    _export(export_mbox, _Chosen(query, account), out, dry_run=dry_run, json=json)
+
+
+@exports.command("eml")
+def export_eml_files(
+    out: OutOption,
+    query: QueryOption = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write one .eml file for each message, named by its date, subject and key."""
+    _export(export_eml, _Chosen(query, account), out, dry_run=dry_run, json=json)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which messages to export."""
+
+    query: str | None
+    account: str | None
+
+    def messages(self, place: ArchiveBackend, archive: MailReader) -> Messages:
+        if self.query is None:
+            return archive.oldest_first(self.account)
+        return everything_found(place, self.query, [self.account] if self.account else None)
+
+
+def _export(
+    export: Callable[[MailReader, Messages, Path, ShowExport], ExportReport],
+    chosen: _Chosen,
+    out: Path,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    with open_archive(settings.load()) as place, place.reader() as archive:
+        report = count_messages(chosen.messages(place, archive))
+        if not dry_run:
+            with _export_progress(report.exported) as show:
+                report = export(archive, chosen.messages(place, archive), out, show)
+    if json:
+        print_json({"out": out, "dry_run": dry_run, "report": report})
+        return
+    verb = "Would export" if dry_run else "Exported"
+    there = f" {report.already_there:,} were there already." if report.already_there else ""
+    console.print(f"{verb} {report.exported:,} messages ({report.bytes:,} bytes) to {out}.{there}", markup=False)
+
+
+@contextmanager
+def _export_progress(total: int) -> Iterator[ShowExport]:
+    with Progress(
+        "exporting", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda report: bar.update(task, completed=report.exported + report.already_there)

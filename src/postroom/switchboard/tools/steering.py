@@ -1,0 +1,196 @@
+"""The owner's tools for the installation itself: tokens, mailboxes, the model's kill switch, and jobs of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from postroom import audit, kill_switch
+from postroom.accounts.account import Account
+from postroom.audit import Actor
+from postroom.contract import steering as contract
+from postroom.contract.tool import Reply, ToolSignature
+from postroom.db import Tx
+from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.domain.ids import normal_email
+from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
+from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.reachability import require_safe_url
+from postroom.queue import CancelOutcome, FailedJobs, JobQueue, JobState
+from postroom.switchboard import tokens
+from postroom.switchboard.tokens import AccessToken, NewToken
+from postroom.switchboard.toolbox import Tool
+from postroom.telemetry import logs
+
+T = TypeVar("T")
+_JOB = "job"
+
+
+class Enrol(Protocol):
+    async def __call__(self, grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
+        """Add an account once its login has proved good; also returns what is odd about it."""
+
+
+class TokenTools:
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield Tool(
+            contract.CREATE_TOKEN,
+            Role.DASHBOARD,
+            Permission.TOKENS,
+            "Make a token. It is shown once; only its hash is kept. A token makes none that may do more than it may.",
+            self.create,
+            keeps_to_mailbox=True,
+        )
+        yield Tool(
+            contract.REVOKE_TOKEN,
+            Role.DASHBOARD,
+            Permission.TOKENS,
+            "Revoke a token and those that it made. A token may revoke itself and those that it made.",
+            self.revoke,
+            keeps_to_mailbox=True,
+        )
+        yield _tool(
+            contract.REVOKE_ALL_TOKENS, Permission.TOKENS, "Revoke every token. Refused for tokens.", self.revoke_all
+        )
+
+    async def create(self, caller: Caller, given: contract.NewTokenArguments) -> contract.MadeTokenReply:
+        new = NewToken(given.role, given.name, given.expires_days, given.identity, given.permissions)
+        now, maker = self._queue.clock.now(), caller.token_id
+        tokens.checked(new, now)
+        if maker is None:
+            require_proof(caller, SensitiveChange.MAKE_TOKEN)
+        token, text = await _write(
+            self._queue, caller, lambda tx, who, now: tokens.create_token(tx, new, now, who, maker)
+        )
+        return contract.MadeTokenReply(token=text, stored=_token(token, now))
+
+    async def revoke(self, caller: Caller, given: contract.TokenArguments) -> contract.RevokedTokenReply:
+        token, made = await _write(
+            self._queue,
+            caller,
+            lambda tx, who, now: tokens.revoke_with_made(tx, given.id, now, who, caller.token_id),
+        )
+        return contract.RevokedTokenReply(stored=_token(token, self._queue.clock.now()), made=made)
+
+    async def revoke_all(self, caller: Caller, given: contract.AllTokensArguments) -> contract.RevokedTokens:
+        if caller.token_id is not None:
+            raise NotAllowed("A token can only revoke itself and the tokens that it made.")
+        revoked = await _write(self._queue, caller, lambda tx, who, now: tokens.revoke_all(tx, now, who))
+        return contract.RevokedTokens(tokens=revoked)
+
+
+class JobTools:
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield _tool(contract.RETRY_JOB, Permission.ACT, "Queue a failed or cancelled job again.", self.retry)
+        yield _tool(contract.CANCEL_JOB, Permission.ACT, "Cancel a job that waits or runs.", self.cancel)
+        yield _tool(
+            contract.RETRY_FAILED_JOBS, Permission.ACT, "Queue all failed jobs of a type again.", self.retry_failed
+        )
+
+    async def retry(self, caller: Caller, given: contract.QueuedJobArguments) -> contract.JobReply:
+        def change(tx: Tx, who: Actor, now: datetime) -> None:
+            self._queue.retry_within(tx, given.job)
+            audit.record(tx, who, "job.retry", (_JOB, given.job), now, after={"state": JobState.QUEUED})
+
+        await _write(self._queue, caller, change)
+        return contract.JobReply(job=given.job)
+
+    async def cancel(self, caller: Caller, given: contract.QueuedJobArguments) -> contract.JobReply:
+        """A finished job is refused."""
+
+        def change(tx: Tx, who: Actor, now: datetime) -> None:
+            match self._queue.cancel_within(tx, given.job):
+                case CancelOutcome.JOB_NOT_FOUND:
+                    raise NotFound("job", f"there is no job {given.job}")
+                case CancelOutcome.NOT_RUNNING:
+                    raise BadInput("job", "has already finished, so it cannot be cancelled")
+                case CancelOutcome.CANCELED:
+                    audit.record(tx, who, "job.cancel", (_JOB, given.job), now, after={"state": "canceled"})
+
+        await _write(self._queue, caller, change)
+        return contract.JobReply(job=given.job)
+
+    async def retry_failed(self, caller: Caller, given: contract.JobTypeArguments) -> contract.RetriedJobs:
+        name = self._queue.catalogue[given.type].name
+
+        def change(tx: Tx, who: Actor, now: datetime) -> int:
+            ids = self._queue.retry_failed_within(tx, FailedJobs(type=name))
+            if ids:
+                audit.record(tx, who, "job.retry_failed", ("job_type", name), now, after={"jobs": len(ids)})
+            return len(ids)
+
+        return contract.RetriedJobs(jobs=await _write(self._queue, caller, change))
+
+
+class InstallationTools:
+    """The mailboxes, and the model's kill switch."""
+
+    def __init__(self, queue: JobQueue, enrol: Enrol | None) -> None:
+        self._queue = queue
+        self._enrol = enrol
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield _tool(
+            contract.ADD_ACCOUNT,
+            Permission.ACCOUNTS,
+            "Add a mailbox with an access token. It is tried first and refused if it is for another mailbox.",
+            self.add_account,
+        )
+        yield _tool(
+            contract.SWITCH_MODEL,
+            Permission.SETTINGS,
+            "Switch the model off in every process, or on again.",
+            self.switch_model,
+        )
+
+    async def add_account(self, caller: Caller, given: contract.AccountArguments) -> contract.AccountReply:
+        token = given.access_token.get_secret_value()
+        logs.learn_secrets([token])
+        email, api_base = normal_email(given.email, "email"), require_safe_url(given.api_base, "api_base")
+        if self._enrol is None:
+            raise NotAllowed("This Switchboard adds no mailboxes.")
+        grant = StaticGrant(email=email, api_base=api_base, access_token=token)
+        account, oddities = await self._enrol(grant, Actor.of(caller))
+        return contract.AccountReply(id=account.id, email=account.email, remarks=oddities)
+
+    async def switch_model(self, caller: Caller, given: contract.ModelSwitchArguments) -> contract.ModelSwitchReply:
+        state = await _write(
+            self._queue, caller, lambda tx, who, now: kill_switch.turn_model(tx, given.enabled, who, now)
+        )
+        return contract.ModelSwitchReply(enabled=state.on, changed_at=state.changed_at, changed_by=state.changed_by)
+
+
+def _tool(
+    signature: ToolSignature[Any, Any],
+    permission: Permission,
+    description: str,
+    run: Callable[[Caller, Any], Awaitable[Reply]],
+) -> Tool[Any, Any]:
+    return Tool(signature, Role.DASHBOARD, permission, description, run)
+
+
+async def _write(queue: JobQueue, caller: Caller, change: Callable[[Tx, Actor, datetime], T]) -> T:
+    who, now = Actor.of(caller), queue.clock.now()
+    return await queue.database.write(lambda tx: change(tx, who, now))
+
+
+def _token(token: AccessToken, now: datetime) -> contract.TokenReply:
+    return contract.TokenReply(
+        id=token.id,
+        role=token.role,
+        name=token.name,
+        endpoint_identity=token.endpoint_identity,
+        state=token.state(now),
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        permissions=token.permission_names,
+        made_by=token.made_by,
+    )
