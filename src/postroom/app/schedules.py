@@ -18,10 +18,10 @@ from postroom.domain.jobs import (
     SYNC,
     SYNC_BAD,
     Schedule,
+    sentinel_schedule,
 )
 from postroom.queue import NewJob
 from postroom.settings import OFF, Settings
-from postroom.web.web_jobs import sentinel_schedule
 
 
 def gap_job(account: Account, since: str) -> NewJob:

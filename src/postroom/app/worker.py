@@ -78,12 +78,12 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             jobs.QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             jobs.RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
-                retention.certified(app.archive.place),
+                retention.certified(app.archive.backend),
                 spending,
                 forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
             ),
             jobs.BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
-            jobs.CONTACTS_EXPORT.name: contacts.export_handler(app.archive.place),
+            jobs.CONTACTS_EXPORT.name: contacts.export_handler(app.archive.backend),
             jobs.CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
@@ -135,7 +135,7 @@ def _action_handlers(app: App, mailboxes: AccountMailboxes) -> dict[str, Handler
 def _speaking_handlers(app: App, mailboxes: AccountMailboxes, channel: DiscordChannel | None) -> dict[str, Handler]:
     """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
-        jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.place)),
+        jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
         jobs.APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
         jobs.APPROVALS_EXPIRE.name: approvals.expire,
     }

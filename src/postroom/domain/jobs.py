@@ -225,3 +225,7 @@ _CADENCES = {
 }
 FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_type, cadence in _CADENCES.items())
 """What recurs in every installation, whatever its settings."""
+
+
+def sentinel_schedule(cadence: str) -> Schedule:
+    return Schedule(WEB_SENTINEL.name, WEB_SENTINEL.name, cadence)

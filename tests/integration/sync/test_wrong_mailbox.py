@@ -1,4 +1,4 @@
-"""A login that opens another mailbox than the account's: nothing is brought from there, and nothing removed."""
+"""A login that opens another mailbox than the account's: nothing is fetched from it and nothing is removed in it."""
 
 from __future__ import annotations
 

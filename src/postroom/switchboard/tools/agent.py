@@ -24,7 +24,6 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.reading.mail import read_mail
 from postroom.switchboard.toolbox import Tool
 
 _LONGEST_BODY = 20_000
@@ -135,7 +134,7 @@ def _read(archive: MailReader, wanted: str, only: str | None) -> contract.Messag
         message = archive.find(wanted, only)
     except BadInput as error:
         raise type(error)("id", error.problem) from None
-    parsed = read_mail(archive.raw_of(message))
+    parsed = archive.parsed(message)
     text = parsed.best_text
     return contract.MessageReply(
         **_summary(message),
