@@ -8,7 +8,7 @@ from playwright.async_api import expect
 from sqlalchemy import update
 
 from postroom.db.tables.accounts import sync_states
-from postroom.sync.state import record_bad
+from postroom.sync.fetch import record_bad
 from tests.support.archives import ME
 from tests.support.backfills import add_history
 from tests.support.browser import Window

@@ -17,8 +17,9 @@ from postroom.archive.shards.certificates import Certificates
 from postroom.db import Tx
 from postroom.domain.clock import ManualClock
 from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, add_outcomes, settle
+from postroom.sync.fetch import record_bad
 from postroom.sync.slices import Granularity, Slice
-from postroom.sync.state import begin_walk, finish_slice, record_bad
+from postroom.sync.state import begin_walk, finish_slice
 from tests.support.archives import ME
 from tests.support.backfills import add_history
 from tests.support.dashboards import Site, open_site, text_of

@@ -13,7 +13,8 @@ from postroom.audit import AuditFilter, list_entries
 from postroom.dashboard.display.foreign_content import FRAME_POLICY, SANDBOX
 from postroom.db.tables.web import backfill_runs
 from postroom.domain.ids import new_id
-from postroom.web.web_jobs import backfill_job, sentinel_job
+from postroom.web.runs import backfill_job
+from postroom.web.sentinel import sentinel_job
 from tests.support import dashboard_data as scene
 from tests.support.backfills import BACKFILL_ON
 from tests.support.dashboards import Site, open_site, text_of

@@ -36,7 +36,7 @@ from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
-from postroom.web import run_record
+from postroom.web import runs
 from tests.support.commands import PostroomProcess
 from tests.support.databases import PostgresFactory
 from tests.support.deployment import ConnectorProcess
@@ -138,7 +138,7 @@ async def old_mail_costs_no_more_than_it_may(scene: DemoSession) -> None:
 
 async def the_web_source_is_kept(scene: DemoSession) -> None:
     followed = await follow_a_web_source(scene)
-    assert followed.run.status is run_record.RunStatus.COMPLETED
+    assert followed.run.status is runs.RunStatus.COMPLETED
     assert followed.kept == followed.run.queued_count == 15 < followed.published
     assert followed.found > 0
 

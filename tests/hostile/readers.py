@@ -58,8 +58,7 @@ from postroom.triage.questions import ModelAnswer, ToolCall
 from postroom.triage.rules.files import RulesFileFormat, parse_text
 from postroom.triage.signs import suspicion_of
 from postroom.web.extraction import child_tasks
-from postroom.web.extraction.documents import WebDocument
-from postroom.web.extraction.web_reader import WebReader
+from postroom.web.extraction.web_reader import WebDocument, WebReader
 from postroom.web.fetching.decompression import decode_body
 from postroom.web.fetching.interface import Fetched, Validators
 from postroom.web.fetching.targets import read_target
@@ -271,7 +270,7 @@ def _discord(body: bytes) -> None:
 
 _GMAIL = (
     *(resources.message, resources.raw_message, resources.message_page, resources.history_page, resources.labels),
-    *(resources.profile, resources.thread, resources.attachment, resources.watch, resources.drafts),
+    *(resources.profile, resources.thread, resources.drafts),
 )
 
 

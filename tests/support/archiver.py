@@ -26,7 +26,7 @@ from postroom.sim.gmail.server import GmailSim
 from postroom.sim.gmail.sources import MailboxSource
 from postroom.sync import state
 from postroom.sync.archiver import Archiver, ArchiverContext, ArchiveReport, open_archiver
-from postroom.sync.archiver_plan import policy_of
+from postroom.sync.removal import policy_of
 from postroom.sync.slices import Granularity, Slice
 from tests.support.gmail_sim import EagerClock, client_of
 from tests.support.mail import HOUR_MS, OWNER, START_MS

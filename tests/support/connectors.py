@@ -138,7 +138,7 @@ class ConnectorRig:
         )
 
     async def calls(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """As the dashboard of an owner who has just given the passphrase: the jobs here may spend a lot."""
+        """As the dashboard, of someone who has just given the passphrase."""
         async with self.bench.client(Role.DASHBOARD, is_proved=True) as call:
             return await call(tool, arguments)
 

@@ -36,12 +36,11 @@ from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import parse_actions, parse_draft
 from postroom.triage.rules.store import add_rule
 from postroom.web import evidence, runs
-from postroom.web.extraction.documents import Extracted
+from postroom.web.extraction.web_reader import Extracted
 from postroom.web.fetching.interface import Fetched, Validators
-from postroom.web.run_record import Counters, NewRun, Run, WalkState, stored_walks
-from postroom.web.sentinel import SentinelReport
+from postroom.web.runs import Counters, NewRun, Run, WalkState, stored_walks
+from postroom.web.sentinel import SentinelReport, sentinel_job
 from postroom.web.sources import EndpointMode
-from postroom.web.web_jobs import sentinel_job
 from tests.support.actions import A_TEST, ActionScene, action_scene
 from tests.support.dashboards import Site
 from tests.support.mail import ME

@@ -29,7 +29,7 @@ from postroom.domain.roles import Role
 from postroom.domain.tiers import Tier
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.switchboard.backfill.ledger import day_of
-from postroom.sync.state import record_bad
+from postroom.sync.fetch import record_bad
 from postroom.triage.rules.rule import parse_draft
 from postroom.triage.rules.store import add_rule
 from tests.dashboard.test_approvals_page import ask

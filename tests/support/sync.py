@@ -41,11 +41,11 @@ from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
 from postroom.sync.context import sync_context
 from postroom.sync.engine import MakeChangeReader, SyncEngine, build_engine
-from postroom.sync.fetch import MailFetcher
+from postroom.sync.fetch import MailFetcher, bad_of
 from postroom.sync.history import HistoryFollower, OnPage
 from postroom.sync.labels import LabelFollower
 from postroom.sync.slices import Granularity
-from postroom.sync.state import SyncState, bad_of, begin_walk, get_state
+from postroom.sync.state import SyncState, begin_walk, get_state
 from postroom.telemetry import logs
 from tests.support import virtual_time
 from tests.support.archives import opened_store
@@ -77,7 +77,7 @@ class SyncedAccount:
             await self.database.write(lambda tx: move_cursor(tx, reader, start, now))
         return reader
 
-    def bringer(self, store: AccountStore | None = None) -> MailFetcher:
+    def fetcher(self, store: AccountStore | None = None) -> MailFetcher:
         """As a fresh process has it: it remembers no label."""
         keeper = LabelFollower(self.database, self.account.id, self.mailbox, store or self.store)
         return MailFetcher(self.mailbox, store or self.store, LabelNames(self.mailbox, keeper))
@@ -85,18 +85,18 @@ class SyncedAccount:
     def deltas(
         self,
         reader: HistoryLease,
-        bringer: MailFetcher | None = None,
+        fetcher: MailFetcher | None = None,
         on_page: OnPage = lambda page: None,
         watch: MailboxObserver | None = None,
     ) -> HistoryFollower:
         watch = watch or NoObserver()
-        return HistoryFollower(self.database, reader, bringer or self.bringer(), self.clock, on_page, watch)
+        return HistoryFollower(self.database, reader, fetcher or self.fetcher(), self.clock, on_page, watch)
 
     async def bring_all(self) -> None:
         """What a walk would do: everything that is at the source now."""
-        bringer = self.bringer()
-        await bringer.names.refresh()
-        await bringer.bring([str(each["id"]) for each in self.control.truth(hashes=False)])
+        fetcher = self.fetcher()
+        await fetcher.names.refresh()
+        await fetcher.fetch([str(each["id"]) for each in self.control.truth(hashes=False)])
 
     async def cursor(self) -> str | None:
         return await self.database.read(lambda tx: cursor_of(tx, self.account.id))
@@ -157,7 +157,7 @@ class NoDeltas:
         return None
 
 
-def no_deltas(reader: HistoryLease, bringer: MailFetcher) -> NoDeltas:
+def no_deltas(reader: HistoryLease, fetcher: MailFetcher) -> NoDeltas:
     return NoDeltas()
 
 

@@ -28,14 +28,14 @@ from postroom.queue import JobCatalogue, JobQueue
 from postroom.queue.worker import Worker
 from postroom.settings import BackfillSettings, DatabaseSettings, WebSettings, WorkerSettings
 from postroom.telemetry import logs
+from postroom.web.discovery import DiscoveryMethod, fetch_job
 from postroom.web.extraction.child_tasks import read_document
-from postroom.web.extraction.documents import DocumentReader, Extracted, WebDocument
+from postroom.web.extraction.web_reader import DocumentReader, Extracted, WebDocument
 from postroom.web.fetching.fetcher import PinnedTransport, WebFetcher
 from postroom.web.fetching.interface import DomainLimits, FetchLimits, LimitsOf
 from postroom.web.fetching.targets import AddressGuard, SystemResolver, Target
-from postroom.web.fetching.web_client import WebClient, open_web_client
 from postroom.web.page_pipeline import PagePipeline
-from postroom.web.web_jobs import DiscoveryMethod, fetch_job
+from postroom.web.web_service import WebClient, open_web_client
 
 LOOPBACK = ("127.0.0.1",)
 PAGE_LIMITS = FetchLimits(largest_body=12_000_000, total_s=5.0, connect_s=2.0, read_s=2.0)

@@ -25,7 +25,7 @@ from postroom.settings import BackfillSettings, DatabaseSettings, Settings, WebS
 from postroom.telemetry import logs
 from postroom.web import runs
 from postroom.web.run_driver import RunLog, SeenAddresses
-from postroom.web.run_record import NewRun, Run
+from postroom.web.runs import NewRun, Run
 from postroom.web.sources import EndpointMode
 from postroom.web.strategies import FoundPage, WalkPlace
 from postroom.web.web_service import WebService

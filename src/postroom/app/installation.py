@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from postroom.mailboxes.gmail.quota import ProfileName
     from postroom.switchboard.backfill.operations import Backfill
     from postroom.switchboard.estimate import Estimator
-    from postroom.sync.archiver import ArchiverService
-    from postroom.sync.service import SyncService
+    from postroom.sync.service import ArchiverService, SyncService
     from postroom.vault import Vault
     from postroom.web.web_service import WebService
 
@@ -95,7 +94,7 @@ class App:
 
     @cached_property
     def archiver(self) -> ArchiverService:
-        from postroom.sync.archiver import ArchiverService
+        from postroom.sync.service import ArchiverService
 
         return ArchiverService(self.database, self.gmail, self.archive, self.settings, self.clock)
 
@@ -115,12 +114,12 @@ class App:
     def estimator(self) -> Estimator:
         """Estimates the messages, cost and duration of a backfill."""
         from postroom.mail.categories import shipped
-        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.switchboard.estimate import AccountsToCount, Estimator
         from postroom.triage.model import meter_for
 
-        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        mailboxes, meter = AccountsToCount(self.database, self.gmail), meter_for(self.settings.model)
         return Estimator(
-            self.database, self.archive.place, mailboxes, shipped(), meter, self.settings.backfill, self.clock
+            self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
         )
 
     async def declare_schedules(self) -> None:

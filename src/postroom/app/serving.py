@@ -101,7 +101,7 @@ async def open_switchboard(
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listening(settings.host, settings.port))  # before anything else is begun
         archive = await _owned_archive(app, command, stack)
-        search = stack.enter_context(app.archive.place.search(app.clock))
+        search = stack.enter_context(app.archive.backend.search(app.clock))
         toolbox = toolbox_of(app, archive, search)
         front = None if front_of is None else front_of(SharedServices(app, toolbox, archive, search))
         http = SwitchboardHttp(

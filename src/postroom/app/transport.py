@@ -40,7 +40,7 @@ class SwitchboardTransport:
         self._one_token = asyncio.Lock()
 
     async def __aenter__(self) -> SwitchboardTransport:
-        self._search = self._stack.enter_context(self._app.archive.place.search(self._app.clock))
+        self._search = self._stack.enter_context(self._app.archive.backend.search(self._app.clock))
         self._http: httpx2.AsyncClient = await self._stack.enter_async_context(http_client())
         return self
 

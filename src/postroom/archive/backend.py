@@ -28,6 +28,7 @@ from postroom.archive.search import Search
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.mail.headers import Headers
+from postroom.mail.parsing import ParsedMail
 
 StillAlone = Callable[[], None]
 """Raises Retryable if the right to be the only archiver was lost meanwhile."""
@@ -41,24 +42,23 @@ class MailReader(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def accounts(self) -> list[str]:
-        """Whose mail is here."""
+        """Addresses of the accounts that have mail here."""
 
     def count(self, email: str | None = None) -> int: ...
 
     def holding(self, email: str) -> AccountHolding:
-        """How much there is of an account."""
+        """How many messages and bytes an account has here."""
 
     def message(self, email: str, key: str) -> ArchivedMessage | None: ...
 
     def reread(self, message: ArchivedMessage) -> ArchivedMessage | None:
-        """The message as it stands now, where it stood when it was read before."""
+        """The current state of a message that was read before."""
 
     def find(self, wanted: str, account: str | None = None) -> ArchivedMessage:
-        """The one message that a person means by a key, the beginning of one, or a Message-ID; refuses none and
-        several."""
+        """The message with this key, beginning of a key, or Message-ID. Raises if there is none or more than one."""
 
     def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        """Those of the keys that the archive has."""
+        """The messages among these keys that the archive has."""
 
     def raw(self, email: str, key: str) -> bytes | None:
         """The exact bytes of a message; None if the archive does not have it."""
@@ -68,6 +68,9 @@ class MailReader(Protocol):
 
     def headers_of(self, message: ArchivedMessage) -> Headers:
         """Read from the stored bytes."""
+
+    def parsed(self, message: ArchivedMessage) -> ParsedMail:
+        """Parsed from the stored bytes. Never raises because of what they contain: `trouble` says what is wrong."""
 
     def body_of(self, message: ArchivedMessage) -> str:
         """The text that the search index was made from."""
@@ -92,17 +95,17 @@ class MailReader(Protocol):
         """Every message of the account that has a Gmail id, in portions."""
 
     def look_up(self, email: str, gmail_ids: Sequence[str]) -> Mapping[str, KnownId]:
-        """Those of the ids that the archive has."""
+        """The ids among these that the archive has."""
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
-        """Whom the account's sent mail was for; a person may come more than once."""
+        """Recipients of the account's sent mail; a person may occur more than once."""
 
     def sent_mail(self, email: str) -> Iterator[ArchivedSentMail]:
-        """The account's sent mail, as far as it has Message-IDs."""
+        """The account's sent mail that has a Message-ID."""
 
 
 class ImportPosition(NamedTuple):
-    """A file is done up to here."""
+    """How far a file has been imported."""
 
     identity: str
     position: int
@@ -110,43 +113,43 @@ class ImportPosition(NamedTuple):
 
 class ImportPositions(Protocol):
     def position(self, file: str, identity: str) -> int:
-        """Where to go on in this file; a file that is not what it was is read from its start."""
+        """Where to continue in this file; 0 if its identity has changed."""
 
     def remember(self, marks: Mapping[str, ImportPosition]) -> None:
-        """All before these positions is in the archive."""
+        """Record that everything before these positions is in the archive."""
 
     def forget(self) -> None:
-        """The import is complete."""
+        """Delete the positions: the import is complete."""
 
     def close(self) -> None: ...
 
 
 class MailWriter(Protocol):
-    """The right to write to the archive. One thread at a time brings mail. What a call has answered is on disk."""
+    """The right to write to the archive. Use from one thread at a time. When a call returns, its effect is on disk."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def store(self, email: str, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
-        """The answers stand in the order of the mail."""
+        """Results are in the order of `mails`."""
 
     def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
-        """Hand mail over without waiting for the disk. Blocks while that is behind."""
+        """Queue mail without waiting for the disk. Blocks while too much is queued."""
 
     def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already and need not be fetched."""
 
     def some_gmail_ids(self, email: str, count: int) -> list[str]:
-        """Of the newest mail that is not marked as deleted at the source."""
+        """Ids of the newest messages that are not marked as deleted at the source."""
 
     def set_labels(self, email: str, labels: Mapping[str, frozenset[str]]) -> set[str]:
         """Record the labels that messages now have at the source; returns the Gmail ids that are not in the archive."""
 
     def change_labels(self, email: str, changes: Sequence[Relabelling]) -> set[str]:
-        """Apply what the source says was given and taken, in this order; returns the ids that are not in the archive.
+        """Add and remove labels as the source reports, in this order; returns the ids that are not in the archive.
 
-        Done again, it changes nothing.
+        Safe to repeat.
         """
 
     def rename_label(self, email: str, old: str, new: str) -> None: ...
@@ -158,22 +161,22 @@ class MailWriter(Protocol):
         """The Gmail ids that have this label, without those that are deleted at the source."""
 
     def mark_deleted(self, email: str, gmail_ids: Sequence[str], when: datetime) -> set[str]:
-        """Record that messages were deleted at the source. A mark: nothing is removed here. Returns unknown ids."""
+        """Mark messages as deleted at the source; nothing is removed here. Returns unknown ids."""
 
     def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
-        """They are at the source after all. Returns unknown ids."""
+        """Remove that mark. Returns unknown ids."""
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""
 
     def checkpoint(self) -> None:
-        """Everything stored so far stands where a watermark may speak for it."""
+        """Make everything stored so far durable enough for a watermark to rely on."""
 
     def close(self) -> None: ...
 
 
 class CertificateBook(Protocol):
-    """An account's certificates, to be added to. When a method returns, what it wrote is on disk."""
+    """An account's certificates, for adding to them. When a method returns, what it wrote is on disk."""
 
     def __enter__(self) -> Self: ...
 
@@ -182,13 +185,13 @@ class CertificateBook(Protocol):
     def certify(
         self, batch: str, removal: Removal, proofs: Sequence[ArchiveProof], watermark: int, now: datetime
     ) -> list[Certificate]:
-        """Write down that these are about to be removed. Equal bytes certified before keep their one certificate."""
+        """Record that these are about to be removed. Equal bytes that were certified before keep their certificate."""
 
     def settle(self, certificates: Iterable[Certificate], result: RemovalResult, detail: str, now: datetime) -> None:
-        """Write down what became of removals."""
+        """Record the results of removals."""
 
     def open(self) -> list[Certificate]:
-        """Those that a run left behind without saying what became of them."""
+        """Certificates of interrupted runs, which have no result."""
 
 
 class CertificateLedger(Protocol):
@@ -198,10 +201,10 @@ class CertificateLedger(Protocol):
         """Which of these have a certificate of any kind, because the archive may then hold the only copy."""
 
     def removed_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[str]:
-        """Which of these were removed in this way before: if they are back, the owner wants them there."""
+        """Which of these were removed in this way before. If they are back, the owner put them back."""
 
     def intended_among(self, removal: Removal, gmail_ids: Sequence[str]) -> set[int]:
-        """The certificates of these that are on disk and stand as intended, by number."""
+        """The numbers of these messages' certificates that are on disk without a result."""
 
     def certificates(
         self,
@@ -214,7 +217,7 @@ class CertificateLedger(Protocol):
         """The newest certificates, or those before a number."""
 
     def counts(self) -> dict[RemovalResult, int]:
-        """How many certificates stand at each result."""
+        """The number of certificates by result."""
 
 
 class ArchiveBackend(Protocol):
@@ -228,19 +231,19 @@ class ArchiveBackend(Protocol):
 
     @property
     def sync_holder(self) -> str:
-        """How a sync that writes here calls itself, as the one reader of an account's changes."""
+        """The name under which a sync into this archive holds the lease of an account's changes."""
 
     def reader(self) -> MailReader: ...
 
     def search(self, clock: Clock | None = None) -> Search: ...
 
     def writer(self, purpose: str) -> MailWriter:
-        """Where one process at a time may write, raises OwnedElsewhere while another does."""
+        """Raises OwnedElsewhere while another process writes, if only one may."""
 
     def portions(self, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
-        """Those dated before `below` (seconds since 1970), or all, a few hundred at a time.
+        """Messages dated before `below` (seconds since 1970), or all, a few hundred at a time.
 
-        Each portion is read afresh: nothing stays open while the caller is at work, and no old state is seen.
+        Nothing stays open between portions, and each shows the current state.
         """
 
     def certificates(self, email: str) -> CertificateBook: ...
@@ -250,26 +253,26 @@ class ArchiveBackend(Protocol):
     def one_archiver(self, email: str) -> AbstractContextManager[StillAlone]:
         """Only one at a time removes an account's mail at the source; raises OwnedElsewhere while another does.
 
-        What it gives is to be called before each removal.
+        Call the returned function before each removal.
         """
 
     def read_mark(self, email: str) -> SyncMark | None:
-        """None where there is none, or none that can be read."""
+        """None if there is none that can be read."""
 
     def write_mark(self, email: str, mark: SyncMark) -> None:
-        """On disk, whole, when this returns."""
+        """The mark is on disk when this returns."""
 
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         """Verify every byte; `progress` is called with the number of messages checked since its last call."""
 
     def repair(self, report: VerifyReport) -> Repair:
-        """Make whole again what a verification found, as far as that can be; the damaged is kept aside."""
+        """Repair what a verification found, as far as possible; damaged data are kept aside."""
 
     def shards(self, email: str) -> list[ShardInfo]:
-        """The parts in which an account's mail lies, newest first; those that should be there and are not, too."""
+        """The shards or partitions of an account, newest first, including missing ones."""
 
     def free_bytes(self) -> int | None:
-        """How much room there is for more mail; None: this host cannot tell."""
+        """Free disk space; None if unknown on this host."""
 
     def close(self) -> None: ...
 

@@ -40,7 +40,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_under_free_name(folder: Path, name: str, content: bytes) -> tuple[Path, bool]:
-    """Write a file and say where; a name that is taken by other content gets a number. False: it was there already."""
+    """Write a file; a name that other content has gets a number. Returns the path, and False if it existed already."""
     for candidate in _candidates(folder / name):
         if _holds(candidate, content):
             return candidate, False

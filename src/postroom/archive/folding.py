@@ -1,4 +1,5 @@
-"""A query as one shard sees it: labels by their spelling there, and everything that is always or never true removed.
+"""A query as one archive, or one shard of it, sees it: labels by their spelling there, everything that is always or
+never true removed, and the bounds that dates and sizes come to.
 
 Labels match as people type them: `my-bills` finds `My Bills`, `category:updates` finds Takeout's `Category Updates`.
 """
@@ -10,11 +11,28 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
+from typing import TypeAlias
 
+from postroom.archive.layout import LARGEST_ID, first_id
 from postroom.mail.query import opens_spam_and_trash
-from postroom.mail.query.nodes import EVERYTHING, And, Anywhere, HasUserLabel, Labelled, Node, Not, Or
+from postroom.mail.query.nodes import (
+    EVERYTHING,
+    And,
+    Anywhere,
+    HasAttachment,
+    HasUserLabel,
+    Labelled,
+    MessageId,
+    Node,
+    Not,
+    Or,
+    Received,
+    Size,
+)
 from postroom.mail.query.operands import CATEGORIES
 
+Fact: TypeAlias = Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+"""A leaf of a query that is not about text."""
 _SEPARATOR = re.compile(r"[\s/_-]+")
 _PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
 _STATES = ("unread", "opened", "starred", "important")
@@ -39,11 +57,11 @@ class LabelIndex:
             self._spellings[normal(name)].append(name)
 
     def spellings(self, name: str) -> list[str]:
-        """The labels of the shard that `name` may mean; none if no message here can have it."""
+        """The labels of the shard that `name` may mean; empty if no message here has it."""
         return self._spellings.get(normal(name), [])
 
     def is_rare(self, exact_name: str) -> bool:
-        """So few messages have it that they can all be looked at."""
+        """Whether so few messages have it that all of them can be examined."""
         if exact_name not in self._rare:
             self._rare[exact_name] = self._is_rare(self._ids[exact_name])
         return self._rare[exact_name]
@@ -54,8 +72,7 @@ class LabelIndex:
         return tuple(sorted(name for name in self._ids if normal(name) not in _SYSTEM))
 
     def as_seen_by(self, names: Iterable[tuple[str, bool]]) -> Hashable:
-        """All that a query with these labels (wanted ones or not) can tell of the shard: what looks the same to it can
-        be searched in the same way."""
+        """What a query with these labels depends on in the shard: shards with equal values can share a plan."""
         known = [(each, wanted and self.is_rare(each)) for name, wanted in names for each in self.spellings(name)]
         return tuple(known), self.of_the_user
 
@@ -125,3 +142,15 @@ def _not(part: Node) -> Node:
 def message_ids(value: str) -> tuple[str, str]:
     """As the archive keeps it, with or without its angle brackets."""
     return f"<{value}>", value
+
+
+def id_bounds(received: Received) -> tuple[int, int]:
+    """The first id of a time span, and the first one after it."""
+    low = 0 if received.start is None else first_id(received.start)
+    return low, LARGEST_ID if received.end is None else first_id(received.end)
+
+
+def size_bounds(size: Size) -> list[tuple[str, int]]:
+    """Comparisons that a size has to satisfy, with values that a database can hold."""
+    bounds = ((">", size.over), ("<", size.under))
+    return [(sign, min(value, LARGEST_ID)) for sign, value in bounds if value is not None]

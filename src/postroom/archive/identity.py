@@ -1,4 +1,4 @@
-"""When two messages are one, and what becomes of one that comes again. The same for files and PostgreSQL.
+"""When two messages are the same, and what becomes of one that is stored again. The same for files and PostgreSQL.
 
 Identity is the account and the Gmail id. The sender writes the Message-ID, so it proves nothing by itself: it finds a
 duplicate only together with equal bytes, and only where one of the two has no Gmail id.
@@ -30,12 +30,12 @@ class KnownMessage(Protocol):
 
     @property
     def is_unread(self) -> bool:
-        """Little more than its bytes is known."""
+        """Whether little more than its bytes is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownMessageUpdate:
-    """What to change of a stored message that came again, and what to answer."""
+    """What to change of a message that is stored again, and the result to return."""
 
     outcome: StoreOutcome
     key: str
@@ -45,7 +45,7 @@ class KnownMessageUpdate:
     trouble: str | None
     learns_labels: bool
     corrects_date: bool
-    """Where a file brought it first, the date was the sender's. The row id stays what it is."""
+    """If an import stored it first, its date was that of the Date header. The row id stays."""
     replaces: bool = False
     """The API's bytes are what Gmail holds; a Takeout's may differ in details."""
     rereads: bool = False
@@ -53,7 +53,7 @@ class KnownMessageUpdate:
     confirms: bool = False
     """The API has just shown these bytes: it is the source's, and not deleted there."""
     adopts: bool = False
-    """It was imported without a Gmail id, and has one now."""
+    """It was imported without a Gmail id and has one now."""
 
 
 def may_be_twins(gmail_id: str | None, other: str | None) -> bool:

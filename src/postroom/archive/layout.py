@@ -53,7 +53,7 @@ def path_of(root: Path, name: ShardName) -> Path:
 
 
 def year_of(date: datetime) -> int:
-    """The period a message belongs to; absurd dates are kept within four digits."""
+    """The year of the shard of a message, within 1970 and 9999."""
     return min(max(date.year, 1970), 9999)
 
 
@@ -73,6 +73,8 @@ def parse_filename(account: str, filename: str) -> ShardName | None:
 
 SLOT_BITS = 16
 SLOTS = 1 << SLOT_BITS
+LARGEST_ID = (1 << 63) - 1
+_DAY_MS = 86_400_000
 _LATEST_MS = (1 << (63 - SLOT_BITS)) - 1_025  # far past the year 6000, with room above for what flows over
 
 
@@ -92,8 +94,12 @@ def free_id(date_ms: int, largest_taken: Callable[[int], int | None]) -> int:
     return first if taken is None else taken + 1
 
 
-def day_ms(day: date) -> int:
-    """When a day begins in UTC, in milliseconds since 1970."""
+def id_range(first: date, last: date) -> tuple[int, int]:
+    """The first id of the first day, and the first id after the last day; days are in UTC."""
+    return first_id(_day_ms(first)), first_id(_day_ms(last) + _DAY_MS)
+
+
+def _day_ms(day: date) -> int:
     return round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
 
 
@@ -109,7 +115,7 @@ def read_cursor(text: str) -> tuple[int, int]:
         found = int(row_id, 16), int(part)
     except ValueError:
         raise BadInput("cursor", "is not one that this tool gave") from None
-    if not (0 <= found[0] < 1 << 63 and 0 < found[1] < 1 << 31):
+    if not (0 <= found[0] <= LARGEST_ID and 0 < found[1] < 1 << 31):
         raise BadInput("cursor", "is not one that this tool gave")
     return found
 

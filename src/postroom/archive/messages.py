@@ -37,7 +37,7 @@ class IncomingMail:
 
 
 class Relabelling(NamedTuple):
-    """Labels that a message was given and lost at the source; where a label stands on both sides, it was given."""
+    """Labels that a message gained and lost at the source; a label on both sides was gained."""
 
     gmail_id: str
     add: frozenset[str] = frozenset()
@@ -62,9 +62,9 @@ class StoredMessage:
     sha256: str
     outcome: StoreOutcome
     trouble: str | None = None
-    """Why it could not be read, where it could not. Its bytes are stored whatever stands here."""
+    """Why it could not be parsed, if so. Its bytes are stored in any case."""
     headers: Headers | None = field(default=None, repr=False, compare=False)
-    """As they were read on the way in; None from a writer, which is given mail that was read before."""
+    """As parsed on the way in; None from a writer, which gets prepared mail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class ArchivedAttachment:
 
 @dataclass(frozen=True, slots=True)
 class KnownId:
-    """What the archive says of a message by its id at the source."""
+    """What the archive knows of a message with this id at the source."""
 
     gmail_id: str
     date_s: int
-    """When the mailbox received it; for mail that an import brought, what its Date header says."""
+    """When the mailbox received it; for imported mail, the Date header."""
     is_deleted: bool
     """Marked as deleted at the source."""
 
@@ -125,13 +125,13 @@ class ArchivedSentMail:
 
 @dataclass(frozen=True, slots=True)
 class AccountHolding:
-    """How much of an account is here."""
+    """How much of an account the archive has."""
 
     messages: int
     at_source: int
     """With a Gmail id, and not deleted at the source."""
     bytes: int
-    """On disk, index and all."""
+    """On disk, with the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Submission:
     parts: list[tuple[list[int], Future[list[StoredMessage]]]]
 
     def result(self) -> list[StoredMessage]:
-        """Wait until all of it is on disk; the answers stand in the order of the mail."""
+        """Wait until all of it is on disk; results are in the order of the mail."""
         answers = {
             number: stored
             for numbers, future in self.parts
@@ -168,7 +168,7 @@ class MessageReference(NamedTuple):
 
 
 def wanted_by(text: str) -> MessageReference:
-    """What a person means; refuses what can be neither."""
+    """What a person refers to. Raises BadInput for text that is neither."""
     if text.startswith("<") and text.endswith(">"):
         return MessageReference(message_id=text)
     if not _KEY.fullmatch(text):

@@ -31,7 +31,7 @@ _LARGEST_UNPACKED = 1 << 31  # a damaged header must not make us allocate the ma
 
 
 def _compressor() -> zstandard.ZstdCompressor:
-    """One for each thread: making one costs more than most messages take, and they cannot be shared."""
+    """One for each thread: creating one costs more than compressing most messages, and they cannot be shared."""
     if not hasattr(_of_thread, "compressor"):
         _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
     return cast(zstandard.ZstdCompressor, _of_thread.compressor)
@@ -154,12 +154,12 @@ class PreparedMail:
 
 
 def prepare(mail: IncomingMail) -> PreparedMail:
-    """Blocks for as long as reading takes."""
+    """Blocks while the message is parsed."""
     return prepare_and_read(mail)[0]
 
 
 def prepare_and_read(mail: IncomingMail) -> tuple[PreparedMail, Headers]:
-    """The message for the archive, and its headers, from one reading."""
+    """The message for the archive, and its headers, parsed once."""
     try:
         parsed = read_mail(mail.raw)
         prepared = _prepared(mail, parsed)
@@ -228,6 +228,6 @@ def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
 
 
 def _clean(text: str) -> str:
-    """Any text as one that a database takes: no NULs, and no halves of characters."""
+    """Text that a database accepts: without NULs and lone surrogates."""
     text = text.replace("\0", " ")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from postroom.archive.folding import without_spam_and_trash
-from postroom.archive.layout import ShardName, parse_filename
+from postroom.archive.layout import LARGEST_ID, ShardName, parse_filename
 from postroom.archive.messages import ArchivedMessage
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
@@ -43,7 +43,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class ShardProblem:
-    """A shard that could not be asked: the answer is complete but for what it holds."""
+    """A shard that could not be searched; the result lacks its messages."""
 
     shard: str
     problem: str
@@ -53,7 +53,7 @@ class ShardProblem:
 class SearchPage:
     hits: tuple[SearchHit, ...]
     next: str | None
-    """Asks for what follows; None on the last page."""
+    """The token of the next page; None on the last."""
     problems: tuple[ShardProblem, ...] = ()
 
 
@@ -61,7 +61,7 @@ class SearchPage:
 class SearchCount:
     messages: int
     is_exact: bool
-    """False: there are at least so many."""
+    """False: there are at least this many."""
     problems: tuple[ShardProblem, ...] = ()
 
 
@@ -74,7 +74,7 @@ class ArchivedThread:
 
 
 TimeLeft = Callable[[], float]
-"""The seconds until a query is given up."""
+"""Seconds until a query is given up."""
 
 
 class SearchQuestion(Protocol):
@@ -82,7 +82,7 @@ class SearchQuestion(Protocol):
 
     @property
     def problems(self) -> tuple[ShardProblem, ...]:
-        """What could not be asked so far."""
+        """Shards that could not be searched so far."""
 
     def newest(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         """The newest after the token, and the token of the next page."""
@@ -90,7 +90,7 @@ class SearchQuestion(Protocol):
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]: ...
 
     def count(self, limit: int | None) -> tuple[int, bool]:
-        """How many there are, at most so many, and whether that is all."""
+        """The number of matches, counted up to the limit, and whether that is all."""
 
     def message(self, key: str) -> ArchivedMessage | None: ...
 
@@ -101,13 +101,13 @@ class SearchQuestions(Protocol):
     def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> SearchQuestion: ...
 
     def accounts(self) -> list[str]:
-        """Whose mail can be searched."""
+        """Accounts whose mail can be searched."""
 
     def close(self) -> None: ...
 
 
 MOST_RANKED = 1_000
-"""Ranked pages end here: every page ranks anew all that came before it."""
+"""Ranked results end here, since every page ranks all previous ones again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class AfterRank:
 
 def after_message(token: str) -> AfterMessage:
     match decode_page_token(token):
-        case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id < 1 << 63:
+        case [Sort.DATE, str(shard), int(row_id)] if (name := _shard(shard)) and 0 <= row_id <= LARGEST_ID:
             return AfterMessage(name, row_id)
     raise bad_page_token()
 
@@ -227,7 +227,7 @@ class Search:
         return ArchivedThread(messages, ask.problems)
 
     def accounts(self) -> list[str]:
-        """Whose mail can be searched."""
+        """Accounts whose mail can be searched."""
         return self._archive.accounts()
 
     def close(self) -> None:

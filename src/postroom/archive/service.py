@@ -1,8 +1,8 @@
-"""The archive for coroutines: opened as the settings say, owned once per process, one account's store at a time.
+"""The archive for coroutines: opened as the settings say, owned once per process, with a store for each account.
 
-Everything that touches the archive runs on threads of its own, so the event loop never waits for a disk. While the
-shard writers are behind, `AccountStore.store` waits too: that is the back-pressure. Mail that several workers bring at
-the same time goes to disk together.
+Everything that touches the archive runs on separate threads, so the event loop never waits for a disk. While the shard
+writers are behind, `AccountStore.store` waits too, as back-pressure. Mail that several workers store at the same time
+is committed together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from postroom.settings import Settings
 
 T = TypeVar("T")
 _LONGEST_RECENT = 64 << 10
-"""Characters of a header block that is kept in memory."""
+"""The longest header block, in characters, that is kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class _Request:
 
 
 class AccountStore:
-    def __init__(self, place: ArchiveBackend, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, backend: ArchiveBackend, archive: MailWriter, email: str, thread: ThreadPoolExecutor) -> None:
         self.email = email
-        self.place = place
+        self.backend = backend
         self._archive = archive
         self._thread = thread
         self._waiting: deque[_Request] = deque()
-        self._bringing: asyncio.Task[None] | None = None
+        self._submitting: asyncio.Task[None] | None = None
         self._commits: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Future[None]] = set()
 
@@ -78,31 +78,31 @@ class AccountStore:
         return await self.run(lambda archive: archive.known_gmail_ids(self.email, gmail_ids))
 
     async def belongs_to(self, account_id: str, walk: int) -> bool:
-        """Whether it is this archive of which the account's sync speaks."""
-        mark = await self.run(lambda archive: self.place.read_mark(self.email))
+        """Whether this is the archive that the account's sync has filled."""
+        mark = await self.run(lambda archive: self.backend.read_mark(self.email))
         return mark is not None and mark.account_id == account_id and mark.walk >= walk
 
     async def mark(self, account_id: str, walk: int) -> None:
-        """From this walk on, the account's sync speaks of this archive."""
-        await self.run(lambda archive: self.place.write_mark(self.email, SyncMark(account_id, walk)))
+        """Record that the account's sync fills this archive, from this walk on."""
+        await self.run(lambda archive: self.backend.write_mark(self.email, SyncMark(account_id, walk)))
 
     async def some_ids(self, count: int) -> list[str]:
-        """A few Gmail ids of mail that is here, and at the source as far as is known."""
+        """A few Gmail ids of messages that are in the archive and not known to be deleted at the source."""
         return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
-        """When this returns, they are on disk. The answers stand in the order of the mail."""
+        """Store mail; it is on disk when this returns. Results are in the order of `mails`."""
         if not mails:
             return []
         asked: asyncio.Future[list[StoredMessage]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(mails, asked, self._begin()))
-        if self._bringing is None or self._bringing.done():
-            self._bringing = asyncio.create_task(self._bring(), name="archive")
+        if self._submitting is None or self._submitting.done():
+            self._submitting = asyncio.create_task(self._submit_waiting(), name="archive")
         return await asked
 
     async def reread(self, keys: Sequence[str]) -> dict[str, str | None]:
-        """Read archived messages again that could not be read before, and index those that can be now. For each that
-        is here, why it still cannot be read; None where it can."""
+        """Parse archived messages again that could not be parsed before. For each that the archive has: why it still
+        cannot be parsed, or None."""
         found: dict[str, str | None] = {}
         for key in keys:
             try:
@@ -115,11 +115,11 @@ class AccountStore:
         return found
 
     def _archived(self, key: str) -> IncomingMail | None:
-        with self.place.reader() as reader:
+        with self.backend.reader() as reader:
             message = reader.message(self.email, key)
             if message is None:
                 return None
-            # Not as the API's, though it may have come from there: nothing is said of what the source has now.
+            # As an import even if it came from the API: this says nothing about what the source has now.
             received = message.date if message.gmail_id else None
             thread_id = message.thread_id if message.gmail_id else None
             return IncomingMail(
@@ -128,7 +128,7 @@ class AccountStore:
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
-        """Mail is being fetched for the archive, in the state that it has now: `settled` waits for it."""
+        """Around fetching mail: `settled` waits for the end of the block."""
         end = self._begin()
         try:
             yield
@@ -138,8 +138,8 @@ class AccountStore:
     async def settled(self) -> None:
         """Wait until all mail that is being fetched or stored now is on disk, or has been given up.
 
-        Call this between reading changes at the source and applying them: else mail that was
-        fetched before the news, and is stored after it, would bring the old state back.
+        Call this between reading changes at the source and applying them: otherwise mail fetched before a change and
+        stored after it would restore the old state.
         """
         while_waiting = set(self._under_way)
         if while_waiting:
@@ -154,11 +154,11 @@ class AccountStore:
         return await self.run(lambda archive: archive.mark_deleted(self.email, gmail_ids, when))
 
     async def unmark_deleted(self, gmail_ids: Sequence[str]) -> set[str]:
-        """They are at the source after all; returns the Gmail ids that are not in the archive."""
+        """Remove the mark of deletion; returns the Gmail ids that are not in the archive."""
         return await self.run(lambda archive: archive.unmark_deleted(self.email, gmail_ids))
 
     async def change_labels(self, changes: Sequence[Relabelling]) -> set[str]:
-        """Apply what was given and taken, in this order; returns the Gmail ids that are not in the archive."""
+        """Add and remove labels, in this order; returns the Gmail ids that are not in the archive."""
         return await self.run(lambda archive: archive.change_labels(self.email, changes))
 
     async def rename_label(self, old: str, new: str) -> None:
@@ -173,17 +173,17 @@ class AccountStore:
         return await self.run(lambda archive: archive.label_members(self.email, label))
 
     async def checkpoint(self) -> None:
-        """Everything stored so far stands where a watermark may speak for it."""
+        """Make everything stored so far durable enough for a watermark to rely on."""
         await self.run(lambda archive: archive.checkpoint())
 
     async def run(self, work: Callable[[MailWriter], T]) -> T:
-        """Something else with the archive, on its thread. Once begun it is finished, even if the caller gives up."""
+        """Run `work` on the archive's thread. Once begun it finishes, even if the caller gives up."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
     async def drain(self) -> None:
-        """Wait until what was brought is on disk, even if its caller has given up."""
-        if self._bringing is not None:
-            await asyncio.gather(self._bringing, return_exceptions=True)
+        """Wait until all mail handed to `store` is on disk, even if its caller has given up."""
+        if self._submitting is not None:
+            await asyncio.gather(self._submitting, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
 
     def _begin(self) -> asyncio.Future[None]:
@@ -192,8 +192,8 @@ class AccountStore:
         end.add_done_callback(self._under_way.discard)
         return end
 
-    async def _bring(self) -> None:
-        """Hands what has gathered to the writers, again and again, without waiting for the disk in between."""
+    async def _submit_waiting(self) -> None:
+        """Submit waiting mail to the writers, without waiting for the disk in between."""
         while self._waiting:
             together = self._next_commit()
             try:
@@ -204,8 +204,8 @@ class AccountStore:
                 self._in_background(self._answer(together, submission, headers))
 
     def _in_background(self, commit: Coroutine[Any, Any, None]) -> None:
-        # Apart from `_bring`, which ends when nothing waits: else mail that comes while the last commit is under way
-        # would find it neither at work nor done.
+        # Not within `_submit_waiting`, which ends when nothing waits: mail that comes during the last commit would find
+        # that task neither working nor done.
         task = asyncio.create_task(commit, name="archive commit")
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
@@ -232,7 +232,7 @@ class AccountStore:
             request.succeed([next(stored) for _ in request.mails])
 
     async def _store_apart(self, together: list[_Request], error: Exception) -> None:
-        """Storing them together failed: store each by itself, so that one bad message fails alone."""
+        """After storing requests together has failed: store each alone, so that only the bad one fails."""
         if len(together) == 1:
             together[0].fail(error)
             return
@@ -243,21 +243,21 @@ class AccountStore:
                 request.fail(own)
 
     async def _submit(self, mails: Sequence[IncomingMail]) -> tuple[Submission, list[Headers]]:
-        # Apart from the archive's thread: one message that takes long to read must not keep others' mail waiting.
+        # Not on the archive's thread: a message that takes long to parse must not delay other mail.
         read = await asyncio.to_thread(lambda: [prepare_and_read(mail) for mail in mails])
         submission = await self.run(lambda archive: archive.submit(self.email, [prepared for prepared, _ in read]))
         return submission, [headers for _, headers in read]
 
 
 async def _on_disk(submission: Submission, headers: Sequence[Headers]) -> list[StoredMessage]:
-    """On another thread, so that the archive's own can prepare what comes next meanwhile."""
+    """On another thread, so that the archive's thread can take the next mail meanwhile."""
     stored = await asyncio.to_thread(submission.result)
     return [replace(proof, headers=read) for proof, read in zip(stored, headers, strict=True)]
 
 
 class RecentHeaders:
-    """The headers of messages stored a moment ago, by the hash of their bytes, so that ingest need not read the bytes
-    again. For several threads."""
+    """Headers of recently stored messages by the hash of their bytes, so that ingest need not parse them again.
+    Thread-safe."""
 
     def __init__(self, most: int = 500) -> None:
         self._most = most
@@ -283,34 +283,34 @@ def _is_small(headers: Headers) -> bool:
 
 
 class ArchiveService:
-    def __init__(self, place: ArchiveBackend, archive: MailWriter) -> None:
-        self.place = place
+    def __init__(self, backend: ArchiveBackend, archive: MailWriter) -> None:
+        self.backend = backend
         self._archive = archive
         self._writing = ThreadPoolExecutor(1, "archive-writer")
         self._reading = ThreadPoolExecutor(1, "archive-reader")
-        self._reader = place.reader()
+        self._reader = backend.reader()
         self.recent = RecentHeaders()
         self._accounts: dict[str, AccountStore] = {}
 
     def of(self, email: str) -> AccountStore:
-        """An account's part of the archive: all who bring mail for the account share its commits."""
+        """The store of an account; all callers of the same account share its commits."""
         if email not in self._accounts:
-            self._accounts[email] = AccountStore(self.place, self._archive, email, self._writing)
+            self._accounts[email] = AccountStore(self.backend, self._archive, email, self._writing)
         return self._accounts[email]
 
     async def read(self, work: Callable[[MailReader], T]) -> T:
-        """Something that only looks; it waits for no writer."""
+        """Run `work` on the reading thread; it waits for no writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, work, self._reader)
 
     def headers_of(self, reader: MailReader, message: ArchivedMessage) -> Headers:
-        """As they were read on the way in where that was a moment ago, else from the stored bytes."""
+        """From memory if the message was stored a moment ago, else from the stored bytes."""
         return self.recent.get(message.sha256) or reader.headers_of(message)
 
     async def read_apart(self, work: Callable[[MailReader], T]) -> T:
-        """The same for long reads: on another thread with its own reader, so that it blocks no other call."""
+        """As `read`, for long reads: on another thread with its own reader, so that no other call is blocked."""
 
         def run() -> T:
-            with self.place.reader() as reader:
+            with self.backend.reader() as reader:
                 return work(reader)
 
         return await asyncio.to_thread(run)
@@ -329,17 +329,17 @@ class ArchiveService:
 
 
 @asynccontextmanager
-async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:
+async def owned_archive(backend: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:
     """The archive with the right to write to it, until the block ends."""
-    opening = asyncio.ensure_future(asyncio.to_thread(place.writer, purpose))
+    opening = asyncio.ensure_future(asyncio.to_thread(backend.writer, purpose))
     try:
         archive = await asyncio.shield(opening)
     except BaseException:
-        await asyncio.wait([opening])  # the thread does not hear of a cancellation, and opens the archive all the same
+        await asyncio.wait([opening])  # the thread cannot be cancelled and opens the archive in any case
         if opening.exception() is None:
             opening.result().close()
         raise
-    service = ArchiveService(place, archive)
+    service = ArchiveService(backend, archive)
     try:
         yield service
     finally:
@@ -347,10 +347,10 @@ async def owned_archive(place: ArchiveBackend, purpose: str) -> AsyncIterator[Ar
 
 
 class SharedArchive:
-    """The first who needs the archive takes hold of it, and the last who is done lets go."""
+    """Opens the archive for writing for its first user and closes it after its last."""
 
-    def __init__(self, place: ArchiveBackend) -> None:
-        self.place = place
+    def __init__(self, backend: ArchiveBackend) -> None:
+        self.backend = backend
         self._lock = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         self._service: ArchiveService | None = None
@@ -358,7 +358,7 @@ class SharedArchive:
 
     @asynccontextmanager
     async def owned(self, purpose: str) -> AsyncIterator[ArchiveService]:
-        """The archive in this process's hands. Raises OwnedElsewhere while another process has it."""
+        """The archive, owned by this process. Raises OwnedElsewhere while another process owns it."""
         service = await self._join(purpose)
         try:
             yield service
@@ -367,7 +367,7 @@ class SharedArchive:
 
     @asynccontextmanager
     async def store(self, email: str, purpose: str) -> AsyncIterator[AccountStore]:
-        """An account's part of it; what was brought is on disk when the block ends."""
+        """The store of an account; all its mail is on disk when the block ends."""
         async with self.owned(purpose) as service:
             mine = service.of(email)
             try:
@@ -379,7 +379,7 @@ class SharedArchive:
         async with self._lock:
             if self._service is None:
                 stack = AsyncExitStack()
-                self._service = await stack.enter_async_context(owned_archive(self.place, purpose))
+                self._service = await stack.enter_async_context(owned_archive(self.backend, purpose))
                 self._stack = stack
             self._users += 1
             return self._service
@@ -393,7 +393,7 @@ class SharedArchive:
 
 
 def open_archive(settings: Settings) -> ArchiveBackend:
-    """To be closed after use."""
+    """The archive that the settings name; the caller closes it."""
     if settings.archive.store == "files":
         return FileArchive(settings.home / "archive", settings.archive)
     if not settings.database_url.startswith("postgresql"):

@@ -44,20 +44,20 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """Finds any of the phrases in folded text, and tells by its group which one."""
+    """Matches any of the phrases in folded text; its group says which one."""
     words = [_WORD.findall(_folded(phrase))[:_MOST_WORDS] for phrase in phrases]
     spelled = [_spelled(*map(re.escape, some)) for some in words if some]
     return re.compile("|".join(spelled)) if spelled else None
 
 
 def _spelled(first: str, *others: str) -> str:
-    """Begins with letters, which are looked for faster than a place where a word begins; that is checked afterwards."""
+    """Begins with letters, which are found faster than word boundaries; those are checked afterwards."""
     rest = "".join(rf"[\W_]+{word}" for word in others)
     return rf"({first}(?<![^\W_]{first}){rest})(?![^\W_])"
 
 
 def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
-    """The one to begin with, so that as many different phrases as possible are shown; of equals the first."""
+    """The match to begin with, so that the snippet shows most different phrases; the first of equals."""
     if found[0].re.groups == 1:
         return found[0]
     starts = [match.start() for match in found]
@@ -70,7 +70,7 @@ def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
 
 
 def _word_start(body: str, position: int) -> int:
-    """A little later, if that does not cut a word in two."""
+    """Slightly later, at the beginning of a word."""
     space = body.find(" ", position, position + _BEFORE // 2)
     return space + 1 if position and space >= 0 else position
 
@@ -91,7 +91,7 @@ def _closed_up(text: str, marks: Sequence[Mark]) -> Snippet:
 
 
 class _Fold(dict[int, str]):
-    """Each character in lower case without its accent, always as one character, so that places stay what they are."""
+    """Lower case without accents, always one character for one, so that offsets stay the same."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from postroom.domain.errors import Retryable
 
 SWITCHBOARD = "postroom switchboard"
-"""As an owner's purpose: it keeps the files for as long as it runs, and runs no jobs."""
+"""As an owner's purpose: it owns the files as long as it runs, and runs no jobs."""
 
 
 class OwnedElsewhere(Retryable):
@@ -33,7 +33,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class SyncMark:
-    """This archive has everything that the account's sync claims in this walk, and in those before it."""
+    """Says that this archive is the one that the account's sync fills, up to this walk."""
 
     account_id: str
     walk: int
@@ -45,7 +45,7 @@ class ShardInfo:
     year: int
     messages: int
     lost: int
-    """Known to have been in it, and not recovered."""
+    """Messages that it is known to have had and that were not recovered."""
     bytes: int | None
     """On disk, with its journal; null: it is not there."""
     problem: str | None
@@ -66,7 +66,7 @@ class ArchiveFlaw(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
-    """Something that is not as it should be, and where."""
+    """A problem that verification found, and where."""
 
     flaw: ArchiveFlaw
     shard: str
@@ -93,7 +93,7 @@ class Salvaged:
     recovered: int
     lost: int
     quarantine: str
-    """Where the damaged is kept."""
+    """Where damaged data are kept."""
 
 
 @dataclass(frozen=True, slots=True)

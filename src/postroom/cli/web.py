@@ -30,9 +30,8 @@ from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.web import evidence
 from postroom.web.discovery import EndpointView, overview
-from postroom.web.evidence import Evidence, EvidenceText
-from postroom.web.evidence_search import EvidenceHit, search
-from postroom.web.run_record import NewRun, Run, RunStatus
+from postroom.web.evidence import Evidence, EvidenceHit, EvidenceText, search
+from postroom.web.runs import NewRun, Run, RunStatus
 from postroom.web.sentinel import SentinelReport
 from postroom.web.sources import EndpointMode
 

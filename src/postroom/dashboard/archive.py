@@ -304,7 +304,7 @@ async def archive_page(here: Here) -> Response:
 @permits(Permission.READ)
 async def show_holdings(here: Here) -> list[ArchiveHoldings]:
     """For each account what is proven to be in the archive, what is missing, and its files."""
-    place = here.app.archive.place
+    place = here.app.archive.backend
     known = await here.read(accounts)
     files = await asyncio.to_thread(lambda: [files_of(place, account.email) for account in known])
     return await here.read(
@@ -353,7 +353,7 @@ async def show_certificates(here: Here, wanted: CertificatesWanted) -> Paged[Cer
     """Removal certificates, newest first: which bytes were on disk, and where, before a message was removed."""
     account = await here.read(lambda tx: known_account(tx, wanted.account))
     known = wanted.model_copy(update={"account": account.email})
-    return await asyncio.to_thread(certificates_page, here.app.archive.place, known)
+    return await asyncio.to_thread(certificates_page, here.app.archive.backend, known)
 
 
 def _map(held: ArchiveHoldings) -> charts.Chart:

@@ -27,7 +27,7 @@ from postroom.db.tables.web import backfill_runs, discovered_items, evidence
 from postroom.domain.errors import NotAllowed, Retryable
 from postroom.telemetry import logs
 from postroom.triage.rules.store import version as rules_version
-from postroom.web.web_jobs import sentinel_job
+from postroom.web.sentinel import sentinel_job
 
 TopicState = Callable[[Tx], object]
 

@@ -26,8 +26,8 @@ from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import BackfillView, NewBackfill
 from postroom.switchboard.contacts import ContactSource
 from postroom.sync.status import UP_TO_DATE, SyncStatus, status_of
-from postroom.web.evidence_search import search
-from postroom.web.run_record import NewRun, Run, RunStatus
+from postroom.web.evidence import search
+from postroom.web.runs import NewRun, Run, RunStatus
 from postroom.web.sources import EndpointMode
 
 MAIL_QUERY = "(invoice OR receipt) newer_than:5y"

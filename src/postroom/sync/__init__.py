@@ -1,1 +1,1 @@
-"""Brings a whole Gmail account into the archive, and keeps it there up to date."""
+"""Copies whole mailboxes into the archive, keeps them up to date there, and removes archived mail at its source."""

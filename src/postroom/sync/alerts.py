@@ -28,7 +28,8 @@ from postroom.mail.addresses import Address
 from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
-from postroom.sync.state import SyncState, bad_of, get_state, slices_of
+from postroom.sync.fetch import bad_of
+from postroom.sync.state import SyncState, get_state, slices_of
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
 
@@ -61,16 +62,16 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class SyncSigns:
-    """What is judged."""
+    """The figures that alerts are decided from."""
 
     messages: int = 0
-    """How many were worked on last, as many as the window holds."""
+    """The last messages processed, as many as the window holds."""
     bad: int = 0
-    """How many of those went bad."""
+    """How many of those are bad."""
     bad_in_an_hour: int = 0
     metadata_bytes: int = 0
     cuts: int = 0
-    """How often Gmail made us slow down lately."""
+    """How often the pace was cut lately."""
 
 
 def alerts_in_force(signs: SyncSigns, settings: SyncSettings) -> list[Alert]:
@@ -121,7 +122,7 @@ def _throttling(signs: SyncSigns, settings: SyncSettings) -> Iterator[Alert]:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeWindow:
-    """How the last messages went. Old ones leave in portions, so the window holds its size and a little more."""
+    """The outcomes of the last messages. Old ones are dropped in portions, so it holds slightly more than `size`."""
 
     size: int
     parts: tuple[tuple[int, int], ...] = ()
@@ -148,14 +149,14 @@ class OutcomeWindow:
 
 
 class RecentCuts:
-    """How often the pace was cut within the last stretch of time, made of a total that only grows."""
+    """How often the pace was cut in the last `window_s` seconds, from a total that only grows."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._totals: deque[tuple[float, int]] = deque()
 
     def see(self, total: int, now: float) -> int:
-        """The total as it stands now, in; how much of it is recent, out."""
+        """Record the total as of now; returns how much of it is recent."""
         self._totals.append((now, total))
         while len(self._totals) > 1 and self._totals[1][0] <= now - self._window_s:
             self._totals.popleft()
@@ -163,7 +164,7 @@ class RecentCuts:
 
 
 QUIET = timedelta(hours=1)
-"""How long an alert is not repeated for the same condition."""
+"""An alert is not repeated for the same condition within this time."""
 HOUR = timedelta(hours=1)
 
 
@@ -186,7 +187,7 @@ class AlertRecord:
 class AlertChanges:
     """Alerts to send now, and those that are over."""
 
-    to_tell: tuple[Alert, ...]
+    to_send: tuple[Alert, ...]
     over: tuple[AlertCondition, ...]
 
 
@@ -198,22 +199,24 @@ def alerts_of(tx: Tx, account_id: str) -> list[AlertRecord]:
 
 
 def settle(tx: Tx, account_id: str, in_force: Sequence[Alert], now: datetime) -> AlertChanges:
-    """Record which alerts are in force. The caller sends those returned: they count as sent. Comes
-    after `add_outcomes`, whose lock keeps others from raising the same alert."""
+    """Record which alerts are in force, and return those to send, which count as sent from now on.
+
+    Call `add_outcomes` first in the same transaction: its lock keeps other processes from raising the same alert.
+    """
     query = tx.locking(select(sync_alerts).where(sync_alerts.c.account_id == account_id))
     known = {record.condition: record for record in map(_record, tx.execute(query).all())}
-    to_tell = tuple(alert for alert in in_force if _is_news(known.get(alert.condition), now))
+    to_send = tuple(alert for alert in in_force if _is_news(known.get(alert.condition), now))
     for alert in in_force:
-        _record_alert(tx, account_id, alert, known.get(alert.condition), now, is_sent=alert in to_tell)
+        _record_alert(tx, account_id, alert, known.get(alert.condition), now, is_sent=alert in to_send)
     still = {alert.condition for alert in in_force}
     over = tuple(each.condition for each in known.values() if each.is_in_force and each.condition not in still)
     if over:
         tx.execute(update(sync_alerts).where(_is(account_id, over)).values(cleared_at=now))
-    return AlertChanges(to_tell, over)
+    return AlertChanges(to_send, over)
 
 
 def add_outcomes(tx: Tx, account_id: str, size: int, messages: int, bad: int, now: datetime) -> OutcomeWindow:
-    """How these went joins the window of the last ones; returns it as it is then."""
+    """Add outcomes to the stored window, and return it."""
     mine = sync_windows.c.account_id == account_id
     tx.insert_missing(sync_windows, {"account_id": account_id, "outcomes": "[]", "updated_at": now})
     text = tx.execute(tx.locking(select(sync_windows.c.outcomes).where(mine))).scalar_one()
@@ -232,7 +235,7 @@ def bad_within_an_hour(tx: Tx, account_id: str, now: datetime) -> int:
 
 
 def _is_news(known: AlertRecord | None, now: datetime) -> bool:
-    """Also where the clock was set back: a sending time in the future would otherwise silence it."""
+    """True also if the last sending time lies in the future, because the clock was set back."""
     if known is None or known.last_told_at is None:
         return True
     return not timedelta() <= now - known.last_told_at < QUIET
@@ -284,11 +287,12 @@ _LIMITS = (
 
 
 class MetadataFull(Fatal):
-    """What is remembered of this account's sync has reached its budget."""
+    """The sync metadata of this account has reached its budget."""
 
 
 def account_document(tx: Tx, account_id: str, settings: SyncSettings) -> Document:
-    """Slices that are done are left out, since the frontier speaks for them; the others are pairs of start and end."""
+    """The sync metadata of an account. Slices are pairs of start and end; those that are done are left out, since the
+    frontier covers them."""
     state = get_state(tx, account_id)
     return {
         "watermark": state.watermark,
@@ -311,7 +315,7 @@ def size_of(document: Document) -> int:
 
 
 def require_room(size: int, settings: SyncSettings) -> None:
-    """A sync stops here, with its slices unfinished and so its watermark where it was: nothing is lost by it."""
+    """Raises MetadataFull at the budget. Open slices stay open and the watermark stays, so nothing is lost."""
     budget = settings.metadata_budget_bytes
     if size >= budget:
         raise MetadataFull(
@@ -376,7 +380,7 @@ def record_metadata(account_id: str, usage: float) -> None:
 
 
 class SyncMonitor:
-    """`cuts` tells how often the pace was cut since the process began; `mailbox` gets the alerts as mail."""
+    """`cuts` returns how often the pace was cut since the process began; alerts are mailed to `mailbox`."""
 
     def __init__(
         self,
@@ -399,12 +403,12 @@ class SyncMonitor:
         self._messages = self._bad = 0
 
     def note(self, messages: int, bad: int = 0) -> None:
-        """So many messages were worked on, so many of them in vain. Costs nothing; `check` writes it down."""
+        """Count messages that were processed and how many of them are bad. Cheap; `check` writes them down."""
         self._messages += messages
         self._bad += bad
 
     async def check(self) -> None:
-        """Judge, record, tell. Raises MetadataFull, after telling, where nothing more may be remembered."""
+        """Decide which alerts are in force, record and send them. Raises MetadataFull, after sending, at the budget."""
         messages, bad = self._messages, self._bad
         cuts = self._recent_cuts.see(self._cuts(), self._clock.monotonic())
         settled, size = await self._database.write(lambda tx: self._settle(tx, messages, bad, cuts))
@@ -413,8 +417,8 @@ class SyncMonitor:
         record_metadata(self._account.id, size / self._settings.metadata_budget_bytes)
         for condition in settled.over:
             log.info("sync.alert_over", account=self._account.id, condition=condition)
-        for alert in settled.to_tell:
-            await self._tell(alert)
+        for alert in settled.to_send:
+            await self._send(alert)
         require_room(size, self._settings)
 
     def _settle(self, tx: Tx, messages: int, bad: int, cuts: int) -> tuple[AlertChanges, int]:
@@ -425,17 +429,17 @@ class SyncMonitor:
         in_force = alerts_in_force(SyncSigns(window.messages, window.bad, in_an_hour, size, cuts), self._settings)
         return settle(tx, account_id, in_force, now), size
 
-    async def _tell(self, alert: Alert) -> None:
+    async def _send(self, alert: Alert) -> None:
         say = log.error if alert.level is AlertLevel.CRITICAL else log.warning
         say("sync.alert", account=self._account.id, condition=alert.condition, detail=alert.message)
         if self._settings.self_email and self._mailbox is not None:
             try:
-                await self._mailbox.append(self._letter(alert), {"INBOX", "UNREAD"})
+                await self._mailbox.append(self._mail_of(alert), {"INBOX", "UNREAD"})
             except PostroomError as error:
-                # It stands in the log and in the database; the sync does not stop for its letter.
+                # The alert is in the log and in the database; the sync does not stop because it cannot be mailed.
                 log.warning("sync.alert_not_mailed", account=self._account.id, problem=error.message)
 
-    def _letter(self, alert: Alert) -> bytes:
+    def _mail_of(self, alert: Alert) -> bytes:
         owner = self._account.email
         return OutgoingMail(
             from_=Address(owner, "Postroom"),

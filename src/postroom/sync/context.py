@@ -1,5 +1,5 @@
-"""What every part of one account's sync works with: database, mailbox, archive, settings, clock, counters, and the
-backoff that all of them share during an outage.
+"""What every part of one account's sync shares: database, mailbox, archive, settings, clock, counters, and one backoff
+for outages.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logs.get(__name__)
 
 
 class OutageBackoff:
-    """Shared by all callers of the service: when one call fails, all of them wait.
+    """Shared by all parts that call the mailbox: when one call fails, all of them wait.
 
-    An outage that lasts longer than `patience_s` is raised. Pauses that the service asked for do not count as outage.
+    An outage that lasts longer than `patience_s` is raised. Pauses that the service asked for do not count.
     """
 
     def __init__(self, clock: Clock, patience_s: float) -> None:

@@ -1,7 +1,7 @@
-"""The sync of one account: walks over the mailbox and reads its changes at the same time.
+"""The sync of one account: walks the mailbox and follows its changes at the same time.
 
-The history id is read before anything is listed and stored together with the plan of the walk. So whatever happens
-in the mailbox during the walk is in the history, and nothing is missed between the two.
+The history id is read before anything is listed, and stored together with the plan of the walk. Whatever happens in
+the mailbox during the walk is therefore in the history, and nothing is missed between the two.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.alerts import SyncMonitor
-from postroom.sync.bad_messages import BadMessageRetry
-from postroom.sync.compare import Reconciliation
 from postroom.sync.context import SyncContext, sync_context
-from postroom.sync.fetch import MailFetcher, require_mailbox
+from postroom.sync.fetch import BadMessageRetry, MailFetcher, require_mailbox
 from postroom.sync.history import ChangeCounts, HistoryFollower
+from postroom.sync.labels import SourceReconciliation
 from postroom.sync.slices import newest_end, plan_walk
 from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
 from postroom.sync.status import SyncPhase, SyncProgress
@@ -49,7 +48,7 @@ log = logs.get(__name__)
 
 class ChangeReader(Protocol):
     async def read(self) -> object:
-        """Take in what changed since the cursor, and move it. Raises HistoryExpired if the cursor is too old."""
+        """Apply what changed since the cursor, and move it. Raises HistoryExpired if the cursor is too old."""
 
 
 class SideTask(Protocol):
@@ -66,10 +65,10 @@ class _ConnectorCame(PostroomError):
 
 
 class SyncEngine:
-    """`holder` names the one reader of the account's changes; it must be the same after a restart.
+    """`holder` names this reader of the account's changes; it must be the same after a restart.
 
-    Without `changes`, and while a connector serves the mailbox, the changes are read elsewhere: the sync only walks,
-    and does not move the cursor.
+    Without `changes`, and while a connector serves the mailbox, the sync only walks and does not move the cursor:
+    changes are read elsewhere.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class SyncEngine:
         return self._context.counters.snapshot(is_waiting=self._context.outage.is_down)
 
     async def run(self, *, once: bool = False) -> None:
-        """Sync until cancelled; with `once`, until everything that is there now has been taken in."""
+        """Sync until cancelled; with `once`, until everything that is in the mailbox now is in the archive."""
         logs.bind(account=self._context.account.id)
         try:
             await self._run(once)
@@ -116,8 +115,8 @@ class SyncEngine:
         return claim_reader(tx, account.id, self._holder, now, duty=duty)
 
     async def _keep_lease(self, lease: HistoryLease) -> None:
-        """Raises ReaderLost, and so ends the run, when another process has taken over. An unavailable database does
-        not end it: if the lease is lost meanwhile, the fence refuses every later change."""
+        """Raises HistoryLeaseLost, which ends the run, when another process has taken over. An unavailable database
+        does not end it: if the lease is lost meanwhile, the fence refuses every later change."""
 
         def renew(tx: Tx) -> None:
             now = self._context.clock.now()
@@ -243,8 +242,8 @@ class _SyncRun:
             await self._context.outage.retry(task)
 
     async def _follow(self, *, once: bool, may_extend: bool) -> bool:
-        """Run the regular tasks until the newest mail is due to be listed, so that the watermark can follow (True), or
-        once (False)."""
+        """Run the regular tasks until the walk should be extended to newer mail (returns True); with `once`, run them
+        once (returns False)."""
         self._context.counters.phase = SyncPhase.FOLLOWING
         while True:
             await self._run_tasks()
@@ -272,7 +271,7 @@ def build_engine(
     follows: bool = True,
     watch: MailboxObserver = NoObserver(),  # noqa: B008 - holds nothing
 ) -> SyncEngine:
-    """`follows`: where no connector does, it reads the account's changes too, and reports them to `watch`."""
+    """`follows`: also read the account's changes, unless a connector does, and report them to `watch`."""
     monitor = SyncMonitor(
         database, account, settings, clock, mailbox=mailbox, cuts=lambda: mailbox.limiter.gate.tuner.cuts
     )
@@ -286,6 +285,6 @@ def build_engine(
 
     def side_tasks(lease: HistoryLease, fetcher: MailFetcher) -> Sequence[SideTask]:
         retry = BadMessageRetry(database, account.id, store, fetcher, settings, clock)
-        return retry.retry_due, Reconciliation(database, account.id, fetcher, clock), monitor.check
+        return retry.retry_due, SourceReconciliation(database, account.id, fetcher, clock), monitor.check
 
-    return SyncEngine(context, store.place.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)
+    return SyncEngine(context, store.backend.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)

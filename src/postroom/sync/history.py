@@ -1,8 +1,8 @@
-"""Reads the changes of a mailbox since the cursor: new mail, label changes and deletions, page by page.
+"""Applies the changes of a mailbox since the cursor: new mail, label changes and deletions, page by page.
 
 The cursor moves after a page's effects are on disk, in the transaction that records its bad messages and counts it.
-Every effect can be repeated, so a crash or a change of reader neither loses nor doubles anything. An expired history
-id is raised: the mailbox has to be walked again.
+Every effect can be repeated, so a crash or a change of reader neither loses nor doubles anything. HistoryExpired is
+raised: the mailbox has to be walked again.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.mailboxes.protocol import ChangePage
 from postroom.sync import status
-from postroom.sync.fetch import FetchOutcome, MailFetcher
-from postroom.sync.state import add_counters, bad_of, record_outcome
+from postroom.sync.fetch import FetchOutcome, MailFetcher, bad_of, record_outcome
+from postroom.sync.state import add_counters
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
 
 _AT_ONCE = 100
-"""Messages brought before the lease is looked at again."""
+"""Messages fetched before the lease is checked again."""
 _RENEW_AFTER = LEASE / 3
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """What a page came to, or several."""
+    """The effects of one or more pages."""
 
     stored: int = 0
     gone: int = 0
@@ -49,53 +49,53 @@ OnPage = Callable[[ChangeCounts], None]
 
 
 class HistoryFollower:
-    """Reads for the holder of the account's one `Reader`; every move of the cursor shows its fence.
+    """Reads under the account's one `HistoryLease`; every move of the cursor names its fence.
 
-    `on_page` gets the result of each page, once the cursor has moved past it; `watch` what changed, before that.
+    `on_page` is called after the cursor has moved past a page; `watch` in the transaction that moves it.
     """
 
     def __init__(
         self,
         database: Database,
         reader: HistoryLease,
-        bringer: MailFetcher,
+        fetcher: MailFetcher,
         clock: Clock,
         on_page: OnPage = lambda page: None,
         watch: MailboxObserver = NoObserver(),  # noqa: B008 - holds nothing
     ) -> None:
         self._database = database
         self._reader = reader
-        self._bringer = bringer
+        self._fetcher = fetcher
         self._clock = clock
         self._on_page = on_page
         self._watch = watch
         self._renewed_at = clock.now()
 
     async def read(self) -> ChangeCounts:
-        """Take in everything up to now. Raises HistoryExpired, and ReaderLost if another process reads by now."""
+        """Apply everything up to now. Raises HistoryExpired, and HistoryLeaseLost if another process reads by now."""
         since = await self._database.read(lambda tx: cursor_of(tx, self._reader.account_id))
         if since is None:
             raise Fatal("There is no history id to read from: it is read from the profile before the first listing.")
-        await self._bringer.names.refresh()
+        await self._fetcher.names.refresh()
         total = ChangeCounts()
-        async for page in self._bringer.mailbox.changes(since):
+        async for page in self._fetcher.mailbox.changes(since):
             deltas = await self._take_in(page)
             self._on_page(deltas)
             total += deltas
         return total
 
     async def _take_in(self, changes: ChangePage) -> ChangeCounts:
-        """One page: its effects onto disk first, then the cursor."""
+        """One page: first its effects are on disk, then the cursor moves."""
         if changes.records:
-            await self._bringer.store.settled()
-        brought = await self._bring(await self._missing(changes.wanted))
+            await self._fetcher.store.settled()
+        outcome = await self._fetch(await self._missing(changes.wanted))
         relabelled = await self._relabel(changes)
         deleted = await self._mark_deleted(changes.deleted)
-        deltas = ChangeCounts(len(brought.stored), len(brought.gone), len(brought.failed), deleted, len(relabelled))
+        deltas = ChangeCounts(len(outcome.stored), len(outcome.gone), len(outcome.failed), deleted, len(relabelled))
 
         def conclude(tx: Tx) -> None:
-            self._conclude(tx, changes, brought, deltas)
-            self._tell_control(tx, relabelled, changes.deleted)
+            self._conclude(tx, changes, outcome, deltas)
+            self._update_control(tx, relabelled, changes.deleted)
 
         await self._database.write(conclude)
         if changes.records:
@@ -104,47 +104,47 @@ class HistoryFollower:
         return deltas
 
     async def _missing(self, wanted: Sequence[str]) -> list[str]:
-        """A message that is bad already waits for its next try, which brings it with the labels of then."""
+        """Without bad messages: their next retry fetches them with the labels that they have then."""
         if not wanted:
             return []
         bad = await self._database.read(lambda tx: bad_of(tx, self._reader.account_id))
-        have = await self._bringer.store.known(wanted) | {each.key for each in bad}
+        have = await self._fetcher.store.known(wanted) | {each.key for each in bad}
         return [each for each in wanted if each not in have]
 
-    async def _bring(self, ids: Sequence[str]) -> FetchOutcome:
-        brought = FetchOutcome()
+    async def _fetch(self, ids: Sequence[str]) -> FetchOutcome:
+        outcome = FetchOutcome()
         for start in range(0, len(ids), _AT_ONCE):
-            brought |= await self._bringer.bring(ids[start : start + _AT_ONCE])
+            outcome |= await self._fetcher.fetch(ids[start : start + _AT_ONCE])
             await self._keep_lease()
-        return brought
+        return outcome
 
     async def _relabel(self, changes: ChangePage) -> list[Relabelling]:
-        names = self._bringer.names.names
+        names = self._fetcher.names.names
         relabelled = [
             Relabelling(each.id, await names(each.add), await names(each.remove)) for each in changes.relabelled
         ]
         if relabelled:
-            await self._bringer.store.change_labels(relabelled)
+            await self._fetcher.store.change_labels(relabelled)
         return relabelled
 
     async def _mark_deleted(self, ids: Sequence[str]) -> int:
-        """What the archive never had was gone before it could be fetched: there is nothing to mark."""
-        unknown = await self._bringer.store.mark_deleted(ids, self._clock.now()) if ids else ()
+        """Returns how many were marked; the others were deleted before they could be fetched."""
+        unknown = await self._fetcher.store.mark_deleted(ids, self._clock.now()) if ids else ()
         return len(ids) - len(unknown)
 
-    def _conclude(self, tx: Tx, changes: ChangePage, brought: FetchOutcome, deltas: ChangeCounts) -> None:
+    def _conclude(self, tx: Tx, changes: ChangePage, outcome: FetchOutcome, deltas: ChangeCounts) -> None:
         account_id, now = self._reader.account_id, self._clock.now()
         if changes.cursor is None:
             renew_reader(tx, self._reader, now)
         else:
             move_cursor(tx, self._reader, changes.cursor, now)
-        record_outcome(tx, account_id, brought, now)
+        record_outcome(tx, account_id, outcome, now)
         forget_trouble(tx, account_id, changes.deleted, [TroubleKind.FETCH])
         if counted := _counted(deltas):
             add_counters(tx, account_id, counted, now)
 
-    def _tell_control(self, tx: Tx, relabelled: Sequence[Relabelling], deleted: Sequence[str]) -> None:
-        """Mail that was taken in for triage is known to the control database too."""
+    def _update_control(self, tx: Tx, relabelled: Sequence[Relabelling], deleted: Sequence[str]) -> None:
+        """Update messages that the control database knows because they were ingested for triage."""
         if relabelled or deleted:
             identity = email_of(tx, self._reader.account_id)
             for each in relabelled:

@@ -1,48 +1,58 @@
-"""Keeps the label names of the archive in step with the mailbox, which knows labels by id and may rename or delete
-them.
+"""Keeps labels and deletions of the archive in step with the mailbox: label names, which the mailbox may change or
+delete; and comparisons of whole mailboxes, after a walk and for `postroom verify --against-source`.
 
 A name is recorded before any mail gets it and forgotten only when no mail has it. After a crash in between, the
-affected labels are compared message by message.
+affected labels are compared message by message. What changes at the source during a comparison is in the history,
+which is read afterwards; whatever looks wrong is checked again by id.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from sqlalchemy import delete, select
 
-from postroom.archive.messages import Relabelling
+from postroom.accounts.account import Account
+from postroom.archive.backend import ArchiveBackend, MailReader
+from postroom.archive.messages import KnownId, Relabelling
 from postroom.archive.service import AccountStore
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import sync_labels
+from postroom.domain.clock import Clock
 from postroom.mailboxes.errors import CallRefused, Gone
 from postroom.mailboxes.labels import LabelNamesById
 from postroom.mailboxes.protocol import Mailbox, Span
+from postroom.mailboxes.reader import gone_of
+from postroom.sync.fetch import MailFetcher, bad_of
+from postroom.sync.slices import Granularity, oldest_mail, plan
+from postroom.sync.state import find_state, get_state, record_comparison
 from postroom.telemetry import logs
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChanges:
     renamed: tuple[tuple[str, str], ...] = ()
-    """Old and new name, neither of them ever another label's: done again or in any order, it comes to the same."""
+    """Old and new name. Neither belongs to another label, so renames can be repeated and done in any order."""
     dropped: tuple[str, ...] = ()
-    """Names that no label has any more."""
+    """Names that no label has now."""
     mixed: tuple[tuple[str, str], ...] = ()
-    """Id and name of labels of which the archive's names tell nothing certain: their members have to be asked for."""
+    """Id and name of labels whose members in the archive are uncertain and have to be listed at the source."""
 
     def __bool__(self) -> bool:
         return bool(self.renamed or self.dropped or self.mixed)
 
 
 def changes_between(before: Mapping[str, frozenset[str]], now: Mapping[str, str]) -> LabelChanges:
-    """From the names that each label id may have in the archive to the one that it has at the source.
+    """`before` has the names that each label id may have in the archive, `now` the one it has at the source.
 
-    An id with several names was being renamed when a process died: which mail has which name is not known.
+    An id with several names was being renamed when a process died: which mail has which name is unknown.
     """
     old_names = frozenset[str]().union(*before.values())
     new_names = frozenset(now.values())
@@ -63,7 +73,7 @@ _PORTION = 1_000
 
 
 class IdSet:
-    """Of use within one thread."""
+    """A set of message ids in a temporary file, for mailboxes larger than memory. For one thread."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)  # no name: a temporary file that no other process sees
@@ -103,10 +113,9 @@ T = TypeVar("T")
 
 
 async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name: str) -> int:
-    """One label at a time, so that memory stays small; returns how many messages gained or lost it.
+    """Give a label in the archive the members that it has at the source; returns how many messages gained or lost it.
 
-    What changes at the source meanwhile is in its history, which is read after this. Ids that the archive does not have
-    are left to the fetching of mail.
+    What changes at the source meanwhile is in its history, which is read later. Ids that the archive lacks are skipped.
     """
     label = frozenset({name})
     with IdSet() as listed:
@@ -116,7 +125,7 @@ async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name
         except (CallRefused, Gone):
             if any(each.id == label_id for each in await mailbox.labels()):
                 raise
-            return 0  # deleted meanwhile; the next look at the labels takes it away
+            return 0  # deleted meanwhile; the next refresh of the labels removes it
         members = await store.label_members(name)
         lost = [each for some in _portions(sorted(members)) for each in listed.lacking(some)]
         changed = await _change(store, [Relabelling(each, remove=label) for each in lost])
@@ -127,7 +136,7 @@ async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name
 
 
 async def strip_label(store: AccountStore, name: str) -> int:
-    """No message at the source has it. Mail that is not there any more, or never was, keeps what it had."""
+    """Remove a label that no message at the source has. Mail that is not at the source keeps it."""
     members = await store.label_members(name)
     return await _change(store, [Relabelling(each, remove=frozenset({name})) for each in sorted(members)])
 
@@ -135,7 +144,7 @@ async def strip_label(store: AccountStore, name: str) -> int:
 async def listed_ids(
     mailbox: Mailbox, span: Span | None = None, *, label_id: str | None = None
 ) -> AsyncIterator[list[str]]:
-    """What the source lists, spam and trash included, page by page."""
+    """Listed ids, spam and trash included, page by page."""
     async for page in mailbox.list(span, label_id=label_id):
         yield [*page.ids]
 
@@ -155,7 +164,7 @@ log = logs.get(__name__)
 
 
 class LabelFollower:
-    """What `LabelNames` asks to keep the archive's names in step."""
+    """Applies renamed and deleted labels to the archive; called by `LabelNames`."""
 
     def __init__(self, database: Database, account_id: str, mailbox: Mailbox, store: AccountStore) -> None:
         self._database = database
@@ -173,7 +182,7 @@ class LabelFollower:
             return
         counts = {"renamed": len(changes.renamed), "dropped": len(changes.dropped), "mixed": len(changes.mixed)}
         log.info("sync.labels_changed", **counts)
-        await self._store.settled()  # mail on its way may carry names of before
+        await self._store.settled()  # mail on its way may carry the old names
         await self._apply(changes)
         past = [(each, name) for each, some in before.items() for name in some if now.get(each) != name]
         await self._database.write(lambda tx: forget_names(tx, self._account_id, past))
@@ -188,7 +197,7 @@ class LabelFollower:
 
 
 def _owners(names: LabelNamesById) -> dict[str, str]:
-    """System labels never change: only the owner's need watching."""
+    """Without system labels, which never change."""
     return {label_id: name for label_id, name in names.items() if label_id != name}
 
 
@@ -202,7 +211,7 @@ def names_seen(tx: Tx, account_id: str) -> dict[str, frozenset[str]]:
 
 
 def record_names(tx: Tx, account_id: str, names: LabelNamesById) -> dict[str, frozenset[str]]:
-    """These may be in the archive from now on, beside those on record; returns what was on record."""
+    """Record names that mail may get from now on; returns what was recorded before."""
     known = names_seen(tx, account_id)
     rows = [
         {"account_id": account_id, "label_id": label_id, "name": name}
@@ -214,7 +223,173 @@ def record_names(tx: Tx, account_id: str, names: LabelNamesById) -> dict[str, fr
 
 
 def forget_names(tx: Tx, account_id: str, past: Iterable[tuple[str, str]]) -> None:
-    """No mail has these any more."""
+    """Delete the records of names that no mail has."""
     mine = sync_labels.c.account_id == account_id
     for label_id, name in past:
         tx.execute(delete(sync_labels).where(mine, sync_labels.c.label_id == label_id, sync_labels.c.name == name))
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    deleted: int
+    """Marked as deleted at the source."""
+    restored: int
+    """Marked as deleted before, and at the source after all."""
+    relabelled: int
+    """How often a message gained or lost a label."""
+
+
+class SourceReconciliation:
+    """Corrects labels and deletions that a listing of ids does not show; as a side task of the sync, once after each
+    walk."""
+
+    def __init__(self, database: Database, account_id: str, fetcher: MailFetcher, clock: Clock) -> None:
+        self._database = database
+        self._account_id = account_id
+        self._fetcher = fetcher
+        self._clock = clock
+
+    async def __call__(self) -> None:
+        state = await self._database.read(lambda tx: get_state(tx, self._account_id))
+        if not state.needs_comparing:
+            return
+        outcome = await self.reconcile()
+        await self._database.write(lambda tx: record_comparison(tx, self._account_id, state.walk, self._clock.now()))
+        counts = {"deleted": outcome.deleted, "restored": outcome.restored, "relabelled": outcome.relabelled}
+        log.info("walk.reconciled", walk=state.walk, **counts)
+
+    async def reconcile(self) -> Reconciled:
+        """Deletions first: deleted mail keeps the labels that it had."""
+        names = await self._fetcher.names.refresh()
+        deleted, restored = await self._compare_presence()
+        relabelled = 0
+        for label_id, name in names.items():
+            relabelled += await align_label(self._fetcher.mailbox, self._fetcher.store, label_id, name)
+        for unknown in sorted(await self._fetcher.store.label_names() - set(names.values())):
+            relabelled += await strip_label(self._fetcher.store, unknown)
+        return Reconciled(deleted, restored, relabelled)
+
+    async def _compare_presence(self) -> tuple[int, int]:
+        deleted = restored = 0
+        with IdSet() as listed, self._fetcher.store.backend.reader() as reader:
+            async for ids in listed_ids(self._fetcher.mailbox):
+                listed.add(ids)
+            portions = reader.all_ids(self._fetcher.store.email)
+            while portion := await asyncio.to_thread(next, portions, None):
+                unlisted = set(listed.lacking([each.gmail_id for each in portion]))
+                deleted += await self._mark(portion, unlisted)
+                restored += await self._unmark(portion, unlisted)
+        return deleted, restored
+
+    async def _mark(self, portion: Sequence[KnownId], unlisted: set[str]) -> int:
+        missed = [each.gmail_id for each in portion if not each.is_deleted and each.gmail_id in unlisted]
+        gone = await gone_of(self._fetcher.mailbox, missed)
+        if gone:
+            await self._fetcher.store.mark_deleted(gone, self._clock.now())
+        return len(gone)
+
+    async def _unmark(self, portion: Sequence[KnownId], unlisted: set[str]) -> int:
+        back = [each.gmail_id for each in portion if each.is_deleted and each.gmail_id not in unlisted]
+        if back:
+            await self._fetcher.store.unmark_deleted(back)
+        return len(back)
+
+
+Progress = Callable[[int], None]
+
+
+class SourceGapKind(StrEnum):
+    MISSING = "not in the archive"
+    MARKED = "marked as deleted, and at the source"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGap:
+    gmail_id: str
+    lack: SourceGapKind
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """What the comparison of one account found."""
+
+    account: str
+    watermark: int
+    """Seconds since 1970; only mail dated before it was compared. Zero: the account was never synced."""
+    listed: int = 0
+    stored: int = 0
+    bad: tuple[str, ...] = ()
+    """Listed at the source and recorded as bad: `postroom sync bad list` says why."""
+    gaps: tuple[SourceGap, ...] = ()
+    gone: tuple[str, ...] = ()
+    """No longer at the source, and not yet marked as deleted: no gap. The next sync marks them."""
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.gaps
+
+
+class SourceCheck:
+    def __init__(self, database: Database, account: Account, mailbox: Mailbox, archive: ArchiveBackend) -> None:
+        self._database = database
+        self._account = account
+        self._mailbox = mailbox
+        self._archive = archive
+
+    async def run(self, progress: Progress = lambda listed: None) -> SourceReport:
+        """`progress` is called with the number of ids listed since its last call."""
+        email = self._account.email
+        state = await self._database.read(lambda tx: find_state(tx, self._account.id))
+        if state is None or state.watermark == 0:
+            return SourceReport(email, 0)
+        suspects: dict[str, SourceGapKind] = {}
+        with IdSet() as listed, self._archive.reader() as reader:
+            async for ids in self._listed_below(state.watermark):
+                fresh = listed.lacking(ids)
+                listed.add(fresh)
+                suspects |= await self._lacking(reader, fresh)
+                progress(len(fresh))
+            gone = await self._gone(reader, listed, state.watermark)
+            bad = await self._bad_of(suspects)
+            lacking = await self._lacking(reader, sorted(suspects.keys() - bad))
+            return SourceReport(
+                account=email,
+                watermark=state.watermark,
+                listed=len(listed),
+                stored=len(listed) - len(bad) - len(lacking),
+                bad=tuple(sorted(bad)),
+                gaps=await self._gaps(lacking),
+                gone=tuple(gone),
+            )
+
+    async def _listed_below(self, watermark: int) -> AsyncIterator[list[str]]:
+        """By months, so that no listing has very many pages."""
+        oldest = await oldest_mail(self._mailbox, watermark)
+        for part in plan(oldest, watermark, Granularity.MONTH):
+            if part.end is not None:
+                async for ids in listed_ids(self._mailbox, part):
+                    yield ids
+
+    async def _lacking(self, reader: MailReader, ids: Sequence[str]) -> dict[str, SourceGapKind]:
+        known = await asyncio.to_thread(reader.look_up, self._account.email, ids)
+        missing = {each: SourceGapKind.MISSING for each in ids if each not in known}
+        return missing | {each: SourceGapKind.MARKED for each in ids if each in known and known[each].is_deleted}
+
+    async def _bad_of(self, suspects: Mapping[str, SourceGapKind]) -> set[str]:
+        rows = await self._database.read(lambda tx: bad_of(tx, self._account.id))
+        return suspects.keys() & {row.key for row in rows}
+
+    async def _gaps(self, lacking: Mapping[str, SourceGapKind]) -> tuple[SourceGap, ...]:
+        """Without messages deleted at the source meanwhile."""
+        gone = set(await gone_of(self._mailbox, list(lacking)))
+        return tuple(SourceGap(each, lacking[each]) for each in sorted(lacking.keys() - gone))
+
+    async def _gone(self, reader: MailReader, listed: IdSet, watermark: int) -> list[str]:
+        """Held as present and not listed. The date of an import may differ from the source's, so each is requested by
+        id."""
+        gone: list[str] = []
+        portions = reader.all_ids(self._account.email)
+        while portion := await asyncio.to_thread(next, portions, None):
+            held = [each.gmail_id for each in portion if not each.is_deleted and each.date_s < watermark]
+            gone += await gone_of(self._mailbox, listed.lacking(held))
+        return gone

@@ -1,10 +1,12 @@
-"""Syncs for the command line and for the recurring jobs (sync, retry of bad messages, archiver), one job an account.
+"""Starts syncs and archivers, for the command line and for the recurring jobs (sync, retry of bad messages, archiver).
 
-A job that finds the archive or the account's changes in the hands of another process ends successfully and says so.
+A job handles one account. If another process writes to the archive or reads the account's changes, the job ends
+successfully and its result says so.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from postroom.accounts.account import Account, ArchivedMailbox
 from postroom.accounts.account_jobs import account_of, mailbox_of
 from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.accounts.troubled import troubled_of
+from postroom.archive.certificates import RemovalAction
 from postroom.archive.service import SharedArchive
 from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
@@ -25,13 +29,13 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.settings import Settings
-from postroom.sync.archiver import ArchiverService
-from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages
+from postroom.sync.archiver import Archiver, ArchiverContext, open_archiver
 from postroom.sync.engine import SyncEngine, build_engine
-from postroom.sync.estimate import SyncEstimate, estimate
-from postroom.sync.fetch import MailFetcher
+from postroom.sync.fetch import BadMessageRetry, MailFetcher, RetriedMessages
 from postroom.sync.labels import LabelFollower
-from postroom.sync.status import SyncProgress
+from postroom.sync.removal import ArchivePlan, RemovalPolicy, make_plan, policy_of, require_enabled
+from postroom.sync.state import get_state
+from postroom.sync.status import SyncEstimate, SyncProgress, estimate_sync
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,9 @@ class SyncService:
     async def opened(
         self, accounts: Sequence[Account], purpose: str, *, beside_live: bool = False
     ) -> AsyncIterator[list[AccountSync]]:
-        """The syncs of these accounts, with the archive in this process's hands until the block ends.
+        """The syncs of these accounts. This process owns the archive until the block ends.
 
-        `beside_live`: new mail is taken in by others, as it is where a connector serves the mailbox.
+        `beside_live`: new mail is taken in elsewhere, for instance by a connector.
         """
         async with AsyncExitStack() as stack:
             syncs = []
@@ -81,16 +85,16 @@ class SyncService:
             yield syncs
 
     async def estimate(self, account: Account) -> SyncEstimate:
-        """What a sync would cost, before a message is fetched."""
+        """What a sync would take; no message is fetched."""
         async with self.gmail.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
-            return await estimate(
-                self.database, account, mailbox, self.settings.sync, self.archive.place, self.clock.now()
+            return await estimate_sync(
+                self.database, account, mailbox, self.settings.sync, self.archive.backend, self.clock.now()
             )
 
     async def retry_bad(
         self, owner: Account | ArchivedMailbox, keys: Sequence[str] | None, purpose: str, *, only_due: bool = False
     ) -> RetriedMessages:
-        """Retry messages that could not be fetched or read: these, all, or those that are due."""
+        """Retry these bad messages, or all of them, or with `only_due` those that are due."""
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(self.archive.store(owner.email, purpose))
             fetcher = None
@@ -102,13 +106,57 @@ class SyncService:
             return await (retry.retry_due() if only_due else retry.retry(keys))
 
 
+@dataclass(frozen=True)
+class ArchiverService:
+    database: Database
+    gmail: GmailAccess
+    archive: SharedArchive
+    settings: Settings
+    clock: Clock
+
+    def require_enabled(self, *, enabled_now: bool = False) -> None:
+        """Raises NotAllowed while the archiver is off."""
+        require_enabled(self.settings.archiver, enabled_now=enabled_now)
+
+    def policy(self, action: RemovalAction | None = None, label: str | None = None) -> RemovalPolicy:
+        """From the arguments, else from the settings."""
+        return policy_of(self.settings.archiver, self.clock.now(), action=action, label=label)
+
+    async def plan(
+        self,
+        account: Account,
+        policy: RemovalPolicy,
+        *,
+        verify: bool = False,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> ArchivePlan:
+        """What a run would do. Reads the archive only; makes no call to the mailbox and changes nothing."""
+        watermark, bad = await self.database.read(
+            lambda tx: (get_state(tx, account.id).watermark, {each.key for each in troubled_of(tx, account.id)})
+        )
+        return await asyncio.to_thread(
+            make_plan, self.archive.backend, account.email, policy, watermark, bad, verify=verify, progress=progress
+        )
+
+    @asynccontextmanager
+    async def opened(self, account: Account, policy: RemovalPolicy) -> AsyncIterator[Archiver]:
+        """The archiver of a synced account. The caller has checked that it is enabled."""
+        await self.database.read(lambda tx: get_state(tx, account.id))
+        context = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
+        async with (
+            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
+            open_archiver(context, account, policy, mailbox) as archiver,
+        ):
+            yield archiver
+
+
 T = TypeVar("T")
 
 
 def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: bool) -> dict[str, Handler]:
-    """What this process needs to run these jobs; `beside_live`, where other jobs take in new mail."""
+    """Handlers by job type; `beside_live` says that other jobs take in new mail."""
 
-    async def bring(account: Account) -> Json:
+    async def sync_account(account: Account) -> Json:
         async with sync.opened([account], "a sync job", beside_live=beside_live) as [one]:
             await one.engine.run(once=True)
             done = one.progress()
@@ -127,7 +175,7 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
         return {"removed": report.removed, "stays": {str(why): count for why, count in report.stays.items()}}
 
     return {
-        SYNC.name: _for_one(account_of, bring),
+        SYNC.name: _for_one(account_of, sync_account),
         SYNC_BAD.name: _for_one(mailbox_of, retry),
         ARCHIVE.name: _for_one(account_of, archive),
     }

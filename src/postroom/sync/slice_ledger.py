@@ -1,5 +1,5 @@
-"""The jobs of a walk and the account of each slice under way: what was listed, what became of every message, what is
-still open.
+"""The jobs of a walk, and the ledger of the slices under way: what was listed, what became of every message, which jobs
+are open.
 
 A slice is closed, and the watermark moved, only when its messages add up and the archive is checkpointed.
 """
@@ -21,9 +21,9 @@ from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.reading.mail import READER_VERSION
 from postroom.sync import status
 from postroom.sync.context import SyncContext
-from postroom.sync.fetch import FetchOutcome
+from postroom.sync.fetch import FetchOutcome, record_bad, record_outcome
 from postroom.sync.slices import Slice
-from postroom.sync.state import SyncState, add_counters, finish_slice, record_bad, record_outcome
+from postroom.sync.state import SyncState, add_counters, finish_slice
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -47,7 +47,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What failed is worth another attempt after a pause."""
+    """Try what failed again after a pause."""
 
     ids: tuple[str, ...]
     tries: int
@@ -56,7 +56,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two halves of what failed, each a job of its own from now on."""
+    """Two halves of what failed, each a new job."""
 
     halves: tuple[tuple[str, ...], tuple[str, ...]]
     tries: int
@@ -64,7 +64,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """The last id left; it cannot be fetched or stored."""
+    """The one id left; it cannot be fetched or stored."""
 
     message_id: str
     error: PostroomError
@@ -74,7 +74,7 @@ JobVerdict: TypeAlias = Done | Again | Split | Bad
 
 
 def judge_attempt(job: FetchJob, failed: Mapping[str, PostroomError], budget: int) -> JobVerdict:
-    """`failed` holds the ids of the job that this attempt did not settle, with why; `budget` limits the tries."""
+    """`failed` has the ids that this attempt did not settle, with the errors; `budget` is the most tries."""
     left = tuple(each for each in job.ids if each in failed)
     if not left:
         return Done()
@@ -98,7 +98,7 @@ class SliceTally:
     jobs: int = 0
     open_jobs: int = 0
     at_listing: Counter[str] = field(default_factory=Counter)
-    """Those of its outcomes that were known without asking the mailbox."""
+    """Outcomes that were known without a call to the mailbox."""
     is_listed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
     """What became of its messages: stored, known, gone, bad."""

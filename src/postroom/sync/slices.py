@@ -33,7 +33,7 @@ class Slice(Span):
 
 
 def granularity_for(messages: int) -> Granularity:
-    """Full mailboxes in short slices, so that each stays a small piece of work."""
+    """The more messages, the shorter the slices, so that each stays a small piece of work."""
     if messages > _DAILY_ABOVE:
         return Granularity.DAY
     return Granularity.MONTH if messages < _MONTHLY_BELOW else Granularity.WEEK
@@ -77,8 +77,8 @@ def split(whole: Slice) -> tuple[Slice, Slice] | None:
 def advance(frontier: int, slices: Mapping[Slice, bool]) -> int:
     """The largest end such that every slice ending at or before it is done, starting from the frontier so far.
 
-    `slices` tells of each slice from the frontier on whether it is done. A gap between two slices holds the frontier
-    as an unfinished slice does: it was not looked at.
+    `slices` says of each slice from the frontier on whether it is done. A gap between two slices holds the frontier
+    as an unfinished slice does: nothing listed it.
     """
     for part in sorted(slices, key=lambda each: each.start):
         if part.start > frontier or part.end is None or not slices[part]:
@@ -118,8 +118,8 @@ def newest_end(settings: SyncSettings, now: datetime) -> int:
 async def oldest_mail(mailbox: Mailbox, until: int) -> int:
     """A time before which there is no mail, at most two months before the first: twenty empty years are one slice.
 
-    Found by bisection with lists of one result. A mistake here costs calls and never mail: the first slice begins at
-    zero all the same.
+    Found by bisection with lists of one result. A mistake here costs calls but loses no mail: the first slice begins
+    at zero in any case.
     """
     empty, full = 0, until
     if not await _has_mail_before(mailbox, until):
@@ -148,7 +148,7 @@ class TooDeep(Exception):
 
 
 async def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
-    """The ids, in portions that follow each other without an end in memory.
+    """The ids of a slice, in portions.
 
     Raises TooDeep, before any portion, for a slice that has too many pages and can be cut. One that cannot be cut is
     listed to its end, however long that is.

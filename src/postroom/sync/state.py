@@ -1,5 +1,5 @@
-"""How far the sync of an account has come, in the control database: walk, slices, frontier, watermark, counters and bad
-messages. The frontier moves here and nowhere else.
+"""How far the sync of an account has come, as the control database records it: walk, slices, frontier, watermark and
+counters. Nothing else moves the frontier.
 """
 
 from __future__ import annotations
@@ -11,21 +11,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 
-from postroom.accounts.troubled import (
-    ArrivalLane,
-    MessageTrouble,
-    TroubledMessage,
-    TroubleKind,
-    forget_trouble,
-    record_trouble,
-    troubled_of,
-)
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_slices, sync_states
 from postroom.domain.errors import Fatal, NotFound
-from postroom.sync.fetch import FetchOutcome
 from postroom.sync.slices import Granularity, Slice, advance
-from postroom.telemetry import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +39,7 @@ class SyncState:
 
     @property
     def needs_comparing(self) -> bool:
-        """A walk lists ids: what it found in the archive already may have other labels at the source by now."""
+        """A walk lists ids only: mail that was in the archive already may have other labels at the source."""
         return not self.is_walking and self.compared_walk < self.walk
 
 
@@ -62,7 +51,7 @@ class SliceRow:
 
 
 def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState | None:
-    """None for an account that was never synced. `to_change` keeps others from changing it meanwhile."""
+    """None for an account that was never synced. `to_change` locks the row until the transaction ends."""
     query = select(sync_states).where(sync_states.c.account_id == account_id)
     row = tx.execute(tx.locking(query) if to_change else query).one_or_none()
     if row is None:
@@ -98,8 +87,8 @@ def begin_walk(
     *,
     is_new_archive: bool = False,
 ) -> SyncState:
-    """Plan a walk over the whole mailbox, the first or another. The watermark stays where it is, unless it speaks of
-    an archive that is not this one."""
+    """Record a walk over the whole mailbox, the first or another. The watermark stays, unless it was reached with
+    another archive."""
     values = {
         "walk_started_at": now,
         "walked_at": None,
@@ -123,8 +112,8 @@ def record_comparison(tx: Tx, account_id: str, walk: int, now: datetime) -> None
 
 
 def extend_walk(tx: Tx, account_id: str, until: int, now: datetime) -> SyncState:
-    """After a walk: one more slice, of the time that has passed since. Mail of that time was taken in by its history;
-    listing it proves so, and lets the watermark follow."""
+    """After a walk: add a slice for the time that has passed since. Its mail was fetched by way of the history;
+    listing it proves that, so the watermark can move."""
     state = get_state(tx, account_id, to_change=True)
     if state.is_walking or until <= state.until:
         raise Fatal("A walk can be extended only after its end, and only forward.")
@@ -140,7 +129,7 @@ def slices_of(tx: Tx, account_id: str) -> list[SliceRow]:
 
 
 def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice]) -> None:
-    """A slice turned out to be too full: its parts, which cover it exactly, stand in its place."""
+    """Replace a slice that is too full by parts that cover it exactly."""
     _require_cover(whole, parts)
     gone = tx.execute(delete(sync_slices).where(_is_open(account_id, whole)))
     if gone.rowcount != 1:
@@ -149,9 +138,9 @@ def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice])
 
 
 def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime) -> SyncState:
-    """Every message of the slice is on disk, listed as bad, or gone; the frontier and the watermark follow.
+    """Close a slice and move frontier and watermark. A slice of an earlier walk changes nothing.
 
-    The caller has made sure of it first. A slice of an earlier walk changes nothing.
+    The caller has made sure that every message of the slice is on disk, listed as bad, or gone.
     """
     state = get_state(tx, account_id, to_change=True)
     if state.walk != walk:
@@ -181,27 +170,6 @@ def add_counters(tx: Tx, account_id: str, added: Mapping[str, int], now: datetim
     _set(tx, account_id, counters=json.dumps(totals, sort_keys=True), updated_at=now)
 
 
-def record_bad(tx: Tx, account_id: str, gmail_id: str, reason: str, reader_version: int, now: datetime) -> None:
-    """A message that could not be fetched or stored: known by name and reason, tried again later."""
-    trouble = MessageTrouble(gmail_id, TroubleKind.FETCH, reason)
-    record_trouble(tx, account_id, ArrivalLane.SYNC, [trouble], now, reader_version)
-
-
-def record_outcome(tx: Tx, account_id: str, brought: FetchOutcome, now: datetime) -> None:
-    """The trouble that messages gave, and the end of it for those that gave none this time."""
-    failed = [
-        MessageTrouble(key, TroubleKind.FETCH, logs.clean(error.message)) for key, error in brought.failed.items()
-    ]
-    unread = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in brought.unread.items()]
-    forget_trouble(tx, account_id, brought.settled - brought.unread.keys(), [TroubleKind.FETCH, TroubleKind.READ])
-    record_trouble(tx, account_id, ArrivalLane.SYNC, [*failed, *unread], now)
-
-
-def bad_of(tx: Tx, account_id: str) -> list[TroubledMessage]:
-    """Those that the archive lacks, in whatever lane they gave trouble."""
-    return [each for each in troubled_of(tx, account_id) if not each.archived]
-
-
 def _first_open(tx: Tx, account_id: str) -> int | None:
     """Where the first unfinished slice starts; None after the last."""
     is_open = (sync_slices.c.account_id == account_id) & (sync_slices.c.state == "open")
@@ -209,7 +177,7 @@ def _first_open(tx: Tx, account_id: str) -> int | None:
 
 
 def _up_to(tx: Tx, account_id: str, last_start: int | None) -> list[SliceRow]:
-    """The slices that start at or before this; the frontier cannot pass an open one, so no more need be read."""
+    """The slices that start at or before `last_start`, or all."""
     query = select(sync_slices).where(sync_slices.c.account_id == account_id).order_by(sync_slices.c.start_s)
     if last_start is not None:
         query = query.where(sync_slices.c.start_s <= last_start)

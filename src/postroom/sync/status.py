@@ -1,9 +1,15 @@
-"""How a sync is doing: counters of the running engine, metrics, and the status that the database shows to those who did
-not start it. Metrics are by outcome only, never by account, id or text.
+"""What is known of an account's sync: the estimate made before it, the progress and metrics of the running engine, and
+the status recorded in the database.
+
+Metrics are by outcome only, never by account, id or text. Gmail's count includes messages that it may not list, so
+an estimate may be higher than what a sync finds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +22,18 @@ from sqlalchemy import select
 from postroom.accounts.account import Account
 from postroom.accounts.history_cursor import Duty, LiveTrouble, live_trouble
 from postroom.accounts.troubled import troubled_number
-from postroom.db import Tx
+from postroom.archive.backend import ArchiveBackend
+from postroom.db import Database, Tx
 from postroom.db.tables.accounts import history_cursors
 from postroom.domain.clock import Clock
+from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter
+from postroom.mailboxes.pace import Reserve
+from postroom.mailboxes.protocol import Detail, Got, Mailbox, Span
+from postroom.settings import SyncSettings
 from postroom.sync.alerts import AlertRecord, alerts_of
+from postroom.sync.fetch import bad_of
+from postroom.sync.slices import Granularity, Slice, WalkPlan, plan_walk
 from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
 from postroom.telemetry.metrics import meter
 
@@ -34,7 +47,7 @@ class SyncPhase(StrEnum):
     WALKING = "walking"
     """Listing slices and fetching what they hold."""
     FOLLOWING = "following"
-    """Everything is there; only changes are read."""
+    """The walk is finished; only changes are read."""
     WAITING = "waiting"
     """Gmail cannot be reached, or asked for a pause."""
 
@@ -68,16 +81,16 @@ class SyncProgress:
     workers: int
     rps: float
     seconds_left: float | None
-    """None while there is nothing to judge by."""
+    """None while the rate is unknown."""
 
     @property
     def settled(self) -> int:
-        """Messages of which it is known what became of them."""
+        """Messages whose outcome is known."""
         return self.stored + self.known + self.gone + self.bad
 
 
 class ProgressCounters:
-    """Counted by the parts of the engine as they go; read through `snapshot`."""
+    """Counters that the parts of the engine add to; read through `snapshot`."""
 
     def __init__(
         self,
@@ -91,7 +104,7 @@ class ProgressCounters:
         self.stored = self.known = self.gone = self.bad = 0
         self.splits = self.retries = self.stalls = 0
         self.earlier = 0
-        """Messages whose fate was settled before this run."""
+        """Messages whose outcome was known before this run."""
         self._on_outcomes = on_outcomes
         self._clock = clock
         self._limiter = limiter
@@ -100,7 +113,7 @@ class ProgressCounters:
         self._recent: deque[tuple[float, int]] = deque()
 
     def add(self, outcomes: Mapping[str, int]) -> None:
-        """So many more messages were stored, known, gone or bad."""
+        """Add to the numbers of stored, known, gone and bad messages."""
         self.stored += outcomes.get("stored", 0)
         self.known += outcomes.get("known", 0)
         self.gone += outcomes.get("gone", 0)
@@ -108,7 +121,7 @@ class ProgressCounters:
         self._on_outcomes(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
 
     def fetched(self, messages: int) -> None:
-        """So many messages came through just now; what the rate is made of."""
+        """Messages fetched just now; the rate is computed from them."""
         now = self._clock.monotonic()
         self._recent.append((now, messages))
         self._forget(now)
@@ -156,7 +169,7 @@ class ProgressCounters:
 
 
 _processed = meter.create_counter(
-    "postroom.sync.processed", unit="{message}", description="messages whose fate is known, by outcome"
+    "postroom.sync.processed", unit="{message}", description="messages whose outcome is known, by outcome"
 )
 _retries = meter.create_counter("postroom.sync.retries", unit="{job}", description="jobs that are tried once more")
 _splits = meter.create_counter("postroom.sync.splits", unit="{split}", description="jobs and slices cut in two")
@@ -214,7 +227,7 @@ class SyncStatus:
     watermark: int
     slices_open: int
     slices_done: int
-    """Done, but beyond one that is not."""
+    """Done, but newer than an open one."""
     counters: Mapping[str, int]
     bad: int
     alerts: tuple[AlertRecord, ...]
@@ -222,9 +235,9 @@ class SyncStatus:
     history_id: str | None
     history_read_at: datetime | None
     reader: str | None
-    """Who reads the account's changes now."""
+    """The process that reads the account's changes now."""
     live_trouble: str | None = None
-    """Why new mail is not taken in to the end, again and again."""
+    """Why the last attempts to take in new mail failed."""
 
 
 def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
@@ -263,3 +276,133 @@ def _phase(state: SyncState | None, slices: Sequence[SliceRow], trouble: LiveTro
     if not state.is_walking or is_proving_the_newest:
         return UP_TO_DATE
     return "first sync" if state.walk == 1 else "comparing again"
+
+
+_SAMPLED_SLICES = 6
+_SAMPLED_EACH = 4
+_TYPICAL_BYTES = 50_000
+"""Where there is neither stored mail nor a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes on disk that a message takes on average, and how many messages that rests on."""
+
+    bytes_each: float
+    messages: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEstimate:
+    account: str
+    messages: int
+    """At the source, as Gmail counts them."""
+    stored: int
+    """In the archive with a Gmail id, and not deleted at the source."""
+    bad: int
+    to_fetch: int
+    watermark: int
+    granularity: Granularity
+    slices: int
+    profile: ProfileName
+    is_profile_assumed: bool
+    list_units: int
+    get_units: int
+    units_per_minute: int
+    """Of the allowance, while there is no live mail."""
+    seconds: float
+    seconds_when_busy: float
+    """While live mail and user actions use all of the share that is kept for them."""
+    sizes: Sizes
+    disk_bytes: int
+    free_bytes: int | None
+    """None: the disk is another host's."""
+
+    @property
+    def units(self) -> int:
+        return self.list_units + self.get_units
+
+    @property
+    def fits(self) -> bool:
+        return self.free_bytes is None or self.disk_bytes < self.free_bytes
+
+
+async def estimate_sync(
+    database: Database,
+    account: Account,
+    mailbox: Mailbox,
+    settings: SyncSettings,
+    archive: ArchiveBackend,
+    now: datetime,
+) -> SyncEstimate:
+    walk = await plan_walk(mailbox, settings, now)
+    state, bad = await database.read(lambda tx: (find_state(tx, account.id), len(bad_of(tx, account.id))))
+    stored, sizes = await asyncio.to_thread(_in_archive, archive, account.email)
+    profile = PROFILES[account.quota or ProfileName.MAY_2026]
+    to_fetch = max(walk.identity.messages_total - stored - bad, 0)
+    listing, getting = _units(profile, walk, to_fetch, settings.page_size)
+    sizes = sizes or await _sampled(mailbox, walk.slices)
+    quiet, busy = (_per_minute(profile, Reserve(), busy=is_busy) for is_busy in (False, True))
+    return SyncEstimate(
+        account=account.email,
+        messages=walk.identity.messages_total,
+        stored=stored,
+        bad=bad,
+        to_fetch=to_fetch,
+        watermark=0 if state is None else state.watermark,
+        granularity=walk.granularity,
+        slices=len(walk.slices),
+        profile=profile.name,
+        is_profile_assumed=account.quota is None,
+        list_units=listing,
+        get_units=getting,
+        units_per_minute=quiet,
+        seconds=(listing + getting) / quiet * MINUTE_S,
+        seconds_when_busy=(listing + getting) / busy * MINUTE_S,
+        sizes=sizes,
+        disk_bytes=math.ceil(to_fetch * sizes.bytes_each),
+        free_bytes=archive.free_bytes(),
+    )
+
+
+def _units(profile: QuotaProfile, walk: WalkPlan, to_fetch: int, page_size: int) -> tuple[int, int]:
+    """Units for listing (a page for each slice, plus the full pages) and for fetching (a get for each message)."""
+    pages = len(walk.slices) + walk.identity.messages_total // page_size
+    return pages * profile.cost(GmailMethod.MESSAGES_LIST), to_fetch * profile.cost(GmailMethod.MESSAGES_GET)
+
+
+def _per_minute(profile: QuotaProfile, reserve: Reserve, *, busy: bool) -> int:
+    used = profile.units_per_minute if busy else 0
+    return profile.units_per_minute - reserve.kept(profile.units_per_minute, used)
+
+
+def _in_archive(archive: ArchiveBackend, email: str) -> tuple[int, Sizes | None]:
+    """How many messages of the mailbox are stored, and what a message takes on disk with its index."""
+    with archive.reader() as reader:
+        held = reader.holding(email)
+    if held.messages < _SAMPLED_SLICES * _SAMPLED_EACH:
+        return held.at_source, None
+    sizes = Sizes(held.bytes / held.messages, held.messages, "what is stored already, with its index")
+    return held.at_source, sizes
+
+
+async def _sampled(mailbox: Mailbox, slices: Sequence[Slice]) -> Sizes:
+    """The sizes of a few messages from random slices, fetched without their bodies."""
+    dice = random.Random(0)  # noqa: S311 - the same sample for the same mailbox
+    ids: list[str] = []
+    for part in dice.sample(list(slices), min(_SAMPLED_SLICES, len(slices))):
+        ids += await _some(mailbox, part, _SAMPLED_EACH)
+    if not ids:  # a mailbox with little mail in many months
+        ids = await _some(mailbox, None, _SAMPLED_SLICES * _SAMPLED_EACH)
+    found = await mailbox.fetch(ids, Detail.FLAGS)
+    sizes = [each.message.size for each in found if isinstance(each, Got) and each.message.size]
+    if not sizes:
+        return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
+    return Sizes(sum(sizes) / len(sizes), len(sizes), "looked at; packed they take less, their index more")
+
+
+async def _some(mailbox: Mailbox, span: Span | None, count: int) -> list[str]:
+    async for page in mailbox.list(span, page_size=count):
+        return [*page.ids]
+    return []

@@ -20,10 +20,10 @@ from postroom.db import Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.sync.context import SyncContext
-from postroom.sync.fetch import FetchOutcome
+from postroom.sync.fetch import FetchOutcome, bad_of
 from postroom.sync.slice_ledger import Again, Bad, Done, FetchJob, SliceLedger, SliceTally, Split, judge_attempt
 from postroom.sync.slices import Slice, TooDeep, ids_of
-from postroom.sync.state import SyncState, bad_of, replace_slice, slices_of
+from postroom.sync.state import SyncState, replace_slice, slices_of
 
 
 @contextmanager
@@ -105,9 +105,9 @@ class Dispatcher:
 
 
 _LISTINGS_AT_ONCE = 4
-"""Many slices hold little or nothing, and each costs a round trip; the workers should not wait for them one by one."""
+"""Many slices have few messages or none, and each listing is a round trip; workers should not wait for each."""
 _FEWEST_FAILURES = 10
-"""However long ago the first one was: between two of them, many other slices may have been listed."""
+"""A slice must fail at least this often before its error is raised: many others may be listed in between."""
 
 
 @dataclass(slots=True)
@@ -246,11 +246,11 @@ _PROBE_S = 60.0
 
 
 class Stalled(Retryable):
-    """It gave no sign of life and was cancelled."""
+    """A job sent no heartbeat and was cancelled."""
 
 
 class _AttemptProgress:
-    """What an attempt has fetched so far, also if it is cancelled."""
+    """What an attempt has fetched so far; kept when it is cancelled."""
 
     def __init__(self) -> None:
         self.outcome = FetchOutcome()
@@ -324,7 +324,7 @@ class WorkerPool:
                 self._add(job, progress, chunk)
 
             try:
-                await self._context.fetcher.bring(job.ids, on_chunk)
+                await self._context.fetcher.fetch(job.ids, on_chunk)
             except asyncio.CancelledError:
                 if not attempt.is_stalled or attempt.task.uncancel() > 0:
                     raise
@@ -342,7 +342,7 @@ class WorkerPool:
         return 0.0, replace(job, ids=left)
 
     async def _after_stall(self, job: FetchJob, progress: _AttemptProgress) -> Mapping[str, PostroomError]:
-        """The messages that caused the stall, with why; raises Stalled if the service or the archive is silent too."""
+        """The messages that caused the stall, with errors; raises Stalled if the service or archive is silent too."""
         outcome, timeout_s = progress.outcome, self.supervisor.stall_timeout_s
         silent = [each for each in job.ids if each not in outcome.settled and each not in outcome.failed]
         try:
@@ -383,7 +383,7 @@ class Walk:
         self._lease = lease
 
     async def run(self, state: SyncState) -> None:
-        """Until every slice is done. Raises what stops the account as a whole; the stored state is right even then."""
+        """Run until every slice is done. Errors of the whole account are raised; the stored state stays right."""
         parts = await self._open_slices(state)
         ledger = SliceLedger(self._context, self._lease, state, await self._bad_of_this_walk(state))
         dispatcher = Dispatcher(_JOBS_WAITING_PER_WORKER * self._context.settings.workers_max)

@@ -1,4 +1,5 @@
-"""Discovered items: both lanes write what they find through here, an item for each new address and its fetch job.
+"""Discovered items and their jobs: both lanes write what they find through here, an item for each new address and the
+job that fetches it.
 
 An existing item is never touched. Item and job are written in one transaction, so neither exists alone.
 `overview` shows the sources beside what is known of them.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, func, select, union, update
@@ -17,12 +19,42 @@ from postroom.db import Tx
 from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.tables.web import discovered_items, evidence, web_endpoints, web_lanes
 from postroom.domain.ids import new_id
-from postroom.queue import JobQueue
+from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
+from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.queue.job import FINISHED
 from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
 from postroom.web.strategies import FoundPage
 from postroom.web.urls import backfill_job_id
-from postroom.web.web_jobs import DiscoveryMethod, ItemStatus, fetch_job, verify_job
+
+
+class DiscoveryMethod(StrEnum):
+    """The lane that found an item first."""
+
+    SENTINEL = "SENTINEL"
+    BACKFILL = "BACKFILL"
+
+
+class ItemStatus(StrEnum):
+    PENDING = "PENDING"
+    FETCHED = "FETCHED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+
+def fetch_job(item_id: str, key: str, method: DiscoveryMethod) -> NewJob:
+    """The job that fetches an item."""
+    return NewJob(WEB_FETCH.name, {"item": item_id}, queue=_queue(method), key=key)
+
+
+def verify_job(item_id: str, method: DiscoveryMethod = DiscoveryMethod.SENTINEL) -> NewJob:
+    """The job that fetches an item's page again."""
+    return NewJob(WEB_VERIFY.name, {"item": item_id}, queue=_queue(method), key=f"verify:{item_id}")
+
+
+def _queue(method: DiscoveryMethod) -> QueueName:
+    """Backfill uses the history queue, which gets the slots that others leave idle."""
+    return QueueName.HISTORY if method is DiscoveryMethod.BACKFILL else QueueName.WORK
+
 
 _LANE = "fetch"
 _RECONCILED_AT_ONCE = 500
@@ -30,7 +62,7 @@ _RECONCILED_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Through which endpoint something was found, and by whom."""
+    """Through which endpoint and by which lane and run something was found."""
 
     source_slug: str
     endpoint_id: str
@@ -40,7 +72,7 @@ class Finder:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """How many items are new with a job each, how many were known, and which could get no job."""
+    """How many items are new, each with a job; how many were known; and which got no job, with the problem."""
 
     queued: int
     skipped: int
@@ -49,7 +81,7 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class RetriedItems:
-    """An item whose page is asked for once more."""
+    """An item whose page is fetched once more."""
 
     id: str
     source_slug: str
@@ -59,7 +91,7 @@ class RetriedItems:
 
 
 def endpoint_row(tx: Tx, source: WebSource, endpoint: Endpoint, now: datetime) -> str:
-    """The id that items of this endpoint refer to; its row is made when it is first needed."""
+    """The id of this endpoint's row, which is created at its first use."""
     where = (web_endpoints.c.source_slug == source.slug, web_endpoints.c.name == endpoint.name)
     values = {"mode": endpoint.mode, "url": endpoint.url}
     row = {"id": new_id(), "source_slug": source.slug, "name": endpoint.name, "created_at": now, **values}
@@ -71,7 +103,7 @@ def endpoint_row(tx: Tx, source: WebSource, endpoint: Endpoint, now: datetime) -
 
 
 def known_urls(tx: Tx, source_slug: str, endpoint_name: str, urls: Collection[str]) -> set[str]:
-    """Which of these the endpoint has already; also where it has no row yet."""
+    """Which of these the endpoint has already; none if it has no row yet."""
     endpoint = select(web_endpoints.c.id).where(
         web_endpoints.c.source_slug == source_slug, web_endpoints.c.name == endpoint_name
     )
@@ -82,7 +114,7 @@ def known_urls(tx: Tx, source_slug: str, endpoint_name: str, urls: Collection[st
 
 
 def would_queue(tx: Tx, source_slug: str, items: Sequence[FoundPage]) -> int:
-    """How many jobs these new items would bring: none for a page that another endpoint has, or had, fetched."""
+    """How many jobs these new items would add: none for a page that is or was fetched for another endpoint."""
     keys = {backfill_job_id(source_slug, item.url) for item in items}
     living = select(jobs.c.idempotency_key).where(jobs.c.idempotency_key.in_(keys))
     pruned = select(job_tombstones.c.idempotency_key).where(job_tombstones.c.idempotency_key.in_(keys))
@@ -90,7 +122,7 @@ def would_queue(tx: Tx, source_slug: str, items: Sequence[FoundPage]) -> int:
 
 
 def room_in_queue(tx: Tx, depth: int) -> int:
-    """How many more fetch jobs backfill may add. Held until the transaction ends, so that no two add to the same room.
+    """How many more fetch jobs backfill may add. Locked until the transaction ends, so that no two use the same room.
 
     An item waits exactly as long as its job does, and items that wait have an index.
     """
@@ -107,7 +139,7 @@ def room_in_queue(tx: Tx, depth: int) -> int:
 
 
 def add(tx: Tx, queue: JobQueue, finder: Finder, items: Sequence[FoundPage], now: datetime) -> Discovered:
-    """Items for what is new, with their jobs."""
+    """Add the new items and their jobs."""
     rows = [_row(finder, item, now) for item in sorted(items, key=lambda item: item.url)]
     tx.insert_missing(discovered_items, *rows)
     ours = _inserted(tx, rows)
@@ -119,8 +151,8 @@ def add(tx: Tx, queue: JobQueue, finder: Finder, items: Sequence[FoundPage], now
 
 
 def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[FoundPage]) -> int:
-    """Pages that may have changed since they were last looked at, by what the site says, are looked at again; returns
-    how many. Most sites name a day only: what was looked at that morning may have changed in the evening."""
+    """Queue the pages that may have changed since they were last verified, according to the site; returns how many.
+    Most sites name only a day, so a page verified that morning may have changed in the evening."""
     claimed = {item.url: item.modified.latest for item in items if item.modified is not None}
     query = (
         select(discovered_items.c.id, discovered_items.c.url, evidence.c.last_verified_at)
@@ -151,7 +183,7 @@ def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, 
 
 
 def reconcile(tx: Tx, now: datetime) -> int:
-    """Items that still wait although their job has ended, as when its worker was killed in the last attempt."""
+    """Settle items that still wait although their job has ended, for instance when its worker was killed."""
     ended = select(jobs.c.id).where(
         jobs.c.idempotency_key == discovered_items.c.job_key, jobs.c.state.in_(list(FINISHED))
     )

@@ -1,32 +1,138 @@
-"""Evidence: what a page said, byte for byte, and when. Written once; only the columns about its checking may change.
+"""Evidence: what a page said, byte for byte, and when; its word index; and the search over it.
 
-A page that changes is new evidence beside the old. An unchanged page is the same evidence, verified again.
+Evidence is written once; only the columns about its checking may change. A page that changes is new evidence beside
+the old. Searches use the query language of mail: `subject:` is a page's title, `from:` its address, `label:` and
+`in:` its source; dates are the day that the page names, or else the day on which it was fetched. The index only
+narrows down the candidates; words are compared afterwards as `fold` writes them, so both databases give the same
+answer.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Date,
+    Row,
+    and_,
+    cast,
+    column,
+    false,
+    func,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+    table,
+    true,
+    types,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from postroom.db import Tx
+from postroom.db import Dialect, Tx
 from postroom.db.database import insert
-from postroom.db.tables.web import evidence, evidence_texts
-from postroom.domain.errors import Fatal, NotFound
+from postroom.db.tables.web import EVIDENCE_INDEX, EVIDENCE_WORDS, evidence, evidence_numbers, evidence_texts
+from postroom.domain.errors import BadInput, Fatal, NotFound
 from postroom.domain.ids import new_id
-from postroom.web import evidence_index
-from postroom.web.evidence_index import fold
-from postroom.web.extraction.documents import Extracted
+from postroom.mail.query import parse
+from postroom.mail.query.nodes import (
+    And,
+    Anywhere,
+    HasAttachment,
+    HasUserLabel,
+    Labelled,
+    MessageId,
+    Node,
+    Not,
+    Or,
+    Received,
+    Size,
+    Text,
+    TextField,
+)
+from postroom.web.extraction.web_reader import Extracted
 from postroom.web.fetching.interface import Fetched, Validators
+
+_BETWEEN = re.compile(r"[\W_]+")
+_MARKS = re.compile(f"[{''.join(chr(code) for code in range(0x300, 0x20F0) if unicodedata.combining(chr(code)))}]")
+# Letters that stand for themselves to Unicode, and that people write without their stroke all the same.
+_STROKES = str.maketrans({"đ": "d", "ø": "o", "ł": "l", "ħ": "h", "ŧ": "t"})
+
+
+LONGEST_WORD = 200
+"""Only the beginning of a longer word counts: index entries are limited in length."""
+_TOO_LONG = re.compile(rf"(\w{{{LONGEST_WORD}}})\w+")
+
+
+def fold(text: str) -> str:
+    """The words of a text in the form in which they are compared, such as ` zakon o porezu `; empty without any word.
+    The result contains no quotes and no wildcards."""
+    bare = text.casefold() if text.isascii() else _bare(text)
+    words = _TOO_LONG.sub(r"\1", _BETWEEN.sub(" ", bare.translate(_STROKES))).strip()
+    return f" {words} " if words else ""
+
+
+def _bare(text: str) -> str:
+    """Decomposed before and after case folding, since each can change what the other produces."""
+    small = unicodedata.normalize("NFKD", text).casefold()
+    return _MARKS.sub("", unicodedata.normalize("NFKD", small).casefold())
+
+
+WORDS = ("title_words", "text_words", "url_words")
+_index = table(EVIDENCE_INDEX, column("rowid"), column(EVIDENCE_INDEX), *map(column, WORDS))
+
+
+def update_index(tx: Tx, evidence_id: str, words: Mapping[str, Any]) -> None:
+    """Call before the words of this page are written: SQLite's index needs the old and the new text, PostgreSQL's
+    neither."""
+    if tx.dialect is Dialect.POSTGRESQL:
+        return
+    columns = (evidence_numbers.c.number, *(evidence_texts.c[name] for name in WORDS))
+    query = select(*columns).join(evidence_texts, evidence_texts.c.evidence_id == evidence_numbers.c.evidence_id)
+    old = tx.execute(query.where(evidence_numbers.c.evidence_id == evidence_id)).one_or_none()
+    if old is None:
+        numbered = evidence_numbers.insert().values(evidence_id=evidence_id).returning(evidence_numbers.c.number)
+        number = tx.execute(numbered).scalar_one()
+    elif all(old._mapping[name] == words[name] for name in WORDS):
+        return
+    else:
+        number = old.number
+        _forget(tx, old)
+    tx.execute(_index.insert().values(rowid=number, **{name: words[name] for name in WORDS}))
+
+
+def may_say(tx: Tx, columns: Sequence[str], wanted: str) -> ColumnElement[bool]:
+    """True for every page that has these folded words in one of the columns, and for few others."""
+    if tx.dialect is Dialect.POSTGRESQL:
+        words = literal_column(EVIDENCE_WORDS, ARRAY(types.Text))
+        return words.contains(cast(wanted.split(), ARRAY(types.Text)))
+    phrase = f'{{{" ".join(columns)}}} : "{wanted.strip()}"'
+    found = select(_index.c.rowid).where(_index.c[EVIDENCE_INDEX].op("MATCH")(phrase))
+    numbers = select(evidence_numbers.c.evidence_id).where(evidence_numbers.c.number.in_(found))
+    return evidence_texts.c.evidence_id.in_(numbers)
+
+
+def _forget(tx: Tx, old: Row[Any]) -> None:
+    """FTS5 keeps no text, so a deletion has to pass the text that was indexed."""
+    said = {name: old._mapping[name] for name in WORDS}
+    tx.execute(_index.insert().values({EVIDENCE_INDEX: "delete", "rowid": old.number, **said}))
+
 
 _LONGEST_TITLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvidence:
-    """Where a fetched page is kept now."""
+    """The evidence that a fetched page was stored as."""
 
     id: str
     content_hash: str
@@ -35,7 +141,7 @@ class StoredEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All but the content itself."""
+    """Evidence without its content."""
 
     id: str
     url: str
@@ -59,7 +165,7 @@ class EvidenceText:
 
 
 def keep(tx: Tx, url: str, source_slug: str, fetched: Fetched) -> StoredEvidence:
-    """The evidence for this content of this url: the one that is there already, verified, or a new one."""
+    """Store this content of this url: as new evidence, or by verifying the evidence that has it already."""
     content_hash = hashlib.sha256(fetched.body).hexdigest()
     row_id = new_id()
     tx.insert_missing(
@@ -86,7 +192,7 @@ def keep(tx: Tx, url: str, source_slug: str, fetched: Fetched) -> StoredEvidence
 
 
 def verify(tx: Tx, evidence_id: str, fetched: Fetched) -> None:
-    """The page still has this content. Nothing but the columns of its checking is touched."""
+    """Record that the page still has this content. Only the columns about checking change."""
     validators = fetched.validators
     values: dict[str, object] = {"last_verified_at": fetched.fetched_at}
     if validators.etag or validators.last_modified or not fetched.not_modified:
@@ -95,7 +201,7 @@ def verify(tx: Tx, evidence_id: str, fetched: Fetched) -> None:
 
 
 def newest(tx: Tx, url: str) -> Evidence | None:
-    """What the page said when it was last looked at."""
+    """The evidence of this url that was verified last."""
     query = select(*_COLUMNS).where(evidence.c.url == url)
     order = (evidence.c.last_verified_at.desc(), evidence.c.fetched_at.desc(), evidence.c.id.desc())
     row = tx.execute(query.order_by(*order).limit(1)).one_or_none()
@@ -123,7 +229,7 @@ def raw_content(tx: Tx, evidence_id: str) -> bytes:
 
 
 def write_text(tx: Tx, evidence_id: str, extracted: Extracted, now: datetime) -> None:
-    """What was read out of the content; a later and better reading replaces it."""
+    """Store the text extracted from the content, replacing an earlier extraction."""
     url = tx.execute(select(evidence.c.url).where(evidence.c.id == evidence_id)).scalar_one()
     title = _storable(extracted.title)[:_LONGEST_TITLE] if extracted.title else None
     text = _storable(extracted.text)
@@ -139,13 +245,13 @@ def write_text(tx: Tx, evidence_id: str, extracted: Extracted, now: datetime) ->
         "problem": _storable(extracted.problem) if extracted.problem else None,
         "extracted_at": now,
     }
-    evidence_index.update_index(tx, evidence_id, values)
+    update_index(tx, evidence_id, values)
     row = insert(tx, evidence_texts).values(evidence_id=evidence_id, **values)
     tx.execute(row.on_conflict_do_update(index_elements=[evidence_texts.c.evidence_id], set_=values))
 
 
 def _storable(text: str) -> str:
-    """Without what PostgreSQL refuses to hold: a page can say anything."""
+    """Without characters that PostgreSQL refuses."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -168,3 +274,152 @@ def _evidence(row: Row[*tuple[object, ...]]) -> Evidence:
 
 def _text(row: Row[*tuple[object, ...]]) -> EvidenceText:
     return EvidenceText(row.title, row.text, row.published_on, row.language, row.extractor, row.problem)
+
+
+MOST_HITS = 1_000
+MOST_PARTS = 100
+_SNIPPET = 160
+_DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1)
+_LAST_MS = (date(9999, 12, 31) - _EPOCH).days * _DAY_MS
+
+Condition = ColumnElement[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceHit:
+    id: str
+    url: str
+    source_slug: str
+    title: str | None
+    beginning: str
+    published_on: date | None
+    language: str | None
+    fetched_at: datetime
+    last_verified_at: datetime
+
+
+def search(tx: Tx, query: str, now: datetime, *, limit: int = 20, offset: int = 0) -> list[EvidenceHit]:
+    """Evidence that matches the query, the latest day first. Raises QueryError and BadInput."""
+    if not 1 <= limit <= MOST_HITS:
+        raise BadInput("limit", f"{limit} is not within 1 to {MOST_HITS}")
+    node = parse(query, int(now.timestamp() * 1000), strict=True)
+    _require_short(node)
+    day = _day(tx)
+    found = (
+        select(evidence.c.id)
+        .join(evidence_texts, evidence_texts.c.evidence_id == evidence.c.id)
+        .where(_condition(tx, node))
+        .order_by(day.desc(), evidence.c.fetched_at.desc(), evidence.c.id.desc())
+        .limit(limit)
+        .offset(max(offset, 0))
+    )
+    return _hits(tx, list(tx.execute(found).scalars()))
+
+
+def _hits(tx: Tx, ids: list[str]) -> list[EvidenceHit]:
+    """A separate query, so that the sort of the search does not carry the texts of all pages."""
+    query = (
+        select(
+            *(evidence.c[name] for name in ("id", "url", "source_slug", "fetched_at", "last_verified_at")),
+            *(evidence_texts.c[name] for name in ("title", "published_on", "language")),
+            func.substr(evidence_texts.c.text, 1, _SNIPPET).label("beginning"),
+        )
+        .join(evidence_texts, evidence_texts.c.evidence_id == evidence.c.id)
+        .where(evidence.c.id.in_(ids))
+    )
+    by_id = {row.id: EvidenceHit(**row._mapping) for row in tx.execute(query)}
+    return [by_id[each] for each in ids]
+
+
+def _require_short(node: Node) -> None:
+    """Databases refuse expressions with thousands of parts; refuse them here with a clear error."""
+    if (size := _leaves(node)) > MOST_PARTS:
+        raise BadInput("query", f"asks for {size:,} things at once; the most is {MOST_PARTS}")
+
+
+def _leaves(node: Node) -> int:
+    match node:
+        case And(parts) | Or(parts):
+            return sum(_leaves(part) for part in parts)
+        case Not(part):
+            return _leaves(part)
+        case _:
+            return 1
+
+
+def _condition(tx: Tx, node: Node) -> Condition:
+    match node:
+        case And(parts):
+            return and_(true(), *(_condition(tx, part) for part in parts))
+        case Or(parts):
+            return or_(false(), *(_condition(tx, part) for part in parts))
+        case Not(part):
+            return not_(_condition(tx, part))
+        case Text(field, words):
+            return _says(tx, field, words)
+        case Labelled(label):
+            return func.lower(evidence.c.source_slug) == label.lower()
+        case Received(start, end):
+            return _between(tx, start, end)
+        case Size(over, under):
+            length = func.length(evidence.c.raw_content)
+            return and_(true(), *_bounds(length, over, under))
+        case Anywhere():
+            return true()
+        case HasAttachment() | HasUserLabel() | MessageId():
+            raise BadInput("query", f"{_NAMES[type(node)]} has no meaning for web pages")
+
+
+_NAMES = {HasAttachment: "has:attachment", HasUserLabel: "has:userlabels", MessageId: "rfc822msgid:"}
+
+
+def _says(tx: Tx, field: TextField, words: str) -> Condition:
+    """The words side by side, in one of the texts that the field stands for."""
+    wanted = fold(words)
+    if not wanted:
+        return true()
+    names = _columns(field)
+    place = func.strpos if tx.dialect is Dialect.POSTGRESQL else func.instr
+    said = or_(*(place(evidence_texts.c[name], wanted) > 0 for name in names))
+    return and_(may_say(tx, names, wanted), said)
+
+
+def _columns(field: TextField) -> Sequence[str]:
+    match field:
+        case TextField.ANY:
+            return WORDS
+        case TextField.SUBJECT:
+            return ("title_words",)
+        case TextField.FROM | TextField.FILENAME:
+            return ("url_words",)
+        case TextField.TO | TextField.CC | TextField.BCC | TextField.LIST:
+            raise BadInput("query", f"{field}: has no meaning for web pages")
+
+
+def _bounds(column: ColumnElement[int], over: int | None, under: int | None) -> list[Condition]:
+    return ([column > over] if over is not None else []) + ([column < under] if under is not None else [])
+
+
+def _between(tx: Tx, start: int | None, end: int | None) -> Condition:
+    """Pages have days, not times: a bound within a day includes the whole day."""
+    conditions: list[Condition] = []
+    if start is not None:
+        conditions.append(_day(tx) >= literal(_date(start), Date))
+    if end is not None:
+        conditions.append(_day(tx) < literal(_date(end + _DAY_MS - 1), Date))
+    return and_(true(), *conditions)
+
+
+def _date(milliseconds: int) -> date:
+    return _EPOCH + timedelta(milliseconds=min(milliseconds, _LAST_MS))
+
+
+def _day(tx: Tx) -> ColumnElement[date]:
+    """The day that the page names, or that of the first fetch, in UTC."""
+    fetched = (
+        cast(func.timezone("UTC", evidence.c.fetched_at), Date)
+        if tx.dialect is Dialect.POSTGRESQL
+        else func.substr(evidence.c.fetched_at, 1, 10, type_=Date)
+    )
+    return func.coalesce(evidence_texts.c.published_on, fetched, type_=Date)

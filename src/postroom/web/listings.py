@@ -32,11 +32,11 @@ class DateWindow:
     end: datetime | None = None
 
     def has(self, modified: Modified | None) -> bool:
-        """Whether something of this age may lie within; what does not tell its age may."""
+        """Whether something of this age may lie within; an unknown age may."""
         return modified is None or (self.reaches(modified) and (self.end is None or modified.earliest < self.end))
 
     def reaches(self, modified: Modified | None) -> bool:
-        """Whether something that changed then, and may hold older things, can hold anything that lies within."""
+        """Whether a list that last changed then can contain anything that lies within."""
         return modified is None or self.first is None or modified.latest >= self.first
 
 
@@ -52,7 +52,7 @@ class Modified:
 
     @classmethod
     def decode(cls, earliest: str, latest: str) -> Modified:
-        """Raises ValueError or TypeError for anything that `encoded` does not make."""
+        """Raises ValueError or TypeError for anything that `encoded` cannot produce."""
         moments = datetime.fromisoformat(earliest), datetime.fromisoformat(latest)
         if any(moment.tzinfo is None for moment in moments):
             raise ValueError("a moment without a time zone")
@@ -75,7 +75,7 @@ class Sitemap:
 
 
 def read_sitemap(body: bytes, largest: int) -> Sitemap:
-    """Raises BadAnswer where it is no sitemap, TooLarge where it unpacks to more than `largest` bytes."""
+    """Raises BadAnswer if it is no sitemap, TooLarge if it unpacks to more than `largest` bytes."""
     data = gunzip(body, largest) if body.startswith(_GZIP) else body
     if not _looks_like_xml(data):
         return _of_text(data)
@@ -124,7 +124,7 @@ def _entries(root: Element, wanted: str) -> Iterator[SitemapEntry]:
 
 
 def _of_text(data: bytes) -> Sitemap:
-    """One address a line. A page of another kind, which has none, is no sitemap."""
+    """One address a line. Raises BadAnswer for text without any."""
     lines = (line.strip() for line in data.decode("utf-8-sig", "replace").splitlines())
     entries = [SitemapEntry(line) for line in lines if line.startswith(("http://", "https://"))]
     if not entries and data.strip():
@@ -204,7 +204,7 @@ def read_links(text: str, base_url: str) -> LinkPage:
 
 
 def with_page(url: str, parameter: str, number: int) -> str:
-    """The address of this page of a list that is turned by a parameter."""
+    """The address of this page of a list that is paged by a parameter."""
     parts = urlsplit(url)
     pairs = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != parameter]
     return urlunsplit(parts._replace(query=urlencode([*pairs, (parameter, str(number))]), fragment=""))
@@ -241,7 +241,7 @@ def _joined(base: str, href: str) -> str | None:
 
 
 def _rank(element: Any) -> int | None:
-    """How surely a link leads to the next page, the least number the most; None for other links."""
+    """How likely a link leads to the next page, the most likely first; None for other links."""
     if "next" in str(element.get("rel") or "").lower().split():
         return 0
     if element.tag == "link":

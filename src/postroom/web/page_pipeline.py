@@ -24,8 +24,9 @@ from postroom.queue.outcome import storable
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry.metrics import meter
 from postroom.web import evidence
+from postroom.web.discovery import DiscoveryMethod, ItemStatus
 from postroom.web.evidence import Evidence
-from postroom.web.extraction.documents import DocumentReader, Extracted, WebDocument
+from postroom.web.extraction.web_reader import DocumentReader, Extracted, WebDocument
 from postroom.web.fetching.interface import (
     Disallowed,
     DomainLimits,
@@ -38,7 +39,6 @@ from postroom.web.fetching.interface import (
 )
 from postroom.web.fetching.politeness import DatabasePace, place_in_line
 from postroom.web.fetching.targets import read_target
-from postroom.web.web_jobs import DiscoveryMethod, ItemStatus
 
 _pages = meter.create_counter("postroom.web.pages", unit="{page}", description="pages asked for, by lane and outcome")
 
@@ -48,9 +48,9 @@ def record(method: str, outcome: str) -> None:
 
 
 PATIENCE = timedelta(seconds=2)
-"""A turn that comes so soon is waited for; for any other the job comes back."""
+"""The handler waits for a turn that comes within this time; otherwise the job is postponed."""
 WHILE_SWITCHED_OFF = timedelta(minutes=1)
-"""How soon the first job looks at the switch again; the others come after it as they would be fetched, one by one."""
+"""How soon the first job checks the switch again; the others follow at the pace of fetching."""
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
 _SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
@@ -95,7 +95,7 @@ class PagePipeline:
         try:
             self._require_source(item)
             await self._wait_for_turn(context, item)
-            return await self._bring(context, item)
+            return await self._fetch(context, item)
         except Postponed:
             raise
         except NotYet as error:
@@ -114,7 +114,7 @@ class PagePipeline:
             raise Fatal(f"The source {item.source_slug} is not in sources.toml any more.")
 
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
-        """Raises Postponed unless the page may be asked for now."""
+        """Raises Postponed unless the page may be fetched now."""
         limits = self._limits_of(_host(item))
         is_backfill = item.method is DiscoveryMethod.BACKFILL and item.status is not ItemStatus.FETCHED
         interval = self._interval.total_seconds()
@@ -136,7 +136,7 @@ class PagePipeline:
         return state.in_force
 
     async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
-        """Each lane stands in a line of its own: what the sentinel found does not wait behind a whole backfill."""
+        """Each lane has its own line, so that what the sentinel found does not wait behind a whole backfill."""
         line = f"{item.method.lower()}:{limits.domain}"
         interval = timedelta(seconds=(limits.min_delay_s + limits.max_delay_s) / 2)
 
@@ -145,7 +145,7 @@ class PagePipeline:
 
         return Postponed(await context.queue.database.write(place), f"It is not the turn of {limits.domain} yet")
 
-    async def _bring(self, context: JobContext, item: _Item) -> Json:
+    async def _fetch(self, context: JobContext, item: _Item) -> Json:
         async with context.step("fetch") as step:
             fetched = await self._fetching.get(
                 item.fetch_url,
@@ -196,7 +196,7 @@ def _read(tx: Tx, item_id: str) -> _Item:
 
 
 def _pending(tx: Tx) -> int:
-    """How many pages wait, as far as it matters; a few at least, for those that are looked at again."""
+    """How many pages wait, within bounds; pages that are verified again are not counted, hence the lower bound."""
     some = select(discovered_items.c.id).where(discovered_items.c.status == ItemStatus.PENDING).limit(_LONGEST_LINE)
     waiting_items = tx.execute(select(func.count()).select_from(some.subquery())).scalar_one()
     return max(int(waiting_items), _SHORTEST_LINE)
@@ -224,7 +224,7 @@ def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
 
 
 def _mark(tx: Tx, item: _Item, status: ItemStatus, error: PostroomError, context: JobContext) -> None:
-    """A page that was had once stays fetched, whatever happens when it is looked at again."""
+    """A page that was fetched once stays FETCHED, whatever happens when it is verified again."""
     values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
     if item.status is not ItemStatus.FETCHED:
         values["status"] = status

@@ -25,15 +25,13 @@ from postroom.queue.outcome import describe
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry import logs
 from postroom.web import discovery, runs
-from postroom.web.discovery import Discovered, Finder
+from postroom.web.discovery import Discovered, DiscoveryMethod, Finder
 from postroom.web.fetching.interface import Fetching
-from postroom.web.run_record import Counters, Run, RunStatus, walk_key, with_counters, with_error
-from postroom.web.runs import RunLost
+from postroom.web.runs import Counters, Run, RunLost, RunStatus, walk_key, with_counters, with_error
 from postroom.web.sources import ConfiguredSources, Endpoint, WebSource
 from postroom.web.strategies import FoundPage, WalkPlace, strategy_of
 from postroom.web.urls import url_hash
 from postroom.web.walker import Walker, WalkNote
-from postroom.web.web_jobs import DiscoveryMethod
 
 log = logs.get(__name__)
 
@@ -57,13 +55,13 @@ class _Recorded:
     run: Run
     taken: list[FoundPage]
     left: list[FoundPage]
-    """What found no room in the queue yet."""
+    """Items for which the queue had no room yet."""
     capped: str | None
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """Implements `walking.Log` for one walk of a run. `on_progress` is called on each change."""
+    """The `WalkLog` of one walk of a run. `on_progress` is called on each change."""
 
     queue: JobQueue
     web: WebSettings
@@ -79,7 +77,7 @@ class RunLog:
         return walk_key(self.source, self.endpoint)
 
     async def found(self, place: WalkPlace, items: list[FoundPage]) -> WalkNote:
-        """Waits for room in the queue where there is none, but not for ever."""
+        """Waits for room in the queue; raises QueueFull after `queue_patience_s` without any."""
         clock = self.queue.clock
         fresh, since = 0, clock.monotonic()
         while True:
@@ -103,7 +101,7 @@ class RunLog:
         await self._write(lambda tx, run, now: with_error(run, self.key, url, problem, now, times))
 
     async def ended(self, place: WalkPlace) -> None:
-        """Nothing more to do; a resumed run skips this walk, except for failed pages."""
+        """Mark the walk as done; a resumed run only retries its failed pages."""
         await self._write(lambda tx, run, now: with_counters(run, self.key, Counters(), place, done=True))
 
     async def _found(self, place: WalkPlace, items: list[FoundPage]) -> _Recorded:
@@ -120,7 +118,7 @@ class RunLog:
         return recorded[0]
 
     async def _write(self, change: Callable[[Tx, Run, datetime], Run]) -> None:
-        """Change the run while it is ours and backfill is on. That it is off is written down instead."""
+        """Change the run if this process holds it. If backfill is off, the run is failed instead."""
 
         def transaction(tx: Tx) -> Run:
             now = self.queue.clock.now()
@@ -176,7 +174,7 @@ class RunLog:
         return replace(nearer, room=max(nearer.room, 0))
 
     def _fitting(self, tx: Tx, items: list[FoundPage], known: set[str]) -> list[FoundPage]:
-        """As many as the queue has room for; those that are known need none."""
+        """As many new items as the queue has room for, and all known ones."""
         room = discovery.room_in_queue(tx, self.web.queue_depth)
         for place, item in enumerate(items):
             if item.url not in known:
@@ -211,7 +209,7 @@ def _last_url(run: Run, key: str) -> str | None:
 
 
 LOOK_EVERY_S = 1.0
-"""How soon the kill switch, or a cancel, is noticed while a page is waited for."""
+"""How often the kill switch and the run's status are read while a page is fetched."""
 _BEATS_APART = 15
 
 Progress = Callable[[Run], None]
@@ -219,7 +217,7 @@ Progress = Callable[[Run], None]
 
 @dataclass
 class _Outcome:
-    """What the walks of a run came to."""
+    """How the walks of a run ended."""
 
     caps: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -302,17 +300,17 @@ class RunDriver:
     async def _walk(
         self, run: Run, source: WebSource, endpoint: Endpoint, outcome: _Outcome, seen: SeenAddresses
     ) -> None:
-        route = strategy_of(source, endpoint, run.window, run.created_at.date(), self.web.max_page_bytes)
-        place = run.walks[walk_key(source, endpoint)].place or route.start()
+        strategy = strategy_of(source, endpoint, run.window, run.created_at.date(), self.web.max_page_bytes)
+        place = run.walks[walk_key(source, endpoint)].place or strategy.start()
         log_ = RunLog(self.queue, self.web, self.backfill, run, source, endpoint, seen, self._report)
-        ended = await Walker(self.fetching, self.queue.clock, self.web.max_pages).walk(route, place, log_)
+        ended = await Walker(self.fetching, self.queue.clock, self.web.max_pages).walk(strategy, place, log_)
         if ended.reason is not None:
             outcome.caps.append(ended.reason)
         outcome.pages_left += len(ended.place.again)
         await log_.ended(ended.place)
 
     def _walks(self, run: Run) -> list[tuple[WebSource, Endpoint]]:
-        """What is still to be walked, in the order of the sources."""
+        """The unfinished walks, in the order of the sources."""
         walks = []
         for slug in run.sources:
             source = self.sources[slug]
@@ -328,7 +326,7 @@ class RunDriver:
         self.on_progress(run)
 
     async def _heartbeat(self, run: Run, stop: asyncio.Event) -> str:
-        """Signs of life, and a look at the switch every second; returns why the run must end."""
+        """Record heartbeats and check the kill switch; returns why the run must end."""
         turn = 0
         while not stop.is_set():
             turn += 1
@@ -348,7 +346,7 @@ class RunDriver:
             raise RunLost(f"The run is {beaten.status} now: {beaten.status_reason}.")
 
     async def _is_doubtful(self, run: Run) -> bool:
-        """A look that writes nothing."""
+        """Whether the run has to end; read only."""
 
         def look(tx: Tx) -> bool:
             current = runs.find(tx, run.id)

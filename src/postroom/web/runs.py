@@ -1,4 +1,4 @@
-"""Backfill runs: creating, starting, resuming, completing and failing them, and their statuses in one table.
+"""Backfill runs: the row of a run, and how it is created, started, resumed, completed, failed and cancelled.
 
 `fence` grows with each start, so that a process that was thought dead cannot write into a run that has gone on
 without it. A run that no process drives, or that the kill switch stops, becomes FAILED with the reason.
@@ -6,13 +6,14 @@ without it. A run that no process drives, or that the kill switch stops, becomes
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, Row, select, update
 
 from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
@@ -21,29 +22,192 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import backfill_runs
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import new_id, parse_id
+from postroom.domain.jobs import WEB_BACKFILL
+from postroom.queue import NewJob, QueueName
 from postroom.queue.job import FINISHED
 from postroom.settings import BackfillSettings, WebSettings
-from postroom.web.run_record import (
-    NewRun,
-    Run,
-    RunStatus,
-    WalkState,
-    audited,
-    progress_of,
-    read_run,
-    stored_walks,
-    walk_key,
-)
-from postroom.web.sources import ConfiguredSources, EndpointMode
-from postroom.web.web_jobs import backfill_job
+from postroom.web.listings import DateWindow
+from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
+from postroom.web.strategies import WalkPlace
+
+MOST_ERRORS_KEPT = 100
+
+_LONGEST_PROBLEM = 500
+
+
+class RunStatus(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    discovered: int = 0
+    queued: int = 0
+    skipped: int = 0
+    errors: int = 0
+
+    def plus(self, other: Counters) -> Counters:
+        return Counters(
+            self.discovered + other.discovered,
+            self.queued + other.queued,
+            self.skipped + other.skipped,
+            self.errors + other.errors,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WalkState:
+    """How far one endpoint of a run is."""
+
+    source: str
+    endpoint: str
+    place: WalkPlace | None = None
+    done: bool = False
+    counters: Counters = Counters()
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> WalkState:
+        place, counters = stored["place"], Counters(**stored["counters"])
+        lists = {name: tuple(place[name]) for name in ("pending", "visited", "again")} if place else {}
+        return cls(**{**stored, "place": WalkPlace(**{**place, **lists}) if place else None, "counters": counters})
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    sources: list[str]
+    mode: EndpointMode
+    max_urls: int | None = None
+    max_urls_per_source: int | None = None
+    concurrency: int | None = None
+    date_from: datetime | None = None
+    date_to: datetime | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    status: RunStatus
+    status_reason: str | None
+    sources: list[str]
+    mode: EndpointMode
+    date_from: datetime | None
+    date_to: datetime | None
+    max_urls: int
+    max_urls_per_source: int
+    concurrency: int
+    delay_ms: int
+    dry_run: bool
+    started_at: datetime | None
+    finished_at: datetime | None
+    discovered_count: int
+    queued_count: int
+    skipped_count: int
+    error_count: int
+    error_log: list[dict[str, Any]]
+    run_by: str | None
+    last_processed_source: str | None
+    last_processed_page: int | None
+    last_processed_url: str | None
+    fence: int
+    heartbeat_at: datetime | None
+    walks: dict[str, WalkState] = field(repr=False)
+
+    @property
+    def window(self) -> DateWindow:
+        return DateWindow(self.date_from, self.date_to)
+
+    @property
+    def counters(self) -> Counters:
+        return Counters(self.discovered_count, self.queued_count, self.skipped_count, self.error_count)
+
+    def of_source(self, slug: str) -> Counters:
+        total = Counters()
+        for walk in self.walks.values():
+            if walk.source == slug:
+                total = total.plus(walk.counters)
+        return total
+
+
+def walk_key(source: WebSource, endpoint: Endpoint) -> str:
+    return f"{source.slug}/{endpoint.name}"
+
+
+def with_error(run: Run, key: str, url: str, problem: str, now: datetime, times: int = 1) -> Run:
+    """Count an error, and keep its text if there is room: a hostile site must not fill the row."""
+    entry = {"at": now.isoformat(), "source": run.walks[key].source, "url": url[:_LONGEST_PROBLEM]}
+    kept = [*run.error_log, {**entry, "error": problem[:_LONGEST_PROBLEM]}][:MOST_ERRORS_KEPT]
+    return with_counters(replace(run, error_log=kept), key, Counters(errors=times))
+
+
+def with_counters(run: Run, key: str, more: Counters, place: WalkPlace | None = None, *, done: bool = False) -> Run:
+    walk = run.walks[key]
+    total = run.counters.plus(more)
+    place = place or walk.place
+    walks = run.walks | {key: replace(walk, counters=walk.counters.plus(more), place=place, done=done)}
+    return replace(
+        run,
+        discovered_count=total.discovered,
+        queued_count=total.queued,
+        skipped_count=total.skipped,
+        error_count=total.errors,
+        last_processed_source=walk.source,
+        last_processed_page=None if place is None else place.page,
+        last_processed_url=(place and place.url) or run.last_processed_url,
+        walks=walks,
+    )
+
+
+def read_run(row: Row[Any]) -> Run:
+    values = {field.name: getattr(row, field.name) for field in fields(Run)}
+    walks = {key: WalkState.read(stored) for key, stored in row.walks.items()}
+    parsed = {"status": RunStatus(row.status), "mode": EndpointMode(row.mode), "error_log": json.loads(row.error_log)}
+    return Run(**values | parsed | {"walks": walks})
+
+
+def stored_walks(walks: Mapping[str, WalkState]) -> dict[str, Any]:
+    return {key: asdict(walk) for key, walk in walks.items()}
+
+
+def progress_of(run: Run) -> dict[str, Any]:
+    """The columns of its progress."""
+    return {
+        "discovered_count": run.discovered_count,
+        "queued_count": run.queued_count,
+        "skipped_count": run.skipped_count,
+        "error_count": run.error_count,
+        "error_log": json.dumps(run.error_log, ensure_ascii=False),
+        "last_processed_source": run.last_processed_source,
+        "last_processed_page": run.last_processed_page,
+        "last_processed_url": run.last_processed_url,
+        "walks": stored_walks(run.walks),
+    }
+
+
+def audited(run: Run) -> dict[str, Any]:
+    """What the audit log records of a run."""
+    return {
+        "status": run.status,
+        "reason": run.status_reason,
+        "sources": run.sources,
+        "mode": run.mode,
+        "dry_run": run.dry_run,
+        "fence": run.fence,
+        **asdict(run.counters),
+    }
+
 
 SILENCE = timedelta(minutes=2)
-"""A running run without a heartbeat for so long has lost its process."""
+"""A running run without a heartbeat for this long has lost its process."""
 MOST_LISTED = 500
 SUBJECT = "web_run"
 SILENT = "silent for two minutes: its process is gone"
-
-_LONGEST_PROBLEM = 500
 
 
 class RunEvent(StrEnum):
@@ -66,7 +230,7 @@ _MOVES: Mapping[RunEvent, tuple[frozenset[RunStatus], RunStatus]] = {
 
 
 class RunLost(Retryable):
-    """The run is no longer this process's: it was stopped, or went on elsewhere."""
+    """This process no longer holds the run: it was stopped, or another process resumed it."""
 
 
 def create(
@@ -78,7 +242,7 @@ def create(
     who: Actor,
     now: datetime,
 ) -> Run:
-    """A run that waits to be started. Refused while backfill is switched off, and where no cap would hold."""
+    """A PENDING run. Refused while backfill is switched off, and if a cap exceeds the settings."""
     kill_switch.require_on(tx, backfill)
     slugs = list(dict.fromkeys(new.sources))
     if not slugs:
@@ -119,7 +283,7 @@ def find(tx: Tx, run_id: str, *, lock: bool = False) -> Run:
 
 
 def held(tx: Tx, run: Run) -> Run:
-    """The run as it stands now, locked; raises RunLost where it has moved on without the caller."""
+    """The current row, locked; raises RunLost if the caller no longer holds the run."""
     current = find(tx, run.id, lock=True)
     if current.status is not RunStatus.RUNNING or current.fence != run.fence:
         raise RunLost(f"The run {run.id} is {current.status} now: {current.status_reason or 'it went on elsewhere'}.")
@@ -148,13 +312,13 @@ def start(
 def resume(
     tx: Tx, sources: ConfiguredSources, settings: BackfillSettings, run_id: str, who: Actor, now: datetime
 ) -> Run:
-    """From FAILED to RUNNING, from the place where it was. One that lost its process may be resumed at once."""
+    """From FAILED to RUNNING; the walks go on where they were. A run that lost its process may be resumed at once."""
     run = resumable(tx, sources, settings, run_id, now)
     return _begin(tx, run, RunEvent.RESUME, who, now, walks=_resumed(run))
 
 
 def resumable(tx: Tx, sources: ConfiguredSources, settings: BackfillSettings, run_id: str, now: datetime) -> Run:
-    """The run, locked, if it may be resumed; else why it may not."""
+    """The run, locked; raises BadInput if it cannot be resumed."""
     kill_switch.require_on(tx, settings)
     run = find(tx, run_id, lock=True)
     if is_silent(run, now):
@@ -191,7 +355,7 @@ def until_silent(run: Run, now: datetime) -> timedelta:
 
 
 def beat(tx: Tx, run: Run, settings: BackfillSettings, now: datetime) -> Run:
-    """A sign of life. It is FAILED in the answer if backfill has been switched off meanwhile."""
+    """Record a heartbeat. The returned run is FAILED if backfill has been switched off meanwhile."""
     current = held(tx, run)
     switch = kill_switch.state(tx, settings)
     if not switch.in_force:
@@ -200,7 +364,7 @@ def beat(tx: Tx, run: Run, settings: BackfillSettings, now: datetime) -> Run:
 
 
 def save(tx: Tx, run: Run, now: datetime) -> Run:
-    """Write down how far it is, which is a sign of life too. The caller has the run locked."""
+    """Record the progress, which counts as a heartbeat. The caller has the row locked."""
     values = {**progress_of(run), "heartbeat_at": now, "updated_at": now}
     tx.execute(update(backfill_runs).where(backfill_runs.c.id == run.id).values(**values))
     return replace(run, heartbeat_at=now, updated_at=now)
@@ -215,7 +379,7 @@ def _begin(tx: Tx, run: Run, event: RunEvent, who: Actor, now: datetime, **value
 
 
 def _move(tx: Tx, run: Run, event: RunEvent, who: Actor, now: datetime, **values: Any) -> Run:
-    """Change the status by an event of the table, if it is still as it was read, and write it into the audit log."""
+    """Change the status by an event, if it is still as it was read, and audit the change."""
     sources, target = _MOVES[event]
     if run.status not in sources:
         raise BadInput("run", f"{run.id} is {run.status}; it cannot {event} now")
@@ -241,7 +405,7 @@ def _walks(sources: ConfiguredSources, slugs: list[str], mode: EndpointMode) -> 
 
 
 def _resumed(run: Run) -> dict[str, WalkState]:
-    """Its walks as they go on: failed pages come first."""
+    """Its walks as they resume: failed pages come first."""
     return {
         key: replace(
             walk, done=walk.done and not (walk.place and walk.place.again), place=walk.place and walk.place.resumed()
@@ -251,7 +415,7 @@ def _resumed(run: Run) -> dict[str, WalkState]:
 
 
 def _require_endpoints(run: Run, walks: Mapping[str, WalkState], sources: ConfiguredSources) -> None:
-    """What a run has still to go through has to be in the file: a run that passes it over would end as if it had."""
+    """Raises if the file lacks an endpoint of an unfinished walk: the run would end as if it had been walked."""
     for key, walk in walks.items():
         source = sources.by_slug.get(walk.source)
         known = [] if source is None else [endpoint.name for endpoint in source.endpoints(run.mode)]
@@ -276,13 +440,13 @@ def _status(text: str) -> RunStatus:
 
 
 def fail_silent(tx: Tx, now: datetime) -> list[Run]:
-    """Every running run whose process is gone."""
+    """Fail every running run whose process is gone."""
     silent = _locked(tx, RunStatus.RUNNING, backfill_runs.c.heartbeat_at < now - SILENCE)
     return [fail(tx, run, SILENT, SYSTEM, now) for run in silent]
 
 
 def fail_abandoned(tx: Tx, now: datetime) -> list[Run]:
-    """Every run that waits for a worker although its job has ended, as when the job was cancelled."""
+    """Fail every run that waits for a worker although its job has ended, for instance cancelled."""
     waiting = _locked(tx, RunStatus.PENDING, backfill_runs.c.updated_at < now - SILENCE)
     keys = {backfill_job(run.id).key: run for run in waiting}
     alive = select(jobs.c.idempotency_key).where(jobs.c.idempotency_key.in_(keys), jobs.c.state.not_in(list(FINISHED)))
@@ -292,7 +456,7 @@ def fail_abandoned(tx: Tx, now: datetime) -> list[Run]:
 
 
 def fail_switched_off(tx: Tx, settings: BackfillSettings, now: datetime) -> list[Run]:
-    """While backfill is switched off no run is running; each can be resumed when it is on again."""
+    """Fail all running runs while backfill is switched off; they can be resumed later."""
     switch = kill_switch.state(tx, settings)
     if switch.in_force:
         return []
@@ -303,3 +467,8 @@ def fail_switched_off(tx: Tx, settings: BackfillSettings, now: datetime) -> list
 def _locked(tx: Tx, status: RunStatus, *conditions: ColumnElement[bool]) -> list[Run]:
     query = select(backfill_runs).where(backfill_runs.c.status == status, *conditions)
     return [read_run(row) for row in tx.execute(tx.locking(query, skip_locked=True)).all()]
+
+
+def backfill_job(run_id: str) -> NewJob:
+    """The job that drives a run."""
+    return NewJob(WEB_BACKFILL.name, {"run": run_id}, queue=QueueName.HISTORY, key=f"web.backfill:{run_id}")

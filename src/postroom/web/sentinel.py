@@ -1,6 +1,7 @@
-"""The daily look at every source for new pages. Live work: no kill switch and no run, but the same items and jobs.
+"""The daily look at every source for new pages. Live work: it needs no run and obeys no kill switch, but writes the
+same items and jobs as a backfill.
 
-An endpoint that cannot be read does not keep the others from being read.
+An endpoint that cannot be read does not stop the others.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from sqlalchemy import update
 from postroom.db import Tx
 from postroom.db.tables.web import web_endpoints
 from postroom.domain.errors import PostroomError
-from postroom.queue import JobQueue
+from postroom.domain.jobs import WEB_SENTINEL, sentinel_schedule
+from postroom.queue import JobQueue, NewJob
 from postroom.settings import WebSettings
 from postroom.telemetry import logs
 from postroom.web import discovery
-from postroom.web.discovery import Discovered, Finder
+from postroom.web.discovery import Discovered, DiscoveryMethod, Finder
 from postroom.web.fetching.interface import Fetching
 from postroom.web.listings import DateWindow
 from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
 from postroom.web.strategies import FoundPage, WalkPlace, WalkStrategy, strategy_of
 from postroom.web.walker import Walker, WalkNote
-from postroom.web.web_jobs import DiscoveryMethod
 
 log = logs.get(__name__)
 
@@ -32,7 +33,7 @@ _MOST_PROBLEMS = 20
 
 @dataclass
 class SentinelReport:
-    """What a look at one endpoint brought."""
+    """What a look at one endpoint found."""
 
     source: str
     endpoint: str
@@ -47,7 +48,7 @@ class SentinelReport:
 
 
 class _SentinelLog:
-    """Implements `walking.Log`."""
+    """The `WalkLog` of a look at one endpoint."""
 
     def __init__(
         self, queue: JobQueue, source: WebSource, endpoint: Endpoint, cap: int, look: SentinelReport, *, dry_run: bool
@@ -107,7 +108,7 @@ class Sentinel:
     dry_run: bool = False
 
     async def look(self, slugs: list[str] | None = None) -> list[SentinelReport]:
-        """At every endpoint that is watched, of these sources or of all."""
+        """Look at every endpoint with `sentinel` set, of these sources or of all."""
         chosen = list(self.sources) if slugs is None else [self.sources[slug] for slug in slugs]
         return [
             await self._look(source, endpoint) for source in chosen for endpoint in source.endpoint if endpoint.sentinel
@@ -118,10 +119,10 @@ class Sentinel:
         now = self.queue.clock.now()
         pages = self.web.max_pages if endpoint.mode is EndpointMode.SITEMAP else self.web.sentinel_pages
         walker = Walker(self.fetching, self.queue.clock, pages, pages_are_trouble=False)
-        route = self._route(source, endpoint, now)
+        strategy = self._strategy(source, endpoint, now)
         log_ = _SentinelLog(self.queue, source, endpoint, self.web.max_urls_per_source, look, dry_run=self.dry_run)
         try:
-            ended = await walker.walk(route, route.start(), log_)
+            ended = await walker.walk(strategy, strategy.start(), log_)
         except PostroomError as error:
             look.trouble(error.message)
         else:
@@ -130,7 +131,7 @@ class Sentinel:
         log.info("sentinel.looked", **{**asdict(look), "problems": len(look.problems)})
         return look
 
-    def _route(self, source: WebSource, endpoint: Endpoint, now: datetime) -> WalkStrategy:
+    def _strategy(self, source: WebSource, endpoint: Endpoint, now: datetime) -> WalkStrategy:
         window = DateWindow(now - timedelta(days=self.web.sentinel_days))
         return strategy_of(source, endpoint, window, now.date(), self.web.max_page_bytes)
 
@@ -138,3 +139,8 @@ class Sentinel:
 def _looked_at(tx: Tx, source: WebSource, endpoint: Endpoint, now: datetime) -> None:
     endpoint_id = discovery.endpoint_row(tx, source, endpoint, now)
     tx.execute(update(web_endpoints).where(web_endpoints.c.id == endpoint_id).values(sentinel_at=now))
+
+
+def sentinel_job() -> NewJob:
+    """A look outside the schedule. It has the schedule's key, so that only one look runs at a time."""
+    return NewJob(WEB_SENTINEL.name, {}, key=sentinel_schedule("").job_key)

@@ -22,7 +22,7 @@ from postroom.web.sources import Endpoint, EndpointMode, ItemFilter, WebSource
 from postroom.web.urls import LONGEST_URL, canonicalize_url, host_of, pages_between, tidy, url_hash
 
 _BARREN_PAGES = 3
-"""So many pages of a list without anything new, one after the other, are its end: some lists have no other."""
+"""A list ends after this many pages in a row without anything new: some lists have no other end."""
 _SHORT_HASH = 12
 _QUERY = re.compile("[?#]")
 
@@ -38,7 +38,7 @@ class FoundPage:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """What a page had: items, further pages of the walk, and what was wrong with it."""
+    """What a page contains: items, further pages of the walk, and problems."""
 
     found: tuple[FoundPage, ...] = ()
     following: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class ListReading:
 
     @classmethod
     def decode(cls, data: bytes) -> ListReading:
-        """Raises BadAnswer for anything that `encoded` does not make."""
+        """Raises BadAnswer for anything that `encoded` cannot produce."""
         try:
             fields = json.loads(data)
             found = tuple(
@@ -67,7 +67,7 @@ class ListReading:
 
 @dataclass(frozen=True, slots=True)
 class WalkPlace:
-    """The page that is read next, or is being read: then `url` is the last item that was taken from it."""
+    """The page to read next, or the page being read: then `url` is the last item taken from it."""
 
     page: int = 1
     url: str | None = None
@@ -82,7 +82,7 @@ class WalkPlace:
 
 
 class WalkStrategy(ABC):
-    """One endpoint's way."""
+    """How one endpoint is walked."""
 
     def __init__(self, source: WebSource, endpoint: Endpoint) -> None:
         self.source = source
@@ -96,12 +96,12 @@ class WalkStrategy(ABC):
     def read(self, place: WalkPlace, page: Fetched) -> ListReading: ...
 
     def described(self) -> dict[str, Any]:
-        """As JSON, all that `read` needs to know."""
+        """All that `read` needs, as JSON."""
         source = self.source.model_copy(update={"endpoint": [self.endpoint]})
         return {"source": source.model_dump(mode="json")}
 
     def trusted(self, reading: ListReading) -> ListReading:
-        """The same, once it is known to lead nowhere else than its source may: it comes from a process that met
+        """Check that a reading leads only to hosts of the source, and return it: it comes from a process that has read
         foreign bytes."""
         urls = [*(item.url for item in reading.found), *(item.fetch_url for item in reading.found), *reading.following]
         if any(len(url) > 4 * LONGEST_URL for url in urls):
@@ -112,18 +112,18 @@ class WalkStrategy(ABC):
 
     @abstractmethod
     def hangs_on(self, place: WalkPlace) -> bool:
-        """Whether the page of this place is the only way to the rest."""
+        """Whether the rest of the walk can only be reached through this page."""
 
     @abstractmethod
     def may_end_at(self, place: WalkPlace) -> bool:
-        """Whether it is no fault if there is no such page."""
+        """Whether a missing page here is the end of the list and no error."""
 
     def page_url(self, place: WalkPlace) -> str | None:
-        """What to read now; None at the end of the way."""
+        """The page to read now; None at the end."""
         return place.pending[0] if place.pending else None
 
     def onward(self, place: WalkPlace, reading: ListReading, fresh: int) -> WalkPlace:
-        """After the page of this place, which had so many items that the walk had not seen before."""
+        """The place after this page, on which `fresh` items were new to the walk."""
         visited = (*place.visited, _short(place.pending[0]))
         rest = place.pending[1:]
         known = {*visited, *map(_short, rest)}
@@ -132,7 +132,7 @@ class WalkStrategy(ABC):
         return replace(place, page=place.page + 1, url=None, pending=following + rest, visited=visited, barren=barren)
 
     def _items(self, addresses: Iterable[tuple[str, Modified | None]]) -> tuple[tuple[FoundPage, ...], tuple[str, ...]]:
-        """The wanted ones, each once, and what is wrong with others."""
+        """The wanted items, each once, and the problems of others."""
         found: dict[str, FoundPage] = {}
         problems = []
         for address, modified in addresses:
@@ -175,7 +175,7 @@ class SitemapStrategy(WalkStrategy):
         return ListReading(found, own, (*problems, *strange, *noted))
 
     def _own(self, urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Those that may be followed, and what is wrong with the others."""
+        """The pages that may be followed, and the problems of others."""
         own, strange = [], []
         for url in urls:
             try:
@@ -214,7 +214,7 @@ class ArchiveStrategy(WalkStrategy):
         return ListReading(self._items((url, None) for url in links)[0])
 
     def onward(self, place: WalkPlace, reading: ListReading, fresh: int) -> WalkPlace:
-        """The plan knows the pages: none can lead elsewhere, and a page without anything is a day without anything."""
+        """The pages follow from the dates, so none leads to others; an empty page is a day without items."""
         if place.pending:
             return replace(place, url=None, pending=place.pending[1:])
         return replace(place, page=place.page + 1, url=None)
@@ -262,7 +262,7 @@ def strategy_of(source: WebSource, endpoint: Endpoint, window: DateWindow, today
 
 
 def described_strategy(fields: dict[str, Any]) -> WalkStrategy:
-    """The route that was described, for reading only: it does not know where an archive begins and ends."""
+    """The strategy that `described` describes, for `read` only: it does not know where an archive begins and ends."""
     source = WebSource(**fields["source"])
     [endpoint] = source.endpoint
     if endpoint.mode is EndpointMode.ARCHIVE:
@@ -280,7 +280,7 @@ def _days(endpoint: Endpoint, window: DateWindow, today: date) -> tuple[date, da
 
 
 def _host(url: str) -> str:
-    """Of an address that may be anything; no source has the empty host."""
+    """The host of any text; empty, which no source has, if it is no address."""
     try:
         return host_of(canonicalize_url(url))
     except BadInput:
@@ -288,7 +288,7 @@ def _host(url: str) -> str:
 
 
 def _site(url: str) -> str:
-    """An address without its path, which may be long: cheap for thousands of addresses."""
+    """An address without its path, so that thousands of addresses are cheap to check."""
     try:
         parts = urlsplit(_QUERY.split(url, 1)[0].replace("\\", "/"))
     except ValueError:

@@ -51,7 +51,7 @@ def url_hash(canonical_url: str) -> str:
 
 
 def backfill_job_id(source_slug: str, url: str) -> str:
-    """The same for every way to write the address, in every process, for ever."""
+    """Stable: the same for every spelling of the address, in every process and version."""
     return f"backfill:{source_slug}:{url_hash(canonicalize_url(url))[:_HASH_IN_JOB_ID]}"
 
 
@@ -60,7 +60,7 @@ def host_of(canonical_url: str) -> str:
 
 
 def tidy(url: str) -> str:
-    """The address as a browser reads it out of a page: without what only the layout of the page put there."""
+    """The address as a browser would read it from a page, without surrounding white space and line breaks."""
     return re.sub(r"[\t\r\n]", "", url.strip(" \t\r\n\f\v"))
 
 
@@ -114,7 +114,7 @@ def _name(parts: SplitResult, host: str) -> str:
 
 
 def _escaped(text: str, allowed: frozenset[int]) -> str:
-    """Percent-encoding in one way: what needs none has none, the rest has it in capitals."""
+    """Normalised percent-encoding: only where needed, and in capitals."""
 
     def one(match: re.Match[bytes]) -> bytes:
         if match[1] is None:

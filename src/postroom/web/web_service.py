@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -11,26 +13,72 @@ from typing import TypeVar
 
 from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Tx
+from postroom.db import Database, Tx
+from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotAllowed, Retryable
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
 from postroom.domain.jobs import WEB_BACKFILL, WEB_FETCH, WEB_SENTINEL, WEB_UPKEEP, WEB_VERIFY
 from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import prune_surplus
-from postroom.settings import Settings
+from postroom.settings import Settings, WebSettings
 from postroom.web import discovery, runs
 from postroom.web import runs as run_upkeep
-from postroom.web.discovery import RetriedItems
-from postroom.web.extraction.documents import DocumentReader
-from postroom.web.fetching.politeness import limits_of, private_hosts
-from postroom.web.fetching.web_client import WebClient, open_web_client
+from postroom.web.discovery import DiscoveryMethod, RetriedItems
+from postroom.web.extraction.web_reader import DocumentReader
+from postroom.web.fetching.fetcher import PinnedTransport, WebFetcher
+from postroom.web.fetching.interface import FetchLimits, LimitsOf, MayLead
+from postroom.web.fetching.politeness import DatabasePace, limits_of, private_hosts
+from postroom.web.fetching.robots import Robots
+from postroom.web.fetching.targets import AddressGuard, Resolver, SystemResolver
 from postroom.web.page_pipeline import PagePipeline
 from postroom.web.run_driver import Progress, RunDriver
-from postroom.web.run_record import NewRun, Run, RunStatus
-from postroom.web.sentinel import Sentinel, SentinelReport
+from postroom.web.runs import NewRun, Run, RunStatus, backfill_job
+from postroom.web.sentinel import Sentinel, SentinelReport, sentinel_job
 from postroom.web.sources import ConfiguredSources, load_sources
-from postroom.web.web_jobs import DiscoveryMethod, backfill_job, sentinel_job
+
+ROBOTS_TOKEN = "postroom"  # noqa: S105 (a name, which robots.txt files may speak to)
+
+
+@dataclass(frozen=True, slots=True)
+class WebClient:
+    fetcher: WebFetcher
+    pace: DatabasePace
+
+
+@asynccontextmanager
+async def open_web_client(
+    database: Database,
+    clock: Clock,
+    settings: WebSettings,
+    limits_of: LimitsOf,
+    *,
+    may_lead: MayLead = lambda here, there: True,
+    private_hosts: Collection[str] = (),
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+    dice: random.Random | None = None,
+) -> AsyncIterator[WebClient]:
+    """The fetcher of an installation, with robots.txt, pacing and the address check, until the block ends.
+
+    `private_hosts` are hosts that sources allow beside the settings. The arguments after it are for tests.
+    """
+    limits = FetchLimits(
+        largest_body=settings.max_page_bytes,
+        total_s=settings.timeout_s,
+        connect_s=min(10.0, settings.timeout_s),
+        read_s=min(20.0, settings.timeout_s),
+        most_redirects=settings.max_redirects,
+    )
+    guard = AddressGuard(resolver or SystemResolver(), {*settings.private_hosts, *private_hosts})
+    wire = PinnedTransport(guard, limits, settings.user_agent, tls)
+    pace = DatabasePace(database, clock, timedelta(seconds=limits.total_s), dice)
+    robots = Robots(database, clock, ROBOTS_TOKEN, timedelta(hours=settings.robots_hours))
+    try:
+        yield WebClient(WebFetcher(wire, pace, robots, limits_of, limits, clock, may_lead), pace)
+    finally:
+        await wire.close()
+
 
 T = TypeVar("T")
 
@@ -45,7 +93,7 @@ class WebService:
     queue: JobQueue
 
     def sources(self) -> ConfiguredSources:
-        """As the file has them now."""
+        """Read from the file at every call."""
         return load_sources(self.settings.home)
 
     @asynccontextmanager
@@ -98,7 +146,7 @@ class WebService:
         return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
 
     async def resume_later(self, who: Actor, run_id: str) -> Run:
-        """A FAILED run that a worker will go on with; it stays FAILED until one has a place for it."""
+        """Queue a FAILED run to be resumed by a worker; it stays FAILED until one takes it."""
         require(Extra.WEB, FOLLOWING)
         sources, backfill = self.sources(), self.settings.backfill
 
@@ -111,8 +159,8 @@ class WebService:
         return await self._write(check_and_queue)
 
     async def refuse(self, run_id: str, reason: str) -> Run:
-        """A run that waits for a worker cannot be started: it says why, and can be resumed. One that another process
-        has started meanwhile goes on."""
+        """Fail a run that is waiting for a worker, with the reason; it can be resumed. A run that another process has
+        started meanwhile is left alone."""
 
         def refuse_waiting(tx: Tx, now: datetime) -> Run:
             run = runs.find(tx, run_id, lock=True)
@@ -136,19 +184,19 @@ class WebService:
         return await self.queue.database.read(lambda tx: runs.find(tx, run_id))
 
     async def list_runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]:
-        """Newest first. A run whose process is gone says so here too, where no worker has recorded it yet."""
+        """Newest first. Runs whose process is gone are failed first, in case no worker has done so."""
         await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
 
     async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[SentinelReport]:
-        """The sentinel's look, at these sources or at all."""
+        """Look for new pages of these sources, or of all."""
         sources = self.sources()
         async with self.open_client(sources) as client:
             sentinel = Sentinel(self.queue, sources, client.fetcher, self.settings.web, dry_run=dry_run)
             return await sentinel.look(slugs)
 
     async def look_later(self, who: Actor) -> str:
-        """The id of the job of a look at all sources: the one that waits or runs already, or a new one."""
+        """Queue a look at all sources. Returns the id of its job, which may be waiting or running already."""
         require(Extra.WEB, FOLLOWING)
 
         def queue(tx: Tx, now: datetime) -> str:
@@ -159,7 +207,7 @@ class WebService:
         return await self._write(queue)
 
     async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[RetriedItems]:
-        """Retry failed pages, as many as may wait at once."""
+        """Queue failed pages again, at most as many as may wait at once."""
         require(Extra.WEB, FOLLOWING)
         sources, most = self.sources(), self.settings.web.queue_depth
         chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
@@ -175,7 +223,7 @@ class WebService:
         return await self._write(ask_again)
 
     async def upkeep(self) -> dict[str, int]:
-        """What time alone brings about. Fetch jobs beyond the number kept go at once, and leave their keys."""
+        """Fail runs that nothing drives, settle items whose jobs have ended, and prune surplus fetch jobs."""
         silent = await self._write(run_upkeep.fail_silent)
         abandoned = await self._write(run_upkeep.fail_abandoned)
         stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
@@ -194,7 +242,7 @@ def missing_extra() -> str | None:
 
 
 async def started(web: WebService, run: Run) -> Run:
-    """A run that may not be started does not wait for ever: its job is gone after this."""
+    """Start a run. If that is refused, the run is failed, since its job ends with the error."""
     try:
         return await web.start(SYSTEM, run.id)
     except (BadInput, NotAllowed) as error:
@@ -203,9 +251,9 @@ async def started(web: WebService, run: Run) -> Run:
 
 
 def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
-    """Each job reads the file of sources anew, so that a change needs no restart and a mistake stops nothing else."""
+    """Handlers by job type. Each job reads the file of sources again, so a change needs no restart."""
 
-    async def bring(context: JobContext) -> Json:
+    async def fetch(context: JobContext) -> Json:
         sources, settings = web.sources(), web.settings
         async with web.open_client(sources) as client:
             limits = limits_of(sources, settings.web)
@@ -238,8 +286,8 @@ def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
     if not is_installed(Extra.WEB):
         return {**_without_extra(), WEB_UPKEEP.name: upkeep}
     return {
-        WEB_FETCH.name: bring,
-        WEB_VERIFY.name: bring,
+        WEB_FETCH.name: fetch,
+        WEB_VERIFY.name: fetch,
         WEB_SENTINEL.name: look,
         WEB_BACKFILL.name: backfill,
         WEB_UPKEEP.name: upkeep,
@@ -247,7 +295,7 @@ def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
 
 
 def _without_extra() -> dict[str, Handler]:
-    """Where the web extra is missing: what recurs says so and ends, what was asked for waits."""
+    """Without the web extra: recurring jobs end and say why, requested ones wait for a worker that has it."""
     missing = missing_extra() or ""
 
     async def skip(context: JobContext) -> Json:

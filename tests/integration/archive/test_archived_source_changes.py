@@ -25,7 +25,7 @@ LATER = datetime(2026, 5, 2, tzinfo=UTC)
 class Opened:
     """An archive with two messages, of two years."""
 
-    place: ArchiveBackend
+    backend: ArchiveBackend
     writer: MailWriter
 
 
@@ -46,14 +46,14 @@ def _mail(gmail_id: str, received: datetime) -> IncomingMail:
 
 
 def labels_of(archive: Opened, gmail_id: str) -> set[str]:
-    with archive.place.reader() as reader:
+    with archive.backend.reader() as reader:
         message = reader.message(ME, gmail_id)
         assert message is not None
         return set(message.labels)
 
 
 def deleted_at(archive: Opened, gmail_id: str) -> datetime | None:
-    with archive.place.reader() as reader:
+    with archive.backend.reader() as reader:
         message = reader.message(ME, gmail_id)
         assert message is not None
         return message.deleted_at_source

@@ -97,11 +97,11 @@ async def test_a_worker_syncs_into_the_database_and_the_archiver_certifies_there
         with opened(url) as place, place.reader() as reader:
             assert reader.count(OWNER) == COUNT
             assert place.verify(OWNER).is_sound
-        assert files_of(app.archive.place, OWNER).messages == COUNT
+        assert files_of(app.archive.backend, OWNER).messages == COUNT
         await work(app, NewJob("archive.gmail", {"account_id": account.id}))
         [archived] = await app.database.read(lambda tx: list_jobs(tx, JobFilter(type="archive.gmail")))
         assert (archived.state, archived.result["removed"]) == ("completed", COUNT)
-        assert len(app.archive.place.ledger(OWNER).certificates()) == COUNT
+        assert len(app.archive.backend.ledger(OWNER).certificates()) == COUNT
     assert not (home / "archive").exists()
 
 
@@ -116,9 +116,9 @@ async def test_two_workers_without_a_shared_disk_fill_one_archive(tmp_path: Path
                 NewJob("history.sync.gmail", {"account_id": account.id}),
             )
             await asyncio.gather(work(here), work(there))
-        with there.archive.place.reader() as reader:
+        with there.archive.backend.reader() as reader:
             assert reader.count(OWNER) == COUNT
-        assert here.archive.place.verify().is_sound
+        assert here.archive.backend.verify().is_sound
 
 
 async def test_two_switchboards_on_two_hosts_serve_the_same_mail(tmp_path: Path, url: str) -> None:
@@ -139,7 +139,7 @@ async def switchboard(home: Path, url: str, caller: Caller) -> AsyncIterator[Dir
         open_app(settings_of(home, url)) as app,
         app.archive.owned("a switchboard") as archive,
     ):
-        yield DirectCalls(toolbox_of(app, archive, app.archive.place.search()), caller)
+        yield DirectCalls(toolbox_of(app, archive, app.archive.backend.search()), caller)
 
 
 async def added(app: App, sim: GmailSim) -> Account:

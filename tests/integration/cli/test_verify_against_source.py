@@ -43,7 +43,7 @@ async def synced(sim: GmailSim, home: Path) -> None:
     account = await database.read(lambda tx: get_account(tx, OWNER))
     async with client_of(sim) as client, opened_store(home / "archive", OWNER) as store:
         ids = [str(each["id"]) for each in sim.control.truth(hashes=False)]
-        await MailFetcher(GmailMailbox(client), store, LabelNames(GmailMailbox(client))).bring(ids)
+        await MailFetcher(GmailMailbox(client), store, LabelNames(GmailMailbox(client))).fetch(ids)
     await database.write(lambda tx: begin_walk(tx, account.id, [whole], WATERMARK, Granularity.WEEK, now))
     await database.write(lambda tx: finish_slice(tx, account.id, 1, whole, len(ids), now))
     await database.close()

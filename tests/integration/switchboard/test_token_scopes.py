@@ -222,7 +222,7 @@ async def test_a_bound_connector_copies_the_contacts_of_its_own_mailbox_only(ben
         to = f"to-{email.partition('@')[0]}@example.org"
         raw = f"From: {email}\r\nTo: {to}\r\nSubject: x\r\n\r\nx".encode()
         await bench.archive.of(email).store([IncomingMail(raw, Provenance.API, labels=frozenset({"SENT"}))])
-    people = await asyncio.to_thread(contacts.people_written_to, bench.archive.place, [ME, OTHER])
+    people = await asyncio.to_thread(contacts.people_written_to, bench.archive.backend, [ME, OTHER])
     book = [BookEntry("ann@example.org", "Ann"), BookEntry("bo@example.org", "Bo"), BookEntry("cy@example.org", "Cy")]
 
     def prepare(tx: Tx) -> None:

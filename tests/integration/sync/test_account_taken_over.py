@@ -34,7 +34,7 @@ def test_it_extends_no_walk(tmp_path: Path) -> None:
             async def read(self) -> None:
                 await take_over(world)
 
-        def deltas(reader: HistoryLease, bringer: MailFetcher) -> ChangeReader:
+        def deltas(reader: HistoryLease, fetcher: MailFetcher) -> ChangeReader:
             return TakenOver()
 
         await world.sync()

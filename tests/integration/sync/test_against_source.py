@@ -13,9 +13,10 @@ from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sync.compare import SourceCheck, SourceGap, SourceGapKind, SourceReport
+from postroom.sync.fetch import record_bad
+from postroom.sync.labels import SourceCheck, SourceGap, SourceGapKind, SourceReport
 from postroom.sync.slices import Granularity, Slice
-from postroom.sync.state import begin_walk, finish_slice, record_bad
+from postroom.sync.state import begin_walk, finish_slice
 from tests.support.databases import on_sqlite
 from tests.support.mail import HOUR_MS, START_MS, letter, mailbox
 from tests.support.sync import SyncedAccount, synced_account

@@ -30,7 +30,8 @@ from postroom.sim.gmail.mailbox_store import MailboxStore
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import MailSummary
 from postroom.sync import state
-from postroom.sync.archiver_plan import KeepReason, UnsafeToRemove, find_messages, read_back
+from postroom.sync.fetch import record_bad
+from postroom.sync.removal import KeepReason, UnsafeToRemove, find_messages, read_back
 from tests.support.archiver import (
     CLOCK,
     FROM_INBOX,
@@ -152,7 +153,7 @@ async def test_a_second_run_finds_nothing_to_do_and_what_was_put_back_stays(scen
 @pytest.mark.req("SY-10")
 async def test_bad_starred_young_and_kept_mail_stays(scene: ArchiverScene) -> None:
     account_id = scene.account.id
-    await scene.database.write(lambda tx: state.record_bad(tx, account_id, IDS[0], "broken", 1, CLOCK.now()))
+    await scene.database.write(lambda tx: record_bad(tx, account_id, IDS[0], "broken", 1, CLOCK.now()))
     by_hand(scene, IDS[1], add=frozenset({"STARRED"}))  # the archive has not heard of it
     by_hand(scene, IDS[2], add=frozenset({"Label_1"}))
     report = await scene.run(settings=ArchiverSettings(keep_labels="starred, FAMILY, Nowhere"))
@@ -364,7 +365,7 @@ async def test_certified_mail_that_may_not_go_any_more_stays_and_the_certificate
     await certify_only(scene, range(2))
     by_hand(scene, IDS[0], add=frozenset({"STARRED"}))
     account_id = scene.account.id
-    await scene.database.write(lambda tx: state.record_bad(tx, account_id, IDS[1], "broken", 1, CLOCK.now()))
+    await scene.database.write(lambda tx: record_bad(tx, account_id, IDS[1], "broken", 1, CLOCK.now()))
     report = await scene.run()
     assert scene.in_inbox() == {*IDS[:2], *IDS[10:]}
     assert {each.proof.gmail_id for each in scene.certificates() if each.result is RemovalResult.LEFT} == set(IDS[:2])

@@ -27,7 +27,7 @@ from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import MailboxSource
-from postroom.sync.state import record_bad
+from postroom.sync.fetch import record_bad
 from postroom.vault import Vault
 from tests.support.archiver import CLOCK, advance_watermark, as_takeout, hour, incoming, store
 from tests.support.databases import SqliteFactory

@@ -15,7 +15,7 @@ from postroom.archive.shards.reader import FileArchiveReader
 from postroom.db import Database, connect
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource
-from postroom.sync.archiver_plan import KeepReason
+from postroom.sync.removal import KeepReason
 from tests.support.archiver import CLOCK, ArchiverScene, archiver_scene, incoming, store
 from tests.support.databases import SqliteFactory
 from tests.support.mail import OWNER, letter

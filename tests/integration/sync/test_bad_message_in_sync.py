@@ -10,8 +10,7 @@ from postroom.accounts.troubled import TroubleKind, troubled_of
 from postroom.db import Database
 from postroom.mailboxes.labels import LabelNames
 from postroom.settings import SyncSettings
-from postroom.sync.bad_messages import BadMessageRetry
-from postroom.sync.fetch import MailFetcher
+from postroom.sync.fetch import BadMessageRetry, MailFetcher
 from tests.support.reading_faults import break_reading
 from tests.support.sync import letters, settings_with, sync_rig
 
@@ -38,8 +37,8 @@ async def test_one_message_that_breaks_the_reader_is_no_hole(
         [one] = await database.read(lambda tx: troubled_of(tx, world.account.id))
         assert (one.lane, one.kind, one.archived) == ("sync", TroubleKind.READ, True)
         monkeypatch.undo()
-        bringer = MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
-        retry = BadMessageRetry(database, world.account.id, world.store, bringer, SyncSettings(), world.clock)
+        fetcher = MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
+        retry = BadMessageRetry(database, world.account.id, world.store, fetcher, SyncSettings(), world.clock)
         assert (await retry.retry_due()).stored == frozenset(), "its time has not come"
         assert (await retry.retry()).stored == {one.key}
         assert await database.read(lambda tx: troubled_of(tx, world.account.id)) == []

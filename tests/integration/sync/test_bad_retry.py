@@ -18,8 +18,7 @@ from postroom.mailboxes.errors import MailboxUnavailable
 from postroom.reading.mail import READER_VERSION, reader_version
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sync.bad_messages import BadMessageRetry, RetriedMessages, is_due
-from postroom.sync.state import record_bad
+from postroom.sync.fetch import BadMessageRetry, RetriedMessages, is_due, record_bad
 from tests.support.databases import on_sqlite
 from tests.support.mail import mailbox
 from tests.support.sync import SyncedAccount, synced_account
@@ -46,7 +45,7 @@ def ids_of(scene: SyncedAccount) -> list[str]:
 
 
 def retry_of(scene: SyncedAccount) -> BadMessageRetry:
-    return BadMessageRetry(scene.database, scene.account.id, scene.store, scene.bringer(), SyncSettings(), scene.clock)
+    return BadMessageRetry(scene.database, scene.account.id, scene.store, scene.fetcher(), SyncSettings(), scene.clock)
 
 
 async def bad(scene: SyncedAccount) -> dict[str, TroubledMessage]:

@@ -1,4 +1,4 @@
-"""Where a connector takes in new mail, a sync brings the old and leaves the cursor to the connector."""
+"""Where a connector takes in new mail, a sync fetches the old and leaves the cursor to the connector."""
 
 from __future__ import annotations
 

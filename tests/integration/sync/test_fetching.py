@@ -23,7 +23,7 @@ SOURCE = letters(60)
 IDS = [SOURCE.summary(index).id for index in range(60)]
 
 
-def bringer(world: SyncRig) -> MailFetcher:
+def fetcher(world: SyncRig) -> MailFetcher:
     return MailFetcher(world.mailbox, world.store, LabelNames(world.mailbox))
 
 
@@ -35,7 +35,7 @@ def test_why_a_message_cannot_be_stored_is_told_without_its_words(
             raise ValueError(f"not a number: {mail.raw!r}")
 
         monkeypatch.setattr(service, "prepare_and_read", prepare)
-        [error] = (await bringer(world).bring(IDS[:1])).failed.values()
+        [error] = (await fetcher(world).fetch(IDS[:1])).failed.values()
         assert error.message == "It could not be stored: ValueError"
 
     in_virtual_time(SOURCE, tmp_path, story)
@@ -43,7 +43,7 @@ def test_why_a_message_cannot_be_stored_is_told_without_its_words(
 
 def test_every_id_gets_one_answer(tmp_path: Path) -> None:
     async def story(world: SyncRig) -> None:
-        await bringer(world).bring(IDS[:5])
+        await fetcher(world).fetch(IDS[:5])
         await world.client.delete_message(IDS[59])
         world.control.add_fault(
             FaultRule(
@@ -51,11 +51,11 @@ def test_every_id_gets_one_answer(tmp_path: Path) -> None:
             )
         )
         beats: list[int] = []
-        brought = await bringer(world).bring([*IDS, IDS[7]], lambda chunk: beats.append(len(chunk.settled)))
-        assert brought.duplicates == set(IDS[:5])
-        assert brought.gone == {IDS[59]}
-        assert set(brought.failed) == {IDS[30]}
-        assert brought.settled | set(brought.failed) == set(IDS)
+        outcome = await fetcher(world).fetch([*IDS, IDS[7]], lambda chunk: beats.append(len(chunk.settled)))
+        assert outcome.duplicates == set(IDS[:5])
+        assert outcome.gone == {IDS[59]}
+        assert set(outcome.failed) == {IDS[30]}
+        assert outcome.settled | set(outcome.failed) == set(IDS)
         assert beats == [20, 19, 20]
 
     in_virtual_time(SOURCE, tmp_path, story)
@@ -66,7 +66,7 @@ def test_an_outage_is_raised_and_held_against_no_message(tmp_path: Path) -> None
     async def story(world: SyncRig) -> None:
         world.control.add_fault(FaultRule(fault=GmailFault(kind="error", code=503)))
         with pytest.raises(MailboxUnavailable):
-            await bringer(world).bring(IDS)
+            await fetcher(world).fetch(IDS)
 
     in_virtual_time(SOURCE, tmp_path, story)
 
@@ -80,8 +80,8 @@ def test_a_full_disk_is_held_against_no_message(tmp_path: Path, monkeypatch: pyt
         with monkeypatch.context() as patched:
             patched.setattr(FileArchiveWriter, "submit", full)
             with pytest.raises(Retryable, match="disk"):
-                await bringer(world).bring(IDS)
-        assert (await bringer(world).bring(IDS)).stored == set(IDS)
+                await fetcher(world).fetch(IDS)
+        assert (await fetcher(world).fetch(IDS)).stored == set(IDS)
 
     in_virtual_time(SOURCE, tmp_path, story)
 
@@ -94,7 +94,7 @@ def test_an_archive_that_takes_nothing_is_to_blame_itself(tmp_path: Path, monkey
         with monkeypatch.context() as patched:
             patched.setattr(FileArchiveWriter, "submit", damaged)
             with pytest.raises(Fatal, match="damaged"):
-                await bringer(world).bring(IDS)
+                await fetcher(world).fetch(IDS)
 
     in_virtual_time(SOURCE, tmp_path, story)
 
@@ -121,7 +121,7 @@ def test_mail_of_many_at_once_is_stored_in_order_and_survives_callers_that_give_
 @pytest.mark.req("SY-8")
 def test_a_checkpoint_leaves_nothing_in_the_log_of_any_shard(tmp_path: Path) -> None:
     async def story(world: SyncRig) -> None:
-        await bringer(world).bring(IDS)
+        await fetcher(world).fetch(IDS)
         logs = list(world.root.rglob("20*.db-wal"))
         assert any(log.stat().st_size for log in logs)
         await world.store.checkpoint()

@@ -14,8 +14,7 @@ from postroom.domain.clock import ManualClock
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.labels import LabelNames
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sync.compare import Reconciliation
-from postroom.sync.labels import LabelFollower, names_seen
+from postroom.sync.labels import LabelFollower, SourceReconciliation, names_seen
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice, get_state
 from tests.support.databases import on_sqlite
@@ -43,7 +42,7 @@ def rename(scene: SyncedAccount, label_id: str, name: str) -> None:
 
 
 async def refresh(scene: SyncedAccount) -> None:
-    await scene.bringer().names.refresh()
+    await scene.fetcher().names.refresh()
     assert scene.present() == await scene.truth()
 
 
@@ -72,13 +71,13 @@ async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Sy
 async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_name_is_another(
     scene: SyncedAccount,
 ) -> None:
-    await scene.client.delete_label("Label_1")
+    scene.control.delete_label("Label_1")
     await refresh(scene)
     made = await scene.client.create_label("Work")
     await scene.client.modify_message(sorted(scene.archived())[5], add=[made.id])
     reader = await scene.claim()
     await scene.deltas(reader).read()
-    await scene.client.delete_label(made.id)
+    scene.control.delete_label(made.id)
     again = await scene.client.create_label("Work")
     await scene.client.modify_message(sorted(scene.archived())[4], add=[again.id])
     await scene.deltas(reader).read()
@@ -91,7 +90,7 @@ async def test_mail_that_is_gone_keeps_the_labels_that_it_had(scene: SyncedAccou
     gone = next(key for key, labels in scene.present().items() if "Work" in labels)
     await scene.client.delete_message(gone)
     await scene.deltas(reader).read()
-    await scene.client.delete_label("Label_1")
+    scene.control.delete_label("Label_1")
     await refresh(scene)
     assert "Work" in scene.archived()[gone].labels
 
@@ -119,12 +118,12 @@ async def test_a_crash_amid_a_rename_and_another_rename_end_well(scene: SyncedAc
 @on_sqlite
 async def test_mail_with_an_old_name_on_its_way_is_renamed_too(scene: SyncedAccount) -> None:
     new = scene.control.deliver(letter("New"), frozenset({"INBOX", "Label_1"}))
-    bringer = scene.bringer()
-    await bringer.names.refresh()
+    fetcher = scene.fetcher()
+    await fetcher.names.refresh()
     rename(scene, "Label_1", "Office")
-    await bringer.bring([new])
+    await fetcher.fetch([new])
     assert "Work" in scene.present()[new], "the name in use until the labels are looked at again"
-    await bringer.names.refresh()
+    await fetcher.names.refresh()
     assert scene.present() == await scene.truth()
 
 
@@ -141,12 +140,12 @@ async def walk_again(scene: SyncedAccount) -> None:
     walk = await scene.database.write(begin)
     truth = [str(each["id"]) for each in scene.control.truth(hashes=False)]
     known = await scene.store.known(truth)
-    await scene.bringer().bring([each for each in truth if each not in known])
+    await scene.fetcher().fetch([each for each in truth if each not in known])
     await scene.database.write(lambda tx: finish_slice(tx, scene.account.id, walk, whole, len(truth), now))
 
 
-def reconciliation(scene: SyncedAccount) -> Reconciliation:
-    return Reconciliation(scene.database, scene.account.id, scene.bringer(), scene.clock)
+def reconciliation(scene: SyncedAccount) -> SourceReconciliation:
+    return SourceReconciliation(scene.database, scene.account.id, scene.fetcher(), scene.clock)
 
 
 async def a_gap(scene: SyncedAccount) -> list[str]:
@@ -219,7 +218,7 @@ async def test_mail_that_a_list_does_not_show_and_that_is_there_is_not_marked(sc
         FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({hidden}))
     )
     new = scene.control.deliver(letter("In the archive, not in the list"))
-    await scene.bringer().bring([new])
+    await scene.fetcher().fetch([new])
     store = scene.control._box.store
     walk = store.walk
     store.walk = lambda *some: (each for each in walk(*some) if each[1].id not in (new, hidden))  # type: ignore[method-assign]

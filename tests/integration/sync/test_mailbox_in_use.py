@@ -12,10 +12,10 @@ import pytest
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.alerts import AlertCondition, alerts_of
-from postroom.sync.compare import Reconciliation
 from postroom.sync.context import sync_context
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.history import HistoryFollower
+from postroom.sync.labels import SourceReconciliation
 from tests.support.mail import letter
 from tests.support.sync import HOLDER, SyncRig, in_virtual_time, letters, settings_with
 
@@ -60,7 +60,7 @@ def engine_of(world: SyncRig) -> SyncEngine:
         sync_context(world.database, world.account, world.mailbox, world.store, settings, clock),
         HOLDER,
         changes=lambda lease, fetcher: HistoryFollower(world.database, lease, fetcher, clock),
-        side_tasks=lambda lease, fetcher: [Reconciliation(world.database, world.account.id, fetcher, clock)],
+        side_tasks=lambda lease, fetcher: [SourceReconciliation(world.database, world.account.id, fetcher, clock)],
     )
 
 

@@ -137,7 +137,7 @@ def test_once_ends_also_where_the_newest_mail_is_listed_again_all_the_time(tmp_p
         await world.sync(SMALL)
         await world.clock.sleep(7_200)
         eager = settings_with(extend_s=0.0)
-        await asyncio.wait_for(world.sync(eager, lambda reader, bringer: Slow()), 600)
+        await asyncio.wait_for(world.sync(eager, lambda reader, fetcher: Slow()), 600)
         assert (await world.state()).until >= world.clock.now().timestamp() - 1_000
 
     in_virtual_time(letters(30), tmp_path, story)

@@ -43,7 +43,7 @@ class Story:
     def __init__(self, scene: SyncedAccount, seed: int) -> None:
         self.scene = scene
         self.dice = random.Random(seed)
-        self.bringer = scene.bringer()
+        self.fetcher = scene.fetcher()
         self.cursors: list[str] = []
 
     async def act(self, action: str) -> None:
@@ -55,14 +55,14 @@ class Story:
             case "replay" if self.cursors:
                 await self._go_back(self.dice.choice(self.cursors))
             case "restart":
-                self.bringer = self.scene.bringer()
+                self.fetcher = self.scene.fetcher()
             case _:
                 labels = [label.id for label in await self.scene.client.list_labels() if not label.is_system]
                 await self._on_labels(action, labels)
                 await self._on_mail(action, labels)
 
     async def finish(self) -> None:
-        self.bringer = self.scene.bringer()
+        self.fetcher = self.scene.fetcher()
         await self._read()
         assert self.scene.present() == await self.scene.truth()
 
@@ -100,15 +100,15 @@ class Story:
     async def _read(self) -> None:
         reader = await self.scene.claim()
         self.cursors.append(await self.scene.cursor() or "")
-        await self.scene.deltas(reader, self.bringer).read()
+        await self.scene.deltas(reader, self.fetcher).read()
 
     async def _read_and_die(self) -> None:
         """After its effects and before the cursor: every page but the first is lost, and the process starts anew."""
         reader = await self.scene.claim()
         before = await self.scene.cursor() or ""
-        await self.scene.deltas(reader, self.bringer).read()
+        await self.scene.deltas(reader, self.fetcher).read()
         await self._go_back(before)
-        self.bringer = self.scene.bringer()
+        self.fetcher = self.scene.fetcher()
 
     async def _go_back(self, history_id: str) -> None:
         reader = await self.scene.claim()

@@ -17,7 +17,8 @@ from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import MailboxSource, RememberingSource
-from postroom.sync.state import bad_of, get_state
+from postroom.sync.fetch import bad_of
+from postroom.sync.state import get_state
 from tests.support.gmail_sim import client_of
 from tests.support.mail import letter
 from tests.support.sync import archived, letters

@@ -24,17 +24,16 @@ from postroom.accounts.troubled import forget_trouble
 from postroom.db import Database, Tx
 from postroom.domain.errors import Fatal, NotFound
 from postroom.sync.alerts import add_outcomes
+from postroom.sync.fetch import bad_of, record_bad
 from postroom.sync.labels import names_seen, record_names
 from postroom.sync.slices import DAY_S, Granularity, Slice, plan
 from postroom.sync.state import (
     SyncState,
     add_counters,
-    bad_of,
     begin_walk,
     extend_walk,
     finish_slice,
     get_state,
-    record_bad,
     replace_slice,
     slices_of,
 )

@@ -12,7 +12,7 @@ import pytest
 from postroom.db import connect
 from postroom.db.tables.web import backfill_run_urls
 from postroom.web import runs
-from postroom.web.run_record import NewRun
+from postroom.web.runs import NewRun
 from postroom.web.sources import EndpointMode
 from tests.support.web_servers import TinySite
 from tests.support.web_sources import ME, count, item_urls, job_keys, make_web, sources_file, write_sources

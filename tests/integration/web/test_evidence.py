@@ -17,7 +17,7 @@ from postroom.db.tables.web import evidence, evidence_texts
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotFound
 from postroom.web.evidence import keep, newest, raw_content, read, verify, write_text
-from postroom.web.extraction.documents import Extracted
+from postroom.web.extraction.web_reader import Extracted
 from postroom.web.fetching.interface import Fetched, Validators
 
 URL = "https://gazette.test/documents/1"

@@ -13,11 +13,9 @@ from postroom.db import Database, Dialect, Tx
 from postroom.db.tables.web import EVIDENCE_INDEX, evidence_texts
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
-from postroom.web import evidence_index
-from postroom.web.evidence import keep, write_text
-from postroom.web.evidence_index import fold
-from postroom.web.evidence_search import search
-from postroom.web.extraction.documents import Extracted
+from postroom.web import evidence
+from postroom.web.evidence import fold, keep, search, write_text
+from postroom.web.extraction.web_reader import Extracted
 from postroom.web.fetching.interface import Fetched, Validators
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
@@ -142,7 +140,7 @@ async def test_the_index_never_hides_what_a_comparison_of_all_pages_finds(
     queries = ["porezu", "zakon o", "subject:zakon", "from:documents", "所得税", "-porez", "porez OR važno", "a" * 300]
     queries += ['"na dohodak"', "dohodak porezu", "100%", "subject:日本の税 所得税", "-(zakon OR žalba) larger:1", "-a"]
     indexed = [await _found(filled, query) for query in queries]
-    monkeypatch.setattr(evidence_index, "may_say", lambda tx, columns, wanted: true())
+    monkeypatch.setattr(evidence, "may_say", lambda tx, columns, wanted: true())
     assert [await _found(filled, query) for query in queries] == indexed
     assert any(indexed)
 
@@ -164,9 +162,7 @@ async def test_words_are_found_through_the_index(filled: Database) -> None:
     def plan(tx: Tx) -> str:
         if tx.dialect is Dialect.POSTGRESQL:
             tx.execute(text("SET LOCAL enable_seqscan = off"))
-        found = select(evidence_texts.c.evidence_id).where(
-            evidence_index.may_say(tx, evidence_index.WORDS, fold("porezu"))
-        )
+        found = select(evidence_texts.c.evidence_id).where(evidence.may_say(tx, evidence.WORDS, fold("porezu")))
         statement = str(found.compile(tx.connection, compile_kwargs={"literal_binds": True}))
         explain = "EXPLAIN" if tx.dialect is Dialect.POSTGRESQL else "EXPLAIN QUERY PLAN"
         return str(tx.rows(f"{explain} {statement}"))

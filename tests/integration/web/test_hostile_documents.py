@@ -12,8 +12,7 @@ from postroom.domain.errors import Retryable
 from postroom.reading.limited import LimitedReader, ReadingLimits
 from postroom.sim.web import hostile
 from postroom.sim.web.gazette import Gazette
-from postroom.web.extraction.documents import WebDocument
-from postroom.web.extraction.web_reader import WebReader
+from postroom.web.extraction.web_reader import WebDocument, WebReader
 
 GAZETTE = Gazette(10, seed=3)
 GOOD = WebDocument(

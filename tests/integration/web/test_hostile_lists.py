@@ -23,7 +23,7 @@ from postroom.web.extraction.child_tasks import LONGEST_DELAY_S, robots
 from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.interface import BadAnswer, Disallowed, Fetched, TooLarge, Validators
 from postroom.web.listings import DateWindow, Modified
-from postroom.web.run_record import RunStatus
+from postroom.web.runs import RunStatus
 from postroom.web.sources import Endpoint, EndpointMode, WebSource
 from postroom.web.strategies import FoundPage, ListReading, WalkPlace, WalkStrategy, strategy_of
 from tests.support.web_servers import Page, TinySite
@@ -206,7 +206,7 @@ import asyncio, os, signal, sys
 from postroom.reading.limited import ReadingLimits
 from postroom.telemetry import logs
 from postroom.web.extraction.web_reader import WebReader
-from postroom.web.extraction.documents import WebDocument
+from postroom.web.extraction.web_reader import WebDocument
 
 def time_of(pid):
     fields = open(f"/proc/{pid}/stat").read().split()

@@ -15,7 +15,7 @@ from postroom.db import Database, Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import backfill_runs, discovered_items
 from postroom.domain.jobs import WEB_BACKFILL
-from postroom.web.run_record import NewRun, RunStatus
+from postroom.web.runs import NewRun, RunStatus
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import WebService, handlers
 from tests.support.commands import PostroomProcess, command

@@ -24,9 +24,9 @@ from postroom.reading.limited import ReadingLimits
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.sim.web.server import SiteSim, running_site
 from postroom.sim.web.site import DocumentChange, SiteFault
+from postroom.web.discovery import DiscoveryMethod, fetch_job, verify_job
 from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.interface import DomainLimits
-from postroom.web.web_jobs import DiscoveryMethod, fetch_job, verify_job
 from tests.support.databases import on_sqlite
 from tests.support.queues import run_until_idle
 from tests.support.web_fetching import Pages, pages_on

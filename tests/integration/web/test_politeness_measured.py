@@ -15,7 +15,7 @@ from postroom.db import connect
 from postroom.db.tables.web import evidence
 from postroom.domain.clock import SystemClock
 from postroom.sim.web.server import SiteSim, running_site
-from postroom.web.web_jobs import DiscoveryMethod
+from postroom.web.discovery import DiscoveryMethod
 from tests.support.databases import DatabaseFactory, on_sqlite
 from tests.support.web_fetching import pages_on
 

@@ -14,7 +14,7 @@ from postroom.db.tables.queue import job_tombstones, jobs
 from postroom.db.tables.web import discovered_items
 from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue, KeyUse
-from postroom.web.run_record import RunStatus
+from postroom.web.runs import RunStatus
 from tests.support.databases import on_sqlite
 from tests.support.web_servers import TinySite
 from tests.support.web_sources import ME, backfilled, count, make_web, sources_file, with_sitemap, write_sources

@@ -13,7 +13,7 @@ from postroom.sim.web.server import SiteSim, running_site
 from postroom.sim.web.site import RobotsFile
 from postroom.web.fetching.interface import Disallowed, ForbiddenAddress, Purpose, Unavailable
 from postroom.web.fetching.robots import ASK_AGAIN
-from postroom.web.fetching.web_client import WebClient
+from postroom.web.web_service import WebClient
 from tests.support.web_fetching import web_client_to
 
 pytestmark = pytest.mark.req("WB-3")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom.db import Database
-from postroom.web.run_record import RunStatus
+from postroom.web.runs import RunStatus
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import WebService
 from tests.support.web_servers import Page, TinySite

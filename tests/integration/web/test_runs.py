@@ -17,7 +17,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
 from postroom.web import runs
-from postroom.web.run_record import MOST_ERRORS_KEPT, NewRun, Run, RunStatus, with_error
+from postroom.web.runs import MOST_ERRORS_KEPT, NewRun, Run, RunStatus, with_error
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import WebService
 from tests.support.databases import on_sqlite

@@ -14,9 +14,8 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.kill_switch import SwitchedOff
 from postroom.web.extraction.web_reader import WebReader
-from postroom.web.run_record import NewRun, Run, RunStatus
+from postroom.web.runs import NewRun, Run, RunStatus, backfill_job
 from postroom.web.sources import EndpointMode
-from postroom.web.web_jobs import backfill_job
 from postroom.web.web_service import WebService, handlers, started
 from tests.support.databases import on_sqlite
 from tests.support.queues import run_until_idle

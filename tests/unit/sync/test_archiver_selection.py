@@ -13,7 +13,7 @@ from postroom.archive.certificates import Removal, RemovalAction
 from postroom.archive.messages import ArchivedMessage, Provenance
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.settings import ArchiverSettings
-from postroom.sync.archiver_plan import (
+from postroom.sync.removal import (
     KeepReason,
     RemovalGrounds,
     RemovalPolicy,

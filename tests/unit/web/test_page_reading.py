@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from postroom.sim.web import hostile
 from postroom.sim.web.gazette import Gazette, write_pdf
-from postroom.web.evidence_index import fold
+from postroom.web.evidence import fold
 from postroom.web.extraction.child_tasks import read_document
-from postroom.web.extraction.documents import LONGEST_TEXT, Extracted, WebDocument
+from postroom.web.extraction.web_reader import LONGEST_TEXT, Extracted, WebDocument
 
 GAZETTE = Gazette(10, seed=7)
 

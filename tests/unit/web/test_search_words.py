@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.web.evidence_index import LONGEST_WORD, fold
+from postroom.web.evidence import LONGEST_WORD, fold
 
 
 @given(st.text())

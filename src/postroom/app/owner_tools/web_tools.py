@@ -13,7 +13,7 @@ from postroom.contract.tool import Reply, ToolSignature
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.toolbox import Tool
-from postroom.web.run_record import NewRun, Run
+from postroom.web.runs import NewRun, Run
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import WebService
 

@@ -81,7 +81,7 @@ def import_mail(
     progress: ShowProgress | None = None,
     stop: threading.Event | None = None,
 ) -> ImportReport:
-    """Bring all mail of a source into the archive; what is there already is skipped and counted.
+    """Import all mail of a source; what the archive has already is skipped and counted.
 
     Set `stop` to end after what has been read is stored. Killed or stopped, the same call goes on where it was.
     """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from postroom.archive.backend import ImportPosition
 from postroom.archive.messages import IncomingMail
-from postroom.archive.shards.shard_file import storage_error
+from postroom.archive.shards.shard_file import is_damage, storage_error
 from postroom.domain.errors import Fatal
 
 LARGEST_MESSAGE = 128 << 20  # larger than any mail service takes; what is larger is a damaged file
@@ -180,6 +180,6 @@ class ImportState:
         try:
             yield
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            if is_damage(error):
                 raise Fatal(f"{self._file} is damaged. Delete it: it only says how far imports were.") from error
             raise storage_error(error, str(self._file)) from error

@@ -4,12 +4,11 @@ mail.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Self
+from typing import Any
 
-from postroom.archive.layout import account_name, cursor_of, date_of_id, day_ms, first_id, read_cursor
+from postroom.archive.layout import LARGEST_ID, account_name, cursor_of, date_of_id, first_id, id_range, read_cursor
 from postroom.archive.messages import (
     MOST_FOUND,
     AccountHolding,
@@ -19,51 +18,31 @@ from postroom.archive.messages import (
     KnownId,
     MessageReference,
     PersonWrittenTo,
-    Provenance,
     only_match,
     wanted_by,
 )
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.schema import find_account, partition_of, partitions
-from postroom.archive.preparing import Cut, Packed, join, unpack
+from postroom.archive.preparing import Cut, Packed, unpack
+from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.domain.errors import Fatal
-from postroom.mail.headers import Headers
-from postroom.reading.mail import read_headers
 
-PORTION = 500
-_DAY_MS = 86_400_000
 COLUMNS = (
-    "m.account, m.id, m.key, m.gmail_id, m.thread_id, m.message_id, m.date_ms, m.sender, m.subject, m.size, m.sha256, "
-    "m.provenance, m.has_attachment, m.deleted_at_source, (SELECT email FROM archive.accounts a WHERE a.account = "
-    "m.account), ARRAY(SELECT l.name FROM archive.message_labels ml JOIN archive.labels l USING (label) "
+    f"m.account, m.id, {', '.join(f'm.{name}' for name in FACTS)}, m.deleted_at_source, "
+    "(SELECT email FROM archive.accounts a WHERE a.account = m.account), "
+    "ARRAY(SELECT l.name FROM archive.message_labels ml JOIN archive.labels l USING (label) "
     "WHERE ml.account = m.account AND ml.id = m.id)"
 )
-_LARGEST_ID = (1 << 63) - 1
 
 
 def read_row(row: Sequence[Any]) -> ArchivedMessage:
     """A row that begins with COLUMNS as a message."""
-    account, row_id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance = row[:12]
-    has_attachment, deleted, email, labels = row[12:16]
-    return ArchivedMessage(
-        account=email,
-        key=key,
-        shard=f"{email}/{partition_of(account, row_id).shown}",
-        row_id=row_id,
-        date=datetime.fromtimestamp(date_ms / 1_000, UTC),
-        gmail_id=gmail_id,
-        thread_id=thread_id,
-        message_id=None if message_id.startswith("sha256:") else message_id,
-        sender=sender,
-        subject=subject,
-        size=size,
-        sha256=sha256.hex(),
-        provenance=Provenance(provenance),
-        has_attachment=has_attachment,
-        labels=tuple(sorted(labels)),
-        deleted_at_source=None if deleted is None else deleted.astimezone(UTC),
-    )
+    (account, row_id), facts = row[:2], row[2 : 2 + len(FACTS)]
+    deleted, email, labels = row[2 + len(FACTS) : 5 + len(FACTS)]
+    shard = f"{email}/{partition_of(account, row_id).shown}"
+    deleted_at = None if deleted is None else deleted.astimezone(UTC)
+    return archived_message(email, shard, row_id, facts, deleted_at, labels)
 
 
 def raw_of(session: ArchiveSession, account: int, row_id: int) -> bytes:
@@ -80,10 +59,7 @@ def raw_of(session: ArchiveSession, account: int, row_id: int) -> bytes:
         cuts = [Cut(position, unpack(pieces[bytes.fromhex(piece)])) for position, piece in places]
     except KeyError:
         raise Fatal(f"message {row_id} in {where} lacks an attachment's bytes; run `postroom verify`.") from None
-    whole = join(unpack(Packed(codec, data)), cuts)
-    if hashlib.sha256(whole).digest() != sha256:
-        raise Fatal(f"message {row_id} in {where} is not what was stored; run `postroom verify`.")
-    return whole
+    return whole_message(Packed(codec, data), cuts, sha256, row_id, where)
 
 
 def _pieces(session: ArchiveSession, account: int, hashes: Sequence[bytes]) -> dict[bytes, Packed]:
@@ -93,14 +69,11 @@ def _pieces(session: ArchiveSession, account: int, hashes: Sequence[bytes]) -> d
     return {sha256: Packed(codec, data) for sha256, codec, data in session.query(sql, (account, list(hashes)))}
 
 
-class PostgresArchiveReader:
-    """Takes a connection for each question and gives it back: nothing is held while the caller thinks."""
+class PostgresArchiveReader(ArchiveReader):
+    """Takes a connection for each call and gives it back."""
 
     def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         """It holds nothing open."""
@@ -153,16 +126,9 @@ class PostgresArchiveReader:
             ids = [row_id for (row_id,) in session.query(sql, (account, sayable(keys)))]
             return {message.key: message for message in _by_ids(session, account, ids)}
 
-    def raw(self, email: str, key: str) -> bytes | None:
-        found = self.message(email, key)
-        return None if found is None else self.raw_of(found)
-
     def raw_of(self, message: ArchivedMessage) -> bytes:
         with self._connections.session() as session:
             return raw_of(session, self._number(session, message), message.row_id)
-
-    def headers_of(self, message: ArchivedMessage) -> Headers:
-        return read_headers(self.raw_of(message))
 
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self._row(message, "body")
@@ -175,7 +141,7 @@ class PostgresArchiveReader:
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:
-        first, end = first_id(day_ms(date_from)), first_id(day_ms(date_to) + _DAY_MS)
+        first, end = id_range(date_from, date_to)
         below = end if after is None else min(read_cursor(after)[0], end)
         found = self._page(email, "m.id >= %s AND m.id < %s AND m.gmail_id IS NOT NULL", (first, below), limit + 1)
         more = len(found) > limit
@@ -183,7 +149,7 @@ class PostgresArchiveReader:
 
     def newest_first(self, emails: Sequence[str] | None = None) -> Iterator[ArchivedMessage]:
         accounts: Sequence[str | None] = [None] if emails is None else [account_name(email) for email in emails]
-        last = (_LARGEST_ID, 0)
+        last = (LARGEST_ID, 0)
         sql = (
             f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = ANY(%s) AND (m.id, -m.account) < (%s, %s) "
             "AND m.id <= %s ORDER BY m.id DESC, m.account LIMIT %s"
@@ -203,7 +169,7 @@ class PostgresArchiveReader:
                 yield from portion
 
     def portions(self, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
-        bound = _LARGEST_ID if below is None else first_id(below * 1_000)
+        bound = LARGEST_ID if below is None else first_id(below * 1_000)
         last = -1
         while found := self._page(email, "m.id > %s AND m.id < %s", (last, bound), PORTION, order="ASC"):
             yield found

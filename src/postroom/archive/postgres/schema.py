@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from postroom.archive.layout import date_of_id, first_id
+from postroom.archive.layout import LARGEST_ID, date_of_id, first_id
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.domain.errors import Fatal, NewerSchema
 
@@ -19,7 +19,6 @@ VERSION = 1
 LOCK = 0x506F7374  # "Post": the class of our advisory locks; the second number is an account's, 0 for the tables
 ARCHIVER_LOCK = 0x506F7341
 LARGE_MESSAGE_BYTES = 64 << 10
-_LARGEST_ID = (1 << 63) - 1
 
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS archive;
@@ -205,7 +204,7 @@ def partition_of(account: int, row_id: int) -> Partition:
     year, month = (date.year + 1, 1) if date.month == 12 else (date.year, date.month + 1)
     start, end = datetime(date.year, date.month, 1, tzinfo=UTC), datetime(year, month, 1, tzinfo=UTC)
     low, high = _first_id(start), _first_id(end)
-    return Partition(account, low, high if high > row_id else _LARGEST_ID)  # the last month there can be has no end
+    return Partition(account, low, high if high > row_id else LARGEST_ID)  # the last month there can be has no end
 
 
 def _first_id(moment: datetime) -> int:

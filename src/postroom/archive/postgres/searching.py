@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
-from postroom.archive.folding import LabelIndex, fold, message_ids
-from postroom.archive.layout import account_name, first_id
+from postroom.archive.folding import Fact, LabelIndex, fold, id_bounds, message_ids, size_bounds
+from postroom.archive.layout import LARGEST_ID, account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
@@ -63,12 +63,9 @@ class AfterRow:
 
 def after_row(token: str) -> AfterRow:
     match decode_page_token(token):
-        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id < 1 << 63:
+        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id <= LARGEST_ID:
             return AfterRow(account, row_id)
     raise bad_page_token()
-
-
-_LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +105,19 @@ class RowConditions:
                 return self._fact(node)
 
     def _one_of(self, names: Sequence[str], negation: str = "") -> list[RowCondition]:
-        """Many labels are one question: a plan of a thousand would take longer than any search."""
+        """One condition for many labels: planning a thousand would take longer than the search."""
         if not names:
             return []
         found = _labelled(sorted({label for name in names for label in self.labels.get(name, ())}))
         return [RowCondition(f"{negation}{found.sql}", found.values)]
 
-    def _fact(
-        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
-    ) -> RowCondition:
+    def _fact(self, node: Fact) -> RowCondition:
         match node:
-            case Received(start, end):
-                low = first_id(start) if start is not None else 0
-                high = first_id(end) if end is not None else _LARGEST
-                return RowCondition("(m.id >= %s AND m.id < %s)", (low, high))
-            case Size(over, under):
-                sizes = [("m.size > %s", over), ("m.size < %s", under)]
-                parts = [RowCondition(sql, (min(size, _LARGEST),)) for sql, size in sizes if size is not None]
-                return joined("AND", parts, empty="TRUE")
+            case Received():
+                return RowCondition("(m.id >= %s AND m.id < %s)", id_bounds(node))
+            case Size():
+                bounds = [RowCondition(f"m.size {sign} %s", (value,)) for sign, value in size_bounds(node)]
+                return joined("AND", bounds, empty="TRUE")
             case HasAttachment():
                 return RowCondition("m.has_attachment")
             case MessageId(value):
@@ -160,8 +152,8 @@ def joined(word: str, parts: Sequence[RowCondition], *, empty: str) -> RowCondit
 
 
 def _text(node: Text) -> RowCondition:
-    """The index finds the words. Whether they stand next to each other it knows too, but for messages with more words
-    than it has places: those keep their words in order beside it."""
+    """The index finds words and phrases. Messages with more words than it has positions keep their words in order in
+    `folded`, where phrases are looked for."""
     words = words_of(node.words)
     if not words:
         return RowCondition("FALSE")  # as in a shard: nothing to look for is found nowhere
@@ -198,7 +190,7 @@ def _labelled(labels: Sequence[int]) -> RowCondition:
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
 _FIRST = 100
-"""So many of the newest messages are looked at before the others."""
+"""How many of the newest messages are examined before the others."""
 _STEP = (
     "SELECT id FROM archive.entries WHERE account = ANY(ARRAY(SELECT account FROM archive.accounts WHERE %s OR "
     "email = ANY(%s))) AND id < %s ORDER BY id DESC OFFSET %s LIMIT 1"
@@ -210,7 +202,6 @@ _LABELS = (
 
 Found = tuple[int, int]
 """A message that the query found: its account and row id."""
-_LARGEST_ID = (1 << 63) - 1
 
 
 class PostgresQuestions:
@@ -225,7 +216,7 @@ class PostgresQuestions:
         return PostgresArchiveReader(self._connections).accounts()
 
     def close(self) -> None:
-        """The connections are the archive's, and stay."""
+        """The connections belong to the archive and stay open."""
 
 
 class PostgresQuestion:
@@ -264,12 +255,12 @@ class PostgresQuestion:
         return next(iter(self._registered("r.key = ANY(%s)", (sayable([key]),), None)), None)
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
-        bound = _LARGEST_ID if before is None else before
+        bound = LARGEST_ID if before is None else before
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
-        """A message that the index knows and the archive has lost is reported and does not fail the rest."""
+        """A message that is in the index and missing in the archive is reported and does not fail the search."""
         hits = asked.hits(found)
         if len(hits) < len(found):
             detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."
@@ -289,7 +280,7 @@ class PostgresQuestion:
 
 
 class _Asked:
-    """One query on one connection: as this archive's labels spell it."""
+    """One query on one connection, with labels as this archive spells them."""
 
     def __init__(
         self,
@@ -303,7 +294,7 @@ class _Asked:
         self._node = node
         self._time_left = time_left
         self._after = after
-        self._high = _LARGEST_ID if after is None else after.row_id + 1
+        self._high = LARGEST_ID if after is None else after.row_id + 1
         self._accounts: dict[int, str] = {}
         self._labels: dict[str, list[int]] = defaultdict(list)
         whose = (names is None, list(names or ()))
@@ -320,7 +311,7 @@ class _Asked:
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
 
     def newest(self, limit: int) -> list[Found]:
-        """One statement, whose parts the server takes up one after the other until there are enough."""
+        """One statement of several parts, which the server executes in order until there are enough rows."""
         ends = [self._high, *([] if self._narrow else self._steps), 0]
         parts = [self._part(low, high, limit) for high, low in pairwise(ends)]
         sql = " UNION ALL ".join(f"({part.sql})" for part in parts)
@@ -387,7 +378,7 @@ class _Asked:
         return RowCondition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
 
     def _narrowed(self, folded: Node) -> Iterator[RowCondition]:
-        """What few messages have is found by itself, and only those are looked at."""
+        """Conditions that few messages satisfy are evaluated first, as lists of ids."""
         parts = folded.parts if isinstance(folded, And) else (folded,)
         for part in parts:
             if isinstance(part, Labelled):
@@ -405,7 +396,7 @@ class _Asked:
         return RowCondition("m.id = ANY(%s)", ([row_id for (row_id,) in found],))
 
     def _query(self, sql: str, values: Sequence[Any]) -> Rows:
-        """A statement that takes too long by itself, the server breaks off."""
+        """Raises BadInput when the time is over; the server aborts a single statement that takes too long."""
         if not self._accounts:
             return []
         if self._time_left() <= 0:
@@ -414,6 +405,6 @@ class _Asked:
 
 
 def _accounts(session: ArchiveSession, names: Sequence[str] | None) -> dict[int, str]:
-    """Those that are asked, and are there, by their numbers."""
+    """The searched accounts that exist, by number."""
     rows = session.query("SELECT account, email FROM archive.accounts")
     return {account: email for account, email in rows if names is None or email in names}

@@ -45,7 +45,7 @@ Change = Callable[[ArchiveSession, int, Mapping[str, int]], None]
 
 
 class PostgresArchiveWriter:
-    """One thread at a time brings mail. Changes happen in the order in which they were asked for."""
+    """Use from one thread at a time. Changes are applied in the order of the calls."""
 
     def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
@@ -140,7 +140,7 @@ class PostgresArchiveWriter:
         return PostgresImportPositions(self._connections, source)
 
     def checkpoint(self) -> None:
-        """Every commit is on disk already; this waits for what was handed over before."""
+        """Waits for submitted mail; every commit is on disk already."""
         self._thread.submit(self._analyse).result()
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class PostgresArchiveWriter:
             return stored
 
     def _analyse(self) -> None:
-        """After much mail at once, a search should not have to wait until the server looks how common words are."""
+        """Update the statistics after much new mail, so that searches are planned well at once."""
         for account in [account for account, count in self._fresh.items() if count >= _MUCH]:
             self._connections.query(f"ANALYZE archive.entries_{account}")
             del self._fresh[account]
@@ -193,7 +193,7 @@ class PostgresArchiveWriter:
         return self._in_turn(email, run)
 
     def _in_turn(self, email: str, work: Callable[[ArchiveSession, int], T]) -> T:
-        """In a transaction of its own, after everything that was asked for before."""
+        """In its own transaction, after all earlier calls."""
 
         def run() -> T:
             with self._connections.session() as session:
@@ -216,7 +216,7 @@ class PostgresArchiveWriter:
 
 
 class PostgresImportPositions:
-    """How far an unfinished import is. The source lies on this host, and so its name is part of it."""
+    """How far an unfinished import is. Its key includes the host, since sources are files of a host."""
 
     def __init__(self, connections: ArchiveConnections, source: str) -> None:
         self._connections = connections

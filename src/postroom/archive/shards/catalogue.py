@@ -15,7 +15,7 @@ from typing import Any
 
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
-from postroom.archive.shards.shard_file import storage_error
+from postroom.archive.shards.shard_file import is_damage, storage_error
 from postroom.archive.status import ShardInfo
 from postroom.domain.errors import Fatal, PostroomError
 
@@ -90,7 +90,7 @@ class ShardCatalogue:
         try:
             yield
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            if is_damage(error):
                 raise Fatal(
                     f"{self._file} is damaged ({error}). Move it away: a new one is made of the shards that are there. "
                     "Shards that are gone it cannot miss."

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from postroom.archive.certificates import (
     LEDGER_COLUMNS,
@@ -265,9 +266,7 @@ def certificates_path(root: Path, email: str) -> Path:
 def has_certificate(root: Path, email: str, gmail_ids: Sequence[str]) -> set[str]:
     """Which of these have a certificate of any kind, because the archive may then hold the only copy."""
     sql = "SELECT DISTINCT gmail_id FROM certificates WHERE gmail_id IN (SELECT value FROM json_each(?))"
-    with _reading(root, email) as connection:
-        rows = () if connection is None else connection.execute(sql, (json.dumps(list(gmail_ids)),))
-        return {gmail_id for (gmail_id,) in rows}
+    return {gmail_id for (gmail_id,) in _rows(root, email, sql, json.dumps(list(gmail_ids)))}
 
 
 def removed_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[str]) -> set[str]:
@@ -277,9 +276,7 @@ def removed_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[
         "AND result IN ('removed', 'gone')"
     )
     parameters = (json.dumps(list(gmail_ids)), removal.action, removal.label)
-    with _reading(root, email) as connection:
-        rows = () if connection is None else connection.execute(sql, parameters)
-        return {gmail_id for (gmail_id,) in rows}
+    return {gmail_id for (gmail_id,) in _rows(root, email, sql, *parameters)}
 
 
 def intended_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence[str]) -> set[int]:
@@ -289,8 +286,7 @@ def intended_among(root: Path, email: str, removal: Removal, gmail_ids: Sequence
         "AND label = ? AND result = 'intended'"
     )
     parameters = (json.dumps(list(gmail_ids)), removal.action, removal.label)
-    with _reading(root, email) as connection:
-        return set() if connection is None else {number for (number,) in connection.execute(sql, parameters)}
+    return {number for (number,) in _rows(root, email, sql, *parameters)}
 
 
 def list_certificates(
@@ -333,9 +329,13 @@ def _count_until(root: Path, email: str, last: int, file: tuple[int, int]) -> Ma
         "SELECT result, count(*) FROM "
         "(SELECT result, max(outcome) FROM outcomes WHERE outcome <= ? GROUP BY certificate) GROUP BY result"
     )
+    return {RemovalResult(result): count for result, count in _rows(root, email, sql, last)}
+
+
+def _rows(root: Path, email: str, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """No rows where the account has no certificates."""
     with _reading(root, email) as connection:
-        rows = () if connection is None else connection.execute(sql, (last,))
-        return {RemovalResult(result): count for result, count in rows}
+        return [] if connection is None else connection.execute(sql, parameters).fetchall()
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from postroom.archive.folding import LabelIndex, message_ids
-from postroom.archive.layout import first_id
+from postroom.archive.folding import Fact, LabelIndex, id_bounds, message_ids, size_bounds
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
@@ -59,7 +58,7 @@ def is_text(node: Node, depth: int = 0) -> bool:
 
 
 def expression(node: Node) -> str:
-    """The index's words for a node that `is_text`."""
+    """The full-text expression of a node that `is_text`."""
     match node:
         case Text(field, words):
             return f"{COLUMNS[field]} : {quoted(words)}"
@@ -96,7 +95,6 @@ def _joined_text(word: str, parts: Sequence[Node]) -> str:
 
 BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
-_LARGEST = (1 << 63) - 1
 _SHALLOW = 4
 
 
@@ -105,7 +103,7 @@ class ShardCondition:
     sql: str
     values: tuple[Any, ...] = ()
     depth: int = 0
-    """How many brackets stand open at its innermost place."""
+    """The depth of nested brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ class ShardConditions:
     """The driver is `messages` itself, so that its columns need no look-up."""
 
     def of(self, node: Node) -> ShardCondition:
-        """Any tree; text becomes a look-up in the index's answer, which is made once for the statement."""
+        """Of any tree; text becomes a look-up in a full-text result, which is computed once for the statement."""
         if isinstance(node, Text) or is_text(node):
             found = f"{self.id} IN (SELECT rowid FROM search WHERE search MATCH ?)"
             return ShardCondition(found, (expression(node),))
@@ -131,18 +129,16 @@ class ShardConditions:
                 inner = self.of(part)
                 return ShardCondition(f"NOT {inner.sql}", inner.values, inner.depth + 1)
             case _:
-                return self._leaf(node)
+                return self._fact(node)
 
-    def _leaf(
-        self, node: Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
-    ) -> ShardCondition:
+    def _fact(self, node: Fact) -> ShardCondition:
         match node:
-            case Received(start, end):
-                return _between(self.id, start, end)
-            case Size(over, under):
-                bounds = [("> ?", over), ("< ?", under)]
-                sizes = [self._size(sign, value) for sign, value in bounds if value is not None]
-                return _joined("AND", sizes, empty="TRUE")
+            case Received():
+                return ShardCondition(f"({self.id} >= ? AND {self.id} < ?)", id_bounds(node))
+            case Size():
+                size = self._column("size")
+                bounds = [ShardCondition(f"{size} {sign} ?", (value,)) for sign, value in size_bounds(node)]
+                return _joined("AND", bounds, empty="TRUE")
             case HasAttachment():
                 return ShardCondition(self._column("has_attachment"))
             case MessageId(value):
@@ -162,9 +158,6 @@ class ShardConditions:
         found = f"EXISTS (SELECT 1 FROM message_labels WHERE id = {self.id} AND label IN ({labels}))"
         return ShardCondition(found, tuple(names))
 
-    def _size(self, sign: str, value: int) -> ShardCondition:
-        return ShardCondition(f"{self._column('size')} {sign}", (min(value, _LARGEST),))
-
     def _column(self, name: str) -> str:
         if self.has_message_row:
             return f"driver.{name}"
@@ -172,21 +165,15 @@ class ShardConditions:
         return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
 
 
-def _between(id: str, start: int | None, end: int | None) -> ShardCondition:
-    low = first_id(start) if start is not None else 0
-    high = first_id(end) if end is not None else _LARGEST
-    return ShardCondition(f"({id} >= ? AND {id} < ?)", (low, high))
-
-
 def _text_as_one(parts: Sequence[Node]) -> list[Node]:
-    """One question to the index instead of many."""
+    """Merge the text parts, so that the index is searched once."""
     text = tuple(part for part in parts if is_text(part, depth=1))
     others = [part for part in parts if not is_text(part, depth=1)]
     return [*others, Or(text)] if text else others
 
 
 def _joined(word: str, parts: Sequence[ShardCondition], *, empty: str) -> ShardCondition:
-    """The database's parser has a small stack: what is truly deep comes first, when the least is on it."""
+    """Deep parts come first, because SQLite's parser has a small stack."""
     if not parts:
         return ShardCondition(empty)
     deepest, *others = sorted(parts, key=lambda part: part.depth if part.depth > _SHALLOW else 0, reverse=True)
@@ -194,7 +181,7 @@ def _joined(word: str, parts: Sequence[ShardCondition], *, empty: str) -> ShardC
 
 
 def _halved(word: str, parts: Sequence[ShardCondition]) -> ShardCondition:
-    """Halved again and again, because a chain of a thousand would be refused."""
+    """As a balanced tree, because a long chain would be too deep."""
     middle = len(parts) // 2
     return parts[0] if len(parts) == 1 else _pair(word, _halved(word, parts[:middle]), _halved(word, parts[middle:]))
 

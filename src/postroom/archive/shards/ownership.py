@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroom.archive.layout import account_name, folder_of
+from postroom.archive.shards.shard_file import rename_durably
 from postroom.archive.status import OwnedElsewhere, Owner, SyncMark
 from postroom.domain.errors import Fatal
 
@@ -105,12 +106,7 @@ def write_mark(root: Path, email: str, mark: SyncMark) -> None:
         json.dump(asdict(mark), file)
         file.flush()
         os.fsync(file.fileno())
-    unborn.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    rename_durably(unborn, path)
 
 
 def forget_mark(root: Path, email: str) -> bool:

@@ -4,7 +4,6 @@ bytes, headers, text and attachments. Needs no owner and never waits for the wri
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -13,17 +12,18 @@ from datetime import UTC, date, datetime
 from heapq import merge
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from postroom.archive.layout import (
+    LARGEST_ID,
     ShardName,
     account_name,
     cursor_of,
     date_of_id,
-    day_ms,
     first_id,
     folder_of,
+    id_range,
     parse_filename,
     parse_name,
     path_of,
@@ -38,22 +38,18 @@ from postroom.archive.messages import (
     KnownId,
     MessageReference,
     PersonWrittenTo,
-    Provenance,
     only_match,
     wanted_by,
 )
-from postroom.archive.preparing import Cut, Packed, join, unpack
+from postroom.archive.preparing import Cut, Packed, unpack
+from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.archive.shards.shard_file import open_for_reading, storage_error
 from postroom.domain.errors import Fatal
-from postroom.mail.headers import Headers
-from postroom.reading.mail import read_headers
 
-PORTION = 500
 _IDS_AT_ONCE = 1_000
-_DAY_MS = 86_400_000
 MESSAGE_COLUMNS = (
-    "id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance, has_attachment, "
-    "deleted_at_source, (SELECT json_group_array(l.name) FROM message_labels ml JOIN labels l USING (label) "
+    f"id, {', '.join(FACTS)}, deleted_at_source, "
+    "(SELECT json_group_array(l.name) FROM message_labels ml JOIN labels l USING (label) "
     "WHERE ml.id = messages.id) AS labels"
 )
 
@@ -66,7 +62,7 @@ def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
 
 
 def _names(folder: Path) -> list[str]:
-    """What is in a folder; nothing if it is none."""
+    """The names in a folder; none if it is no folder."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -97,26 +93,9 @@ class ShardReader:
 
     def read_row(self, row: Sequence[Any]) -> ArchivedMessage:
         """A row of MESSAGE_COLUMNS as a message."""
-        (row_id, key, gmail_id, thread_id, message_id, date_ms, sender, subject, size, sha256, provenance) = row[:11]
-        has_attachment, deleted, labels = row[11:]
-        return ArchivedMessage(
-            account=self.name.account,
-            key=key,
-            shard=str(self.name),
-            row_id=row_id,
-            date=datetime.fromtimestamp(date_ms / 1_000, UTC),
-            gmail_id=gmail_id,
-            thread_id=thread_id,
-            message_id=None if message_id.startswith("sha256:") else message_id,
-            sender=sender,
-            subject=subject,
-            size=size,
-            sha256=sha256.hex(),
-            provenance=Provenance(provenance),
-            has_attachment=bool(has_attachment),
-            labels=tuple(sorted(json.loads(labels))),
-            deleted_at_source=None if deleted is None else datetime.fromisoformat(deleted),
-        )
+        row_id, *facts, deleted, labels = row
+        deleted_at = None if deleted is None else datetime.fromisoformat(deleted)
+        return archived_message(self.name.account, str(self.name), row_id, facts, deleted_at, json.loads(labels))
 
     def raw(self, row_id: int) -> bytes:
         """The exact bytes, checked against the hash that was taken when they were stored."""
@@ -131,10 +110,7 @@ class ShardReader:
             (row_id,),
         )
         cuts = [Cut(position, unpack(Packed(kind, piece))) for position, kind, piece in pieces]
-        whole = join(unpack(Packed(codec, data)), cuts)
-        if hashlib.sha256(whole).digest() != sha256:
-            raise Fatal(f"message {row_id} in {self.name} is not what was stored; run `postroom verify`.")
-        return whole
+        return whole_message(Packed(codec, data), cuts, sha256, row_id, str(self.name))
 
     def attachments(self, row_id: int) -> Iterator[ArchivedAttachment]:
         for row in self.query(
@@ -144,7 +120,7 @@ class ShardReader:
             yield ArchivedAttachment(*row)
 
     def after(self, row_id: int, bound: int | None) -> list[ArchivedMessage]:
-        """The oldest few hundred after a row, and before another if one is given."""
+        """The oldest few hundred messages after a row, and before `bound` if given."""
         condition = "id > ? AND (? IS NULL OR id < ?)"
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE {condition} ORDER BY id LIMIT {PORTION}"
         return [self.read_row(row) for row in self.query(sql, (row_id, bound, bound))]
@@ -159,16 +135,13 @@ class _Step(NamedTuple):
     position: RowPosition
 
 
-class FileArchiveReader:
+class FileArchiveReader(ArchiveReader):
     """The whole archive, read-only. Not for several threads at once; each opens its own."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._shards: dict[ShardName, ShardReader] = {}
         self._by_text: dict[str, ShardReader] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         for shard in self._shards.values():
@@ -218,7 +191,7 @@ class FileArchiveReader:
         return only_match(wanted, [shard.read_row(row) for shard, row in rows])
 
     def find_many(self, email: str, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        """Newest shards are asked first; most mail that is asked for is new."""
+        """Newest shards first, since most requested mail is new."""
         found: dict[str, ArchivedMessage] = {}
         query = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key IN (SELECT value FROM json_each(?))"
         missing = set(keys)
@@ -231,15 +204,8 @@ class FileArchiveReader:
             missing -= found.keys()
         return found
 
-    def raw(self, email: str, key: str) -> bytes | None:
-        found = self.message(email, key)
-        return None if found is None else self.raw_of(found)
-
     def raw_of(self, message: ArchivedMessage) -> bytes:
         return self.shard_of(message).raw(message.row_id)
-
-    def headers_of(self, message: ArchivedMessage) -> Headers:
-        return read_headers(self.raw_of(message))
 
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self.shard_of(message).query("SELECT body FROM texts WHERE id = ?", (message.row_id,))
@@ -251,7 +217,7 @@ class FileArchiveReader:
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:
-        first, end = first_id(day_ms(date_from)), first_id(day_ms(date_to) + _DAY_MS)
+        first, end = id_range(date_from, date_to)
         before = read_cursor(after) if after else (end, 0)
         steps = list(islice(self._steps(email, first, before, date_from.year, limit + 1), limit + 1))
         more = len(steps) > limit
@@ -320,9 +286,9 @@ class FileArchiveReader:
 
 
 def portions(root: Path, email: str, below: int | None = None) -> Iterator[list[ArchivedMessage]]:
-    """Those dated before `below` (seconds since 1970), or all, a few hundred at a time.
+    """Messages dated before `below` (seconds since 1970), or all, a few hundred at a time.
 
-    Each portion is read afresh: no shard stays open while the caller is at work, and no old state is seen.
+    No shard stays open between portions, and each shows the current state.
     """
     bound = None if below is None else first_id(below * 1_000)
     for name in shards_on_disk(root, account_name(email)):
@@ -347,7 +313,7 @@ def _condition(wanted: MessageReference) -> tuple[str, tuple[str, ...]]:
 
 def _backwards(shard: ShardReader, part: int) -> Iterator[_Step]:
     sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id < ? ORDER BY id DESC LIMIT {PORTION}"
-    last = (1 << 63) - 1
+    last = LARGEST_ID
     while rows := shard.query(sql, (last,)):
         yield from (_Step(shard.read_row(row), (row[0], part)) for row in rows)
         last = rows[-1][0]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from postroom.archive.folding import LabelIndex, fold, labels_in
-from postroom.archive.layout import ShardName, account_name, year_of
+from postroom.archive.layout import LARGEST_ID, ShardName, account_name, year_of
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import (
     MOST_RANKED,
@@ -43,7 +43,6 @@ from postroom.mail.query import span
 from postroom.mail.query.nodes import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LARGEST_ID = (1 << 63) - 1
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 T = TypeVar("T")
@@ -133,7 +132,7 @@ class ShardQuestion:
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        values = (thread_id, _LARGEST_ID if before is None else before, -1 if newest is None else newest)
+        values = (thread_id, LARGEST_ID if before is None else before, -1 if newest is None else newest)
         answers = self._ask_all(lambda reader: [reader.read_row(row) for row in reader.query(sql, values)])
         messages = [message for answer in answers for message in answer]
         latest = sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest]

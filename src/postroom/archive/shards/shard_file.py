@@ -138,6 +138,11 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is no database, or a broken one."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
 def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
     """The one place where SQLite's complaints about a shard become ours."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
@@ -186,7 +191,12 @@ def _make(path: Path, name: ShardName) -> None:
         raise storage_error(error, str(path)) from error
     finally:
         connection.close()
-    unborn.rename(path)
+    rename_durably(unborn, path)
+
+
+def rename_durably(file: Path, path: Path) -> None:
+    """Rename a file within its folder; when this returns, the new name is on disk."""
+    file.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

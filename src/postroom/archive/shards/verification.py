@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from postroom.archive.layout import ShardName, account_name, parse_name, path_of
+from postroom.archive.layout import LARGEST_ID, ShardName, account_name, parse_name, path_of
 from postroom.archive.messages import ArchivedMessage, IncomingMail
 from postroom.archive.preparing import prepare
 from postroom.archive.shards.catalogue import ShardCatalogue, ShardRecord
@@ -152,7 +152,6 @@ def _index_complaint(path: Path) -> str | None:
 
 
 _STORED_AT_ONCE = 100
-_LARGEST_ID = (1 << 63) - 1
 _REBUILT_AWAY = (ArchiveFlaw.SHARD_DAMAGED, ArchiveFlaw.BYTES_WRONG, ArchiveFlaw.INDEX_WRONG)
 _LOST = (ArchiveFlaw.SHARD_MISSING, ArchiveFlaw.SHARD_SHORT)
 
@@ -264,7 +263,7 @@ def _readable(damaged: Path, name: ShardName) -> Iterator[_Found]:
 def _row_ids(reader: ShardReader) -> Iterator[int]:
     """From the oldest on to the first damage, then from the newest back to it."""
     seen: set[int] = set()
-    for comparison, order, start in ((">", "ASC", -1), ("<", "DESC", _LARGEST_ID)):
+    for comparison, order, start in ((">", "ASC", -1), ("<", "DESC", LARGEST_ID)):
         last = start
         while True:
             try:

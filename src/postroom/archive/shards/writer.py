@@ -122,7 +122,7 @@ class KeyedChange(Protocol):
 
 
 class FileArchiveWriter:
-    """The archive below `root`, with the right to write to it. One thread at a time brings mail."""
+    """The archive below `root`, with the right to write to it. Use from one thread at a time."""
 
     def __init__(self, root: Path, settings: ArchiveSettings | None = None, purpose: str = "postroom") -> None:
         self.root = root

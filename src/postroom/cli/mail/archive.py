@@ -16,7 +16,7 @@ from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_sign
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
 from postroom.sync.archiver import ArchiveReport
-from postroom.sync.archiver_plan import ArchivePlan, RemovalPolicy
+from postroom.sync.removal import ArchivePlan, RemovalPolicy
 
 app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the archive holds it, with certificates.")
 
@@ -82,7 +82,7 @@ def certificates(
     async def run(app: App) -> None:
         found: list[tuple[str, Certificate]] = []
         for each in await chosen_accounts(app, account):
-            ledger = app.archive.place.ledger(each.email)
+            ledger = app.archive.backend.ledger(each.email)
             listed = ledger.certificates(result=result, gmail_id=message, limit=limit)
             found += ((each.email, certificate) for certificate in listed)
         if json:
@@ -169,7 +169,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _stored(app: App, account: Account) -> int | None:
     """How many messages there are to look at; None if a damaged shard will not tell."""
     try:
-        with app.archive.place.reader() as reader:
+        with app.archive.backend.reader() as reader:
             return reader.count(account.email)
     except Fatal:
         return None

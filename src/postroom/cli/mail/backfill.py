@@ -233,7 +233,7 @@ def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
             app.database,
             retention.RetentionRule.from_settings(settings.retention),
             app.clock,
-            protected=retention.certified(app.archive.place),
+            protected=retention.certified(app.archive.backend),
             spending=JobSpending(settings.backfill, app.clock),
             dry_run=dry_run,
         )

@@ -85,7 +85,7 @@ def export(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
 
     async def run(app: App) -> Export:
         owners = [account.email for account in await app.database.read(list_accounts)]
-        people = contacts.people_written_to(app.archive.place, owners)
+        people = contacts.people_written_to(app.archive.backend, owners)
         now = app.clock.now()
         if dry_run:
             addresses = {one.address for one in await app.database.read(contacts.list_contacts)}

@@ -21,7 +21,6 @@ from postroom.cli.terminal import JsonOption, console, errors, print_json, print
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.parsing import ParsedMail
 from postroom.mail.query import QueryError
-from postroom.reading.mail import read_mail
 
 _MOST_CONTEXT = 60
 _PAGE = 200
@@ -153,17 +152,18 @@ def show(
         raise BadInput("raw", "--raw, --attachments and --extract cannot be combined")
     with open_archive(settings.load()) as place, place.reader() as archive:
         message = archive.find(message_id, account)
-        content = archive.raw_of(message)
+        if raw:
+            sys.stdout.buffer.write(archive.raw_of(message))
+            sys.stdout.buffer.flush()
+            return
         listed = list(archive.attachments_of(message))
-    if raw:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    elif extract is not None:
-        _extract(read_mail(content), extract, out, json=json)
-    elif attachments:
-        _list(listed, json=json)
+        if attachments:
+            _list(listed, json=json)
+            return
+        parsed = archive.parsed(message)
+    if extract is not None:
+        _extract(parsed, extract, out, json=json)
     elif json:
-        parsed = read_mail(content)
         details = {
             "text": parsed.best_text,
             "attachments": listed,
@@ -172,7 +172,7 @@ def show(
         }
         print_json({"message": message, **details})
     else:
-        _print_message(message, read_mail(content), listed)
+        _print_message(message, parsed, listed)
 
 
 def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:

@@ -38,10 +38,9 @@ from postroom.cli.terminal import (
     size,
 )
 from postroom.domain.errors import NotFound, PostroomError
-from postroom.sync.bad_messages import RetriedMessages
-from postroom.sync.estimate import SyncEstimate
+from postroom.sync.fetch import RetriedMessages
 from postroom.sync.service import AccountSync
-from postroom.sync.status import SyncPhase, SyncProgress, SyncStatus, status_of
+from postroom.sync.status import SyncEstimate, SyncPhase, SyncProgress, SyncStatus, status_of
 from postroom.telemetry.logs import clean
 
 _REFRESH_S = 0.5

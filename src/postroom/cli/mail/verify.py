@@ -19,7 +19,7 @@ from postroom.cli.session import with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, shown
 from postroom.domain.errors import Fatal, NotFound
 from postroom.mailboxes.ports import PriorityLane
-from postroom.sync.compare import SourceCheck, SourceReport
+from postroom.sync.labels import SourceCheck, SourceReport
 
 AccountOption = Annotated[str | None, typer.Option(help="Only this account's mail; all accounts otherwise.")]
 
@@ -76,7 +76,7 @@ async def _compare(app: App, account: Account) -> SourceReport:
             f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
         ) as bar:
             task = bar.add_task("", total=total)
-            check = SourceCheck(app.database, account, mailbox, app.archive.place)
+            check = SourceCheck(app.database, account, mailbox, app.archive.backend)
             return await check.run(lambda listed: bar.advance(task, listed))
 
 

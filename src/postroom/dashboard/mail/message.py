@@ -31,7 +31,6 @@ from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.charsets import decode_words
 from postroom.mail.parsing import ParsedMail
-from postroom.reading.mail import read_mail
 from postroom.triage.records import spent_on
 
 T = TypeVar("T")
@@ -118,7 +117,7 @@ class MailConversation:
 async def read_message(shared: SharedServices, account: str, key: str) -> MessageDetail:
     def read(archive: MailReader, message: ArchivedMessage) -> MessageDetail:
         attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
-        return _message_detail(message, read_mail(archive.raw_of(message)), attachments)
+        return _message_detail(message, archive.parsed(message), attachments)
 
     return await _read(shared, account, key, read)
 
@@ -132,7 +131,7 @@ async def read_attachment(shared: SharedServices, account: str, key: str, number
     """Its name and its content."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> tuple[str, bytes]:
-        attachment = read_mail(archive.raw_of(message)).attachment(number)
+        attachment = archive.parsed(message).attachment(number)
         return attachment.filename or f"attachment-{number}", attachment.content()
 
     return await _read(shared, account, key, read)
@@ -142,7 +141,7 @@ async def read_html(shared: SharedServices, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
-        return safe_html(read_mail(archive.raw_of(message)).html or "")
+        return safe_html(archive.parsed(message).html or "")
 
     return await _read(shared, account, key, read)
 

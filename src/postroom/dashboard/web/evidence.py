@@ -21,8 +21,7 @@ from postroom.domain.extras import Extra, is_installed
 from postroom.domain.ids import parse_id
 from postroom.mail.charsets import decode_text
 from postroom.web import evidence
-from postroom.web.evidence import Evidence, EvidenceText
-from postroom.web.evidence_search import EvidenceHit, search
+from postroom.web.evidence import Evidence, EvidenceHit, EvidenceText, search
 
 LONGEST_PAGE = 512 << 10
 _MARKUP = re.compile(rb"\s*(?:<!--|<!doctype|<html|<head|<body|<\?xml)", re.IGNORECASE)

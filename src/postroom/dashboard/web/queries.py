@@ -22,10 +22,10 @@ from postroom.kill_switch import SwitchState
 from postroom.queue.job import FINISHED
 from postroom.settings import BackfillSettings, Settings
 from postroom.web import runs
-from postroom.web.discovery import EndpointView, overview
-from postroom.web.run_record import MOST_ERRORS_KEPT, Run, RunStatus, WalkState
+from postroom.web.discovery import EndpointView, ItemStatus, overview
+from postroom.web.runs import MOST_ERRORS_KEPT, Run, RunStatus, WalkState, backfill_job
+from postroom.web.sentinel import sentinel_job
 from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, WebSource
-from postroom.web.web_jobs import ItemStatus, backfill_job, sentinel_job
 from postroom.web.web_service import WebService
 
 _ORDER = SortOrder((backfill_runs.c.id,), falling=("id",))

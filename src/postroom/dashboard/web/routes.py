@@ -65,8 +65,8 @@ from postroom.dashboard.web.queries import (
 )
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
-from postroom.web.evidence_search import EvidenceHit
-from postroom.web.run_record import RunStatus
+from postroom.web.evidence import EvidenceHit
+from postroom.web.runs import RunStatus
 from postroom.web.web_service import missing_extra
 
 pages = pages_router()

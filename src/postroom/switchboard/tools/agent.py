@@ -24,7 +24,6 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.reading.mail import read_mail
 from postroom.switchboard.toolbox import Tool
 
 _LONGEST_BODY = 20_000
@@ -101,7 +100,7 @@ class ReadingTools:
     async def decisions(self, caller: Caller, given: contract.DecisionsArguments) -> contract.DecisionsReply:
         columns = (decisions.c.id, decisions.c.message_id, decisions.c.source, decisions.c.action, decisions.c.reason)
         rest = (decisions.c.confidence, decisions.c.needs_review, decisions.c.created_at)
-        about = (messages.c.subject, messages.c.sender_identity, messages.c.archive_key)
+        about = (messages.c.subject, messages.c.sender_identity, messages.c.archive_key.label("key"))
         query = select(*columns, *rest, *about).join(messages, messages.c.id == decisions.c.message_id)
         query = query.order_by(decisions.c.id.desc()).limit(given.limit)
         if given.needs_review is not None:
@@ -135,7 +134,7 @@ def _read(archive: MailReader, wanted: str, only: str | None) -> contract.Messag
         message = archive.find(wanted, only)
     except BadInput as error:
         raise type(error)("id", error.problem) from None
-    parsed = read_mail(archive.raw_of(message))
+    parsed = archive.parsed(message)
     text = parsed.best_text
     return contract.MessageReply(
         **_summary(message),

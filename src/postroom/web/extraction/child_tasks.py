@@ -22,7 +22,7 @@ from w3lib.encoding import html_body_declared_encoding
 
 from postroom.mail.charsets import decode_text
 from postroom.mail.html_text import MAX_HTML_CHARS, html_to_text
-from postroom.web.extraction.documents import LONGEST_TEXT, Extracted, WebDocument
+from postroom.web.extraction.web_reader import LONGEST_TEXT, Extracted, WebDocument
 from postroom.web.fetching.interface import BadAnswer, Fetched, TooLarge, Unavailable, Validators
 from postroom.web.listings import read_links, read_sitemap
 from postroom.web.strategies import WalkPlace, WalkStrategy, described_strategy
@@ -40,7 +40,7 @@ _HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
 def read_document(document: WebDocument) -> Extracted:
-    """By what the bytes are; what the server claims decides only where they do not say."""
+    """By the bytes themselves; the declared type decides only if they are ambiguous."""
     body = document.body
     if b"%PDF-" in body[:1024]:
         return _read_pdf(body)
@@ -86,7 +86,7 @@ def _read_html(document: WebDocument) -> Extracted:
 
 
 def _stripped(markup: str, problem: str | None) -> Extracted:
-    """Where the parser gives up (lines of ten megabytes, thousands of levels) a simpler one still finds the words."""
+    """For markup that the parser gives up on (huge lines, thousands of levels): a simpler parser finds the words."""
     text = html_to_text(markup)[:LONGEST_TEXT]
     if not text:
         return Extracted(_STRIPPED, problem="the page holds no text that can be read")
@@ -95,7 +95,7 @@ def _stripped(markup: str, problem: str | None) -> Extracted:
 
 
 def _main_text(found: str, plain: str) -> str:
-    """Next to nothing out of a lot was no main text: then all of the page is."""
+    """All text of the page where the extracted main text is a tiny part of it."""
     return plain if len(found) < _LEAST_MAIN_TEXT and len(plain) > 5 * len(found) else found
 
 
@@ -115,7 +115,7 @@ def _read_pdf(body: bytes) -> Extracted:
 
 
 def _pages(reader: pypdf.PdfReader) -> tuple[str, str | None]:
-    """One page that cannot be read does not cost the others."""
+    """The text of all pages that can be read, and what could not be read."""
     pieces: list[str] = []
     size, broken = 0, 0
     for number, page in enumerate(reader.pages):
@@ -163,7 +163,7 @@ def _cut(text: str) -> str | None:
 
 
 LONGEST_DELAY_S = 86_400
-"""What a robots.txt may ask for between two requests: as long as a `Retry-After` may."""
+"""The longest delay between two requests that a robots.txt may ask for, as for `Retry-After`."""
 
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 TaskAnswer = tuple[dict[str, Any], bytes]
@@ -184,7 +184,7 @@ def list_page(header: dict[str, Any], body: bytes) -> TaskAnswer:
     """The items of a page of a list; large, so they are the body of the answer."""
     page = Fetched(header["url"], header["final_url"], 200, body, "", header["charset"], Validators(), _NO_TIME)
     try:
-        reading = _route(json.dumps(header["route"])).read(WalkPlace(page=header["page"]), page)
+        reading = _strategy(json.dumps(header["strategy"])).read(WalkPlace(page=header["page"]), page)
     except (BadAnswer, TooLarge, Unavailable) as error:
         return {"error": type(error).__name__, "message": error.message}, b""
     return {}, reading.encoded()
@@ -203,7 +203,7 @@ def robots(header: dict[str, Any], body: bytes) -> TaskAnswer:
 
 
 def warm_up() -> None:
-    """The libraries load some of their parts when they first meet something: here, while that is possible."""
+    """Use the libraries once before the child is confined: they load some of their parts at first use."""
     blank = PdfWriter()
     blank.add_blank_page(100, 100)
     blank.write(pdf := BytesIO())
@@ -220,5 +220,5 @@ def _rules(body: bytes) -> Protego:
 
 
 @lru_cache(maxsize=16)
-def _route(described: str) -> WalkStrategy:
+def _strategy(described: str) -> WalkStrategy:
     return described_strategy(json.loads(described))

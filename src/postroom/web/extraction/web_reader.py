@@ -6,19 +6,61 @@ A document always gets an answer, if only a note on why it cannot be read; a lis
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from postroom.domain.errors import Retryable
 from postroom.reading.limited import Failure, LimitedReader, ReadingFailed, ReadingLimits, shared_reader
 from postroom.telemetry import logs
-from postroom.web.extraction.documents import Extracted, WebDocument
 from postroom.web.fetching.interface import BadAnswer, Disallowed, TooLarge, Unavailable
 from postroom.web.strategies import ListReading
 
 if TYPE_CHECKING:
     from postroom.web.fetching.interface import Fetched
     from postroom.web.strategies import WalkPlace, WalkStrategy
+
+
+LONGEST_TEXT = 2_000_000
+"""Characters that are kept of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebDocument:
+    body: bytes
+    content_type: str
+    charset: str | None
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    extractor: str
+    title: str | None = None
+    text: str = ""
+    published_on: date | None = None
+    language: str | None = None
+    problem: str | None = None
+    """Why text is missing, for people."""
+
+    def encoded(self) -> tuple[dict[str, Any], bytes]:
+        fields = asdict(self)
+        fields["published_on"] = None if self.published_on is None else self.published_on.isoformat()
+        return fields, fields.pop("text").encode("utf-8", "surrogatepass")
+
+    @classmethod
+    def decode(cls, fields: dict[str, Any], text: bytes) -> Extracted:
+        published = fields.pop("published_on")
+        return cls(
+            **fields,
+            text=text.decode("utf-8", "surrogatepass"),
+            published_on=None if published is None else date.fromisoformat(published),
+        )
+
+
+class DocumentReader(Protocol):
+    async def extract(self, document: WebDocument) -> Extracted:
+        """What the document says; every document gets an answer, if only a note on why it cannot be read."""
 
 
 log = logs.get(__name__)
@@ -37,7 +79,7 @@ class RobotsVerdict:
 
 class WebReader:
     def __init__(self, limits: ReadingLimits | None = None, reader: LimitedReader | None = None) -> None:
-        """`limits` are those of one page. Without a reader of its own it uses the one that this process shares."""
+        """`limits` are for one page. Without `reader`, the reader shared by this process is used."""
         self._limits = limits or PAGE_LIMITS
         self._own = reader
 
@@ -51,10 +93,10 @@ class WebReader:
                 raise Retryable(f"The page cannot be read now: {error.reason}") from error
             return _given_up(document, error)
 
-    async def read_list(self, route: WalkStrategy, place: WalkPlace, page: Fetched) -> ListReading:
-        """What a page of a list has. Raises BadAnswer where that cannot be found out within the limits."""
+    async def read_list(self, strategy: WalkStrategy, place: WalkPlace, page: Fetched) -> ListReading:
+        """The contents of a page of a list. Raises BadAnswer if it cannot be read within the limits."""
         header = {
-            "route": route.described(),
+            "strategy": strategy.described(),
             "page": place.page,
             "url": page.url,
             "final_url": page.final_url,
@@ -68,10 +110,10 @@ class WebReader:
             raise BadAnswer(f"The list cannot be read: {error.reason}.") from error
         if problem:
             _raise(problem)
-        return await asyncio.to_thread(lambda: route.trusted(ListReading.decode(found)))
+        return await asyncio.to_thread(lambda: strategy.trusted(ListReading.decode(found)))
 
     async def robots(self, origin: str, text: str, url: str, agent: str) -> RobotsVerdict:
-        """Raises Disallowed where the file cannot be read within its limits: it may forbid anything."""
+        """Raises Disallowed if the file cannot be read within its limits, since it may forbid anything."""
         header = {"url": url, "agent": agent}
         try:
             verdict, _ = await self._reader.run_async(

@@ -1,4 +1,4 @@
-"""Undoes compression within bounds: a small answer cannot become a large one, nor keep a processor busy for long."""
+"""Decompresses bodies within bounds of size and time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from postroom.web.fetching.interface import BadAnswer, TooLarge, Unavailable
 _GZIP, _ZLIB, _BARE = 31, 15, -15
 _MOST_LAYERS = 2
 _MOST_MEMBERS = 64
-"""Each member of a gzip file costs a copy of what follows it, so a file of empty ones would cost the square."""
+"""Each member of a gzip file costs a copy of the rest, so a file of empty members would take quadratic time."""
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def decode_body(body: bytes, content_encoding: str, most: int) -> bytes:
-    """The body as it was before the server encoded it for the way."""
+    """Undo the `Content-Encoding`; the result has at most `most` bytes."""
     layers = [name.strip().lower() for name in content_encoding.split(",")]
     layers = [name for name in layers if name not in ("", "identity")]
     if len(layers) > _MOST_LAYERS:
@@ -45,7 +45,7 @@ def gunzip(data: bytes, most: int) -> bytes:
 
 
 def _deflated(data: bytes, most: int) -> bytes:
-    """With zlib's frame as the standard says, or without as some servers have it."""
+    """With zlib's header, as the standard says, or without it, as some servers send it."""
     if not data:
         return b""
     try:

@@ -43,7 +43,7 @@ from postroom.web.fetching.targets import Address, AddressGuard, Target, read_ta
 
 _ACCEPT = "text/html, application/xhtml+xml, application/xml;q=0.9, application/pdf;q=0.9, */*;q=0.5"
 _SMALL = 64 * 1024
-"""Less than this is decompressed on the spot."""
+"""Less than this is decompressed in the event loop."""
 _NO_BODY = frozenset({204, 304, *range(300, 304), 307, 308})
 
 
@@ -75,7 +75,7 @@ class PinnedTransport:
         await self._transport.aclose()
 
     async def exchange(self, target: Target, headers: Mapping[str, str], *, largest: int | None = None) -> HttpAnswer:
-        """Ask, and read the whole answer within the limits."""
+        """Send one request and read the whole answer within the limits."""
         most = self._limits.largest_body if largest is None else largest
         try:
             async with asyncio.timeout(self._limits.total_s):
@@ -180,7 +180,7 @@ class RobotsRules(Protocol):
 
 
 class WebFetcher:
-    """Implements `ports.Fetching`."""
+    """Implements `Fetching`."""
 
     def __init__(
         self,
@@ -224,8 +224,8 @@ class WebFetcher:
     async def ask(
         self, target: Target, *, largest: int, patience: timedelta | None, needless: Callable[[], Awaitable[bool]]
     ) -> HttpAnswer | None:
-        """One polite exchange and its bare answer, whatever the status: for robots.txt. None where the question has
-        become needless by the time that it is our turn: others were waiting for the same."""
+        """One request in its turn, and the answer whatever its status; for robots.txt. None if the request is no longer
+        needed when its turn comes, because another process has fetched the same."""
         limits = self._limits_of(target.host)
         async with self._pace.turn(limits, patience=patience):
             return None if await needless() else await self._answer(limits, target, {}, largest)
@@ -294,7 +294,7 @@ class WebFetcher:
 
 
 def _validator(answer: HttpAnswer, name: str) -> str | None:
-    """As it was sent, if it is fit to be stored and sent back."""
+    """The value as sent, if it can be stored and sent back; else None."""
     value = answer.headers.get(name, "").strip()
     return value if value and len(value) <= 500 and value.isascii() and value.isprintable() else None
 

@@ -1,4 +1,4 @@
-"""What the rest of the room knows of fetching: one call, its answer, the limits that hold it back, and its errors.
+"""The interface of fetching: one call, its answer, the limits, and the errors.
 
     Retryable
     ├── Unavailable      5xx, timeout, no connection, answer cut off; Retry-After where the server said so
@@ -88,7 +88,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """By what a server knows its page again, in its own spelling."""
+    """ETag and Last-Modified as the server sent them, for conditional requests."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -100,10 +100,10 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page as it was served (2xx), or the word that it has not changed (304)."""
+    """A page as it was served (2xx), or that it has not changed (304)."""
 
     url: str
-    """As it was asked for."""
+    """As requested."""
     final_url: str
     """Where the redirects ended."""
     status: int
@@ -130,7 +130,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class DomainLimits:
-    """How one domain wants to be treated. `domain` is what is paced: hosts with the same one take turns together."""
+    """How often one domain may be fetched from. Hosts with the same `domain` take turns together."""
 
     domain: str
     min_delay_s: float
@@ -156,7 +156,7 @@ class FetchLimits:
     """From the name's lookup to the last byte."""
     connect_s: float = 10.0
     read_s: float = 20.0
-    """The longest silence."""
+    """The longest wait for the next bytes."""
     most_redirects: int = 5
 
 
@@ -166,14 +166,14 @@ class DomainPace(Protocol):
     def turn(
         self, limits: DomainLimits, *, crawl_delay_s: float = 0.0, patience: timedelta | None = None
     ) -> AbstractAsyncContextManager[None]:
-        """Wait for a turn and have it while the block runs. With patience, a longer wait raises `NotYet` instead."""
+        """Wait for a turn and hold it while the block runs. Raises `NotYet` if the wait would exceed `patience`."""
 
     async def hold(self, domain: str, wait: timedelta) -> None:
-        """Send this domain no request for so long: the server asked for it."""
+        """Send no request to this domain for this long, as its server asked."""
 
 
 class Fetching(Protocol):
-    """The one way to the web: safe, polite, bounded. Every request of this package goes through it."""
+    """Fetches pages; every request of `web` goes through it."""
 
     async def get(
         self,
@@ -183,7 +183,7 @@ class Fetching(Protocol):
         conditional: Validators | None = None,
         patience: timedelta | None = None,
     ) -> Fetched:
-        """The page behind the url, through redirects. Raises one of `errors`, each either Retryable or final.
+        """The page behind the url, through redirects. Raises the errors above, each either Retryable or final.
 
         `patience` bounds the wait for the domain's turn (`NotYet` beyond it); None waits as long as it takes.
         """

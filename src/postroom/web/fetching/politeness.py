@@ -27,7 +27,7 @@ from postroom.web.urls import host_of
 
 LONGEST_HOLD = timedelta(days=1)
 _LOOK_AGAIN_S = 0.2
-"""How soon to ask again while other requests are under way, whose end is unknown."""
+"""How soon to try again while other requests are under way, whose end is unknown."""
 _LONGEST_NAP_S = 60.0
 _GRACE = timedelta(seconds=30)
 
@@ -44,7 +44,7 @@ class _Wait:
 
 
 class DatabasePace:
-    """Implements `ports.Pace`."""
+    """Implements `DomainPace`."""
 
     def __init__(
         self, database: Database, clock: Clock, longest_request: timedelta, dice: random.Random | None = None
@@ -68,7 +68,7 @@ class DatabasePace:
         await self._database.write(lambda tx: _not_before(tx, domain, self._clock.now() + min(wait, LONGEST_HOLD)))
 
     async def wait_of(self, limits: DomainLimits) -> timedelta:
-        """How long it is until the domain's next turn, as far as one can tell without asking for it."""
+        """About how long it is until the domain's next turn; takes no turn."""
         query = select(domain_pace.c.next_allowed_at).where(domain_pace.c.domain == limits.domain)
         at: datetime | None = await self._database.read(lambda tx: tx.execute(query).scalar_one_or_none())
         now = self._clock.now()
@@ -116,9 +116,8 @@ class DatabasePace:
 
 
 def place_in_line(tx: Tx, line: str, wait: timedelta, interval: timedelta, now: datetime, *, longest: int) -> timedelta:
-    """When to come back for what cannot be had for another `wait`: everyone who asks is sent to a moment of their own,
-    an interval apart, so that they do not all return at once for the one turn there is. No line is longer than those
-    who can stand in it: what was cancelled leaves its place to others."""
+    """How long a job should wait that cannot run for another `wait`. Callers get times one interval apart, so that they
+    do not all return for the same turn. A line has at most `longest` places, since cancelled jobs never return."""
     tx.insert_missing(web_lanes, {"name": line, "next_at": None})
     end = tx.execute(tx.locking(select(web_lanes.c.next_at).where(web_lanes.c.name == line))).scalar_one()
     earliest = now + wait
@@ -128,7 +127,7 @@ def place_in_line(tx: Tx, line: str, wait: timedelta, interval: timedelta, now: 
 
 
 def _locked(tx: Tx, domain: str, clock: Clock) -> datetime | None:
-    """When the domain may be asked next; its row is ours until the transaction ends."""
+    """When the next request to the domain is allowed; locks its row."""
     tx.insert_missing(domain_pace, {"domain": domain, "next_allowed_at": None, "updated_at": clock.now()})
     query = select(domain_pace.c.next_allowed_at).where(domain_pace.c.domain == domain)
     found: datetime | None = tx.execute(tx.locking(query)).scalar_one()
@@ -136,7 +135,7 @@ def _locked(tx: Tx, domain: str, clock: Clock) -> datetime | None:
 
 
 def _not_before(tx: Tx, domain: str, moment: datetime) -> None:
-    """Move the next turn back, never forward."""
+    """Postpone the next turn; never make it earlier."""
     tx.insert_missing(domain_pace, {"domain": domain, "next_allowed_at": None, "updated_at": moment})
     sooner = domain_pace.c.next_allowed_at.is_(None) | (domain_pace.c.next_allowed_at < moment)
     tx.execute(update(domain_pace).where(domain_pace.c.domain == domain, sooner).values(next_allowed_at=moment))
@@ -160,8 +159,8 @@ def limits_of(sources: ConfiguredSources, web: WebSettings) -> LimitsOf:
 
 
 def private_hosts(sources: ConfiguredSources) -> frozenset[str]:
-    """Hosts that their source allows to have a private address, each on the ports of the source's endpoints only: a
-    site on this machine does not open the rest of the machine."""
+    """Hosts that their source allows to have a private address, each only on the ports of the source's endpoints, so
+    that other services of the same machine stay out of reach."""
     allowed: set[str] = set()
     for source in sources:
         if source.allow_private:
@@ -181,6 +180,6 @@ def _limits(source: WebSource | None, web: WebSettings) -> tuple[int, int, int]:
 
 
 def _paced(sources: ConfiguredSources, host: str) -> str:
-    """The hosts of one domain are treated as one server."""
+    """The domain that a host belongs to, which is paced as one server."""
     domains = [domain for source in sources.of_host(host) for domain in source.domains]
     return min((domain for domain in domains if host == domain or host.endswith(f".{domain}")), key=len, default=host)

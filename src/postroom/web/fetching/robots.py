@@ -29,7 +29,7 @@ log = logs.get(__name__)
 LARGEST = 512 * 1024
 """At least 500 KiB must be read by the standard; what goes beyond is treated as a broken file: as if there was none."""
 ASK_AGAIN = timedelta(minutes=10)
-"""After an attempt that brought nothing."""
+"""After a failed attempt."""
 _MOST_REDIRECTS = 5
 _MOST_REMEMBERED = 64
 _NO_ANSWER = 0
@@ -37,7 +37,7 @@ _NO_ANSWER = 0
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is remembered of an origin's robots.txt."""
+    """The cached robots.txt of an origin."""
 
     status: int
     body: str
@@ -54,7 +54,7 @@ class _Known:
 
 
 class Robots:
-    """Implements what `Fetcher` asks of it. `agent` is the product token that rules may name."""
+    """The robots.txt rules that `WebFetcher` obeys. `agent` is the product token that rules may name."""
 
     def __init__(
         self, database: Database, clock: Clock, agent: str, keep: timedelta, reader: WebReader | None = None
@@ -135,7 +135,7 @@ class Robots:
         return 404, ""  # redirects without end: as if there was none, says the standard
 
     async def _verdict(self, target: Target, known: _Known) -> RobotsVerdict:
-        """A file that could not be read once is not read again: each attempt may cost seconds."""
+        """A file that could not be parsed once is not parsed again, since each attempt may take seconds."""
         key = (target.origin, known.fetched_at)
         if (problem := self._unreadable.get(key)) is not None:
             raise Disallowed(problem)

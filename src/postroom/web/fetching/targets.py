@@ -36,12 +36,11 @@ _NEVER = tuple(
     [IPv4Network(network) for network in ("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")]
     + [IPv6Network(network) for network in ("::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32")]
 )
-"""Never a web site: even a host that is allowed by name may not be there. Cloud machines get their secrets
-at some of these."""
+"""Never web sites, so refused even for hosts allowed by name. Some serve the secrets of cloud machines."""
 
 
 def read_address(text: str) -> Address:
-    """The address that is meant: a mapped one is the IPv4 address inside. Raises ValueError, also for zone ids."""
+    """The address as used: for a mapped one, the IPv4 address inside. Raises ValueError, also for zone ids."""
     if "%" in text:
         raise ValueError("an address with a zone")
     address = ip_address(text)
@@ -66,7 +65,7 @@ _NAME = re.compile(
     r"(?=.{1,253}\.?$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?"
 )
 _NUMERIC_END = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
-"""A name that ends so is an address in some old notation to one resolver, and a name to another."""
+"""Some resolvers take such a name for an address in an old notation, others for a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def _address_in(host: str) -> Address | None:
 
 
 MOST_ADDRESSES = 4
-"""More are not tried."""
+"""At most this many addresses of a name are tried."""
 
 
 class Resolver(Protocol):
@@ -165,15 +164,15 @@ class SystemResolver:
 
 
 class AddressGuard:
-    """Looks names up, and lets only public addresses through. `allowed` are hosts, or `host:port`, that may be
-    private: a stand-in on this machine, a server of the own network."""
+    """Resolves names and refuses addresses that are not public. `allowed` are hosts, or `host:port`, that may be
+    private: a stand-in on this machine, a server of the local network."""
 
     def __init__(self, resolver: Resolver, allowed: Collection[str] = ()) -> None:
         self._resolver = resolver
         self._allowed = frozenset(name.lower() for name in allowed)
 
     async def addresses(self, target: Target) -> list[Address]:
-        """One bad address among good ones condemns them all: it is there for a reason."""
+        """Raises ForbiddenAddress if any address of the name is not public, even if others are."""
         found = [target.address] if target.address is not None else await self._lookup(target)
         by_name = not self._allowed.isdisjoint((target.host, f"{target.host}:{target.port}"))
         for address in found:

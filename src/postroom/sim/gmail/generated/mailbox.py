@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from postroom.domain.errors import BadInput
-from postroom.mail.header_writing import address_problem
+from postroom.mail.composing import address_problem
 from postroom.sim.gmail.generated.correspondents import Correspondent, Correspondents
 from postroom.sim.gmail.generated.drafting import HUGE_CHARS, USER_LABELS, LetterDraft, MailDefect, defect_of, labels_of
 from postroom.sim.gmail.generated.personal_mail import KINDS, letter_of, speaker, story_of

@@ -28,8 +28,9 @@ from postroom.sync.alerts import (
     settle,
     size_of,
 )
+from postroom.sync.fetch import record_bad
 from postroom.sync.slices import Granularity, Slice
-from postroom.sync.state import add_counters, begin_walk, record_bad
+from postroom.sync.state import add_counters, begin_walk
 from tests.support.databases import on_sqlite
 from tests.support.mail import mailbox
 from tests.support.sync import new_account, synced_account
@@ -138,7 +139,7 @@ async def test_a_condition_that_flickers_is_told_once_an_hour(
     for number in range(120):
         in_force, now = [alert] if number % 2 == 0 else [], clock.now()
         settled = await database.write(lambda tx, now=now, these=in_force: settle(tx, account.id, these, now))  # type: ignore[misc]
-        told += len(settled.to_tell)
+        told += len(settled.to_send)
         clock.advance(60)
     assert told == 2
 
@@ -151,7 +152,7 @@ async def test_a_clock_that_is_set_back_silences_nothing(
     now = clock.now()
     for moment in (now, now - timedelta(days=3)):
         settled = await database.write(lambda tx, at=moment: settle(tx, account.id, [alert], at))  # type: ignore[misc]
-        assert settled.to_tell == (alert,)
+        assert settled.to_send == (alert,)
 
 
 async def test_more_than_two_hundred_bad_messages_in_an_hour_are_critical_and_then_past(

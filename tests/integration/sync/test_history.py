@@ -26,9 +26,9 @@ from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord
 from postroom.mailboxes.protocol import RemoteMessage
 from postroom.queue import JobQueue
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sync.fetch import FetchOutcome, MailFetcher, OnChunk
+from postroom.sync.fetch import FetchOutcome, MailFetcher, OnChunk, bad_of
 from postroom.sync.history import ChangeCounts
-from postroom.sync.state import bad_of, get_state
+from postroom.sync.state import get_state
 from tests.support.actions import make_message, rows_of
 from tests.support.databases import on_sqlite
 from tests.support.mail import letter, mailbox
@@ -57,7 +57,7 @@ class CrashingStore(AccountStore):
     """Does its work, and dies just after the named effect."""
 
     def __init__(self, scene: SyncedAccount, after: str) -> None:
-        super().__init__(scene.store.place, scene.store._archive, scene.account.email, scene.store._thread)
+        super().__init__(scene.store.backend, scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
     async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
@@ -153,7 +153,7 @@ async def test_a_crash_between_an_effect_and_the_cursor_loses_nothing_and_double
     await some_of_everything(scene)
     crashing = CrashingStore(scene, effect)
     with pytest.raises((Crash, BaseExceptionGroup)):
-        await scene.deltas(reader, scene.bringer(crashing)).read()
+        await scene.deltas(reader, scene.fetcher(crashing)).read()
     assert await scene.cursor() == before, "the cursor has not moved past what is not known to be on disk"
     await scene.deltas(reader).read()
     await assert_same_as_source(scene)
@@ -252,13 +252,13 @@ async def test_the_cursor_moves_page_by_page_and_stays_behind_the_next_page(scen
 @on_sqlite
 async def test_a_label_that_was_made_a_moment_ago_is_known_by_its_name(scene: SyncedAccount) -> None:
     reader = await scene.claim()
-    bringer = scene.bringer()
-    await scene.deltas(reader, bringer).read()
+    fetcher = scene.fetcher()
+    await scene.deltas(reader, fetcher).read()
     made = await scene.client.create_label("Brand new")
     new = scene.control.deliver(letter("Labelled"), frozenset({"INBOX", made.id}))
     old = sorted(scene.archived())[0]
     await scene.client.modify_message(old, add=[made.id])
-    await scene.deltas(reader, bringer).read()
+    await scene.deltas(reader, fetcher).read()
     assert "Brand new" in scene.present()[old] & scene.present()[new]
     await assert_same_as_source(scene)
 
@@ -268,7 +268,7 @@ async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace
     reader = await scene.claim()
     made = await scene.client.create_label("Passing")
     await scene.client.modify_message(sorted(scene.archived())[0], add=[made.id])
-    await scene.client.delete_label(made.id)
+    scene.control.delete_label(made.id)
     await scene.deltas(reader).read()
     await assert_same_as_source(scene)
 
@@ -303,14 +303,14 @@ async def test_a_lease_is_renewed_while_much_mail_is_brought(scene: SyncedAccoun
         scene.control.deliver(letter(f"Number {number}"))
 
     class SlowBringer(MailFetcher):
-        async def bring(self, ids: Iterable[str], beat: OnChunk = lambda chunk: None) -> FetchOutcome:
-            brought = await super().bring(ids, beat)
+        async def fetch(self, ids: Iterable[str], on_chunk: OnChunk = lambda chunk: None) -> FetchOutcome:
+            outcome = await super().fetch(ids, on_chunk)
             clock.advance(LEASE.total_seconds() * 0.9)
             with pytest.raises(ReaderElsewhere):
                 await scene.database.write(lambda tx: claim_reader(tx, scene.account.id, "another", clock.now()))
-            return brought
+            return outcome
 
-    made = scene.bringer()
+    made = scene.fetcher()
     deltas = await scene.deltas(reader, SlowBringer(made.mailbox, made.store, made.names)).read()
     assert deltas.stored == 250
     await assert_same_as_source(scene)
@@ -360,10 +360,10 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
     """A walk beside has the message in hand when its deletion and relabelling are read."""
     reader = await scene.claim()
     deleted, relabelled = scene.control.deliver(letter("Deleted")), scene.control.deliver(letter("Relabelled"))
-    bringer = scene.bringer()
-    await bringer.names.refresh()
+    fetcher = scene.fetcher()
+    await fetcher.names.refresh()
     fetched, go_on = asyncio.Event(), asyncio.Event()
-    sink = bringer._reader._sink
+    sink = fetcher._reader._sink
     keep = sink.store
 
     async def keep_later(mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> Sequence[StoredMessage]:
@@ -372,7 +372,7 @@ async def test_mail_that_was_fetched_before_its_deletion_and_stored_after_it_is_
         return await keep(mails)
 
     monkeypatch.setattr(sink, "store", keep_later)
-    walk = asyncio.create_task(bringer.bring([deleted, relabelled]))
+    walk = asyncio.create_task(fetcher.fetch([deleted, relabelled]))
     await fetched.wait()
     await scene.client.delete_message(deleted)
     await scene.client.modify_message(relabelled, remove=["INBOX"], add=["STARRED"])
