@@ -50,7 +50,7 @@ def gmail(
     from postroom.telemetry import logs, metrics
     from postroom.vault import Vault
 
-    loaded = settings.load()
+    loaded = settings.load(is_connector=True)
     vault_key = loaded.vault_key
     vault = Vault(loaded.home, None if vault_key is None else vault_key.get_secret_value())
     configured = loaded.connector.token

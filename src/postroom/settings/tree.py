@@ -22,7 +22,7 @@ from postroom.settings import groups
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
-_OUR_PREFIXES = (ENV_PREFIX, "CONNECTOR_")
+CONNECTOR_PREFIX = "CONNECTOR_"
 HOME_VARIABLE = "POSTROOM_HOME"
 VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
 ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
@@ -81,14 +81,18 @@ def _password_of(url: str) -> str | None:
     return unquote(match[1]) if match else None
 
 
-def load() -> Settings:
-    """The settings of this process; makes the home folder (readable by its owner only) if it is missing."""
+def load(*, is_connector: bool = False) -> Settings:
+    """The settings of this process; makes the home folder (readable by its owner only) if it is missing.
+
+    A variable `POSTROOM_...` that is no setting is refused; for a connector, `CONNECTOR_...` too. Elsewhere such a
+    variable may belong to another program.
+    """
     home = Path(os.environ.get(HOME_VARIABLE) or Settings.model_fields["home"].default).expanduser().absolute()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(HOME_VARIABLE, f"{home} cannot be created: {error.strerror}") from error
-    given = _from_environment(os.environ)
+    given = _from_environment(os.environ, (ENV_PREFIX, CONNECTOR_PREFIX) if is_connector else (ENV_PREFIX,))
     content = _read_file(home / FILE_NAME)
     for name, reason in _NOT_IN_THE_FILE.items():
         if name in content:
@@ -152,16 +156,17 @@ class _Given:
     text: str
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[_Path, _Given]:
-    """What variables set. One that is meant for us and sets nothing is an error. A variable whose name does not follow
-    our own rule, because a specification fixes it, sets nothing while it is empty."""
+def _from_environment(environment: Mapping[str, str], our_prefixes: tuple[str, ...]) -> dict[_Path, _Given]:
+    """What variables set. One with a prefix of ours that sets nothing is an error. A variable whose name does not
+    follow our own rule, because a specification fixes it, sets nothing while it is empty.
+    """
     known = {setting.variable: setting for _, group in reference() for setting in group}
     given = {}
     for name in sorted(environment):
         text, setting = environment[name], known.get(name.upper())
         if setting is not None and (text or setting.variable.startswith(ENV_PREFIX)):
             given[setting.path] = _Given(name, text)
-        elif setting is None and name.upper().startswith(_OUR_PREFIXES):
+        elif setting is None and name.upper().startswith(our_prefixes):
             raise BadInput(name, "no such setting; docs/settings.md lists them all")
     return given
 

@@ -21,7 +21,7 @@ def connector(home: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
     def read(variables: Mapping[str, str]) -> ConnectorSettings:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        return settings.load().connector
+        return settings.load(is_connector=True).connector
 
     return read
 
@@ -80,3 +80,12 @@ def test_a_bad_value_is_refused_with_its_name(connector: Reading, name: str, val
     with pytest.raises(BadInput) as caught:
         connector({name: value})
     assert caught.value.field == name
+
+
+def test_a_variable_of_another_program_is_in_nobodys_way_but_the_connectors(
+    connector: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECTOR_OF_ANOTHER_PROGRAM", "1")
+    assert settings.load().connector == ConnectorSettings()
+    with pytest.raises(BadInput, match="CONNECTOR_OF_ANOTHER_PROGRAM"):
+        connector({})
