@@ -28,6 +28,7 @@ from postroom.mail.categories import Categories, Category, facts_of, shipped
 from postroom.mail.headers import Headers, split_headers
 from postroom.mail.query import parse
 from postroom.mailboxes.gmail.client import GmailClient, connected
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.sim.gmail.generated import GeneratedCategory as Truth
@@ -148,8 +149,8 @@ class _Open:
     def open(self, endpoint_identity: str) -> _Open:
         return self
 
-    async def __aenter__(self) -> GmailClient:
-        return self._client
+    async def __aenter__(self) -> GmailMailbox:
+        return GmailMailbox(self._client)
 
     async def __aexit__(self, *error: object) -> None:
         """The client stays open for the next estimate."""

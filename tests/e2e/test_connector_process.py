@@ -49,7 +49,7 @@ class House:
         return self.bench.database
 
     async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        async with self.bench.client(Role.DASHBOARD) as call:
+        async with self.bench.client(Role.DASHBOARD, is_proved=True) as call:
             return await call(tool, arguments)
 
     async def create_job(self) -> str:

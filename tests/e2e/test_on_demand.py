@@ -41,7 +41,7 @@ async def test_what_only_the_mailbox_has_is_found_and_taken_in_while_the_agent_w
             found = await call("email_search_and_ingest", query="zyzzyva", max_results=5)
             took = SystemClock().monotonic() - began
             again = await call("email_search_and_ingest", query="zyzzyva", max_results=5)
-            read = await call("read_message", id=found["messages"][0]["archive_key"])
+            read = await call("read_message", id=found["messages"][0]["key"])
         assert took < 30
         assert (found["is_complete"], found["newly_ingested"], found["in_archive"]) == (True, 1, 0)
         assert [(mail["gmail_id"], mail["newly_ingested"]) for mail in found["messages"]] == [(wanted, True)]

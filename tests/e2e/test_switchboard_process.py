@@ -94,7 +94,7 @@ class Courier:
             for mail in some
         ]
         proofs = (await call("archive.store", endpoint_identity=ME, messages=raws))["stored"]
-        sent = [envelope(p["key"], raw={"archive_key": p["key"], "sha256": p["sha256"]}, text="body") for p in proofs]
+        sent = [envelope(p["key"], raw={"key": p["key"], "sha256": p["sha256"]}, text="body") for p in proofs]
         again = self.random.sample(sent, 3)
         results = (await call("ingest", {"envelopes": [*sent, *again]}))["results"]
         for one, result in zip([*sent, *again], results, strict=True):

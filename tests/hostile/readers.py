@@ -270,7 +270,7 @@ def _discord(body: bytes) -> None:
 
 _GMAIL = (
     *(resources.message, resources.raw_message, resources.message_page, resources.history_page, resources.labels),
-    *(resources.profile, resources.thread, resources.attachment, resources.watch, resources.drafts),
+    *(resources.profile, resources.thread, resources.drafts),
 )
 
 

@@ -49,6 +49,7 @@ from postroom.domain.jobs import (
 )
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.credentials import GrantStore
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.queue import Handler, JobCatalogue, JobQueue, JobType, KeyUse
 from postroom.settings import GmailSettings, SafetySettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
@@ -125,8 +126,8 @@ class _OneMailbox:
     def __init__(self, client: GmailClient) -> None:
         self.client = client
 
-    async def of(self, account: Account) -> GmailClient:
-        return self.client
+    async def of(self, account: Account) -> GmailMailbox:
+        return GmailMailbox(self.client)
 
 
 def no_rules(tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:

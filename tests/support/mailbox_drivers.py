@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from postroom.mailboxes.errors import CallRefused, Gone, HistoryExpired
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart, HistoryRecord, MessageFormat, MessageRef
+from postroom.mailboxes.gmail.resources import GmailMessage, HistoryRecord, MessageFormat, MessageRef
 from postroom.mailboxes.protocol import Failed, Got, MissingMessage
 from tests.support.google_client import HttpError
 from tests.support.mail import encoded
@@ -33,7 +33,7 @@ class Seen:
     size: int | None = None
     snippet: str = ""
     raw: bytes | None = None
-    parts: tuple[tuple[object, ...], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class NotThere(Exception):
@@ -45,11 +45,10 @@ class NotTaken(Exception):
 
 
 class MailDriver(Protocol):
-    async def profile(self) -> tuple[str, int, int, str]: ...
+    async def profile(self) -> tuple[str, int, str]: ...
     async def pages(self, query: str, size: int) -> list[Ids]: ...
     async def get(self, message_id: str, form: str, headers: Ids) -> Seen: ...
     async def get_many(self, ids: Ids) -> dict[str, bytes | None]: ...
-    async def attachment(self, message_id: str, filename: str) -> bytes: ...
     async def modify(self, message_id: str, add: Ids, remove: Ids) -> Seen: ...
     async def modify_many(self, ids: Ids, add: Ids, remove: Ids) -> None: ...
     async def trash(self, message_id: str) -> Seen: ...
@@ -57,19 +56,13 @@ class MailDriver(Protocol):
     async def delete(self, message_id: str) -> None: ...
     async def delete_many(self, ids: Ids) -> None: ...
     async def insert(self, raw: bytes, labels: Ids) -> Seen: ...
-    async def import_(self, raw: bytes, labels: Ids) -> Seen: ...
-    async def send(self, raw: bytes) -> Seen: ...
     async def create_draft(self, raw: bytes) -> tuple[str, Seen]: ...
-    async def get_draft(self, draft_id: str) -> tuple[str, Seen]: ...
     async def send_draft(self, draft_id: str) -> Seen: ...
     async def delete_draft(self, draft_id: str) -> None: ...
     async def labels(self) -> list[tuple[str, str, bool]]: ...
     async def create_label(self, name: str) -> tuple[str, str, bool]: ...
-    async def delete_label(self, label_id: str) -> None: ...
     async def thread(self, thread_id: str) -> list[Seen]: ...
     async def history(self, since: str) -> list[tuple[object, ...]]: ...
-    async def watch(self, topic: str) -> tuple[str, int]: ...
-    async def stop(self) -> None: ...
 
 
 class GoogleDriver:
@@ -84,9 +77,9 @@ class GoogleDriver:
         except HttpError as error:
             raise {404: NotThere, 400: NotTaken}.get(error.resp.status, AssertionError)(str(error)) from None
 
-    async def profile(self) -> tuple[str, int, int, str]:
+    async def profile(self) -> tuple[str, int, str]:
         found = await self._run(self._users.getProfile(userId="me"))
-        return found["emailAddress"], found["messagesTotal"], found["threadsTotal"], found["historyId"]
+        return found["emailAddress"], found["messagesTotal"], found["historyId"]
 
     async def pages(self, query: str, size: int) -> list[Ids]:
         pages = []
@@ -114,12 +107,6 @@ class GoogleDriver:
         await asyncio.to_thread(batch.execute)
         return found
 
-    async def attachment(self, message_id: str, filename: str) -> bytes:
-        payload = (await self._run(self._messages.get(userId="me", id=message_id)))["payload"]
-        part = next(each for each in _parts_of(payload) if each["filename"] == filename)
-        request = self._messages.attachments().get(userId="me", messageId=message_id, id=part["body"]["attachmentId"])
-        return base64.urlsafe_b64decode((await self._run(request))["data"])
-
     async def modify(self, message_id: str, add: Ids, remove: Ids) -> Seen:
         body = {"addLabelIds": add, "removeLabelIds": remove}
         return _seen(await self._run(self._messages.modify(userId="me", id=message_id, body=body)))
@@ -144,20 +131,9 @@ class GoogleDriver:
         body = {"raw": encoded(raw), "labelIds": labels}
         return _seen(await self._run(self._messages.insert(userId="me", body=body)))
 
-    async def import_(self, raw: bytes, labels: Ids) -> Seen:
-        body = {"raw": encoded(raw), "labelIds": labels}
-        return _seen(await self._run(self._messages.import_(userId="me", body=body)))
-
-    async def send(self, raw: bytes) -> Seen:
-        return _seen(await self._run(self._messages.send(userId="me", body={"raw": encoded(raw)})))
-
     async def create_draft(self, raw: bytes) -> tuple[str, Seen]:
         body = {"message": {"raw": encoded(raw)}}
         draft = await self._run(self._users.drafts().create(userId="me", body=body))
-        return draft["id"], _seen(draft["message"])
-
-    async def get_draft(self, draft_id: str) -> tuple[str, Seen]:
-        draft = await self._run(self._users.drafts().get(userId="me", id=draft_id, format="minimal"))
         return draft["id"], _seen(draft["message"])
 
     async def send_draft(self, draft_id: str) -> Seen:
@@ -172,9 +148,6 @@ class GoogleDriver:
     async def create_label(self, name: str) -> tuple[str, str, bool]:
         return _label(await self._run(self._users.labels().create(userId="me", body={"name": name})))
 
-    async def delete_label(self, label_id: str) -> None:
-        await self._run(self._users.labels().delete(userId="me", id=label_id))
-
     async def thread(self, thread_id: str) -> list[Seen]:
         thread = await self._run(self._users.threads().get(userId="me", id=thread_id, format="minimal"))
         return [_seen(each) for each in thread["messages"]]
@@ -188,13 +161,6 @@ class GoogleDriver:
             request = self._users.history().list_next(request, answer)
         return records
 
-    async def watch(self, topic: str) -> tuple[str, int]:
-        found = await self._run(self._users.watch(userId="me", body={"topicName": topic}))
-        return found["historyId"], int(found["expiration"])
-
-    async def stop(self) -> None:
-        await self._run(self._users.stop(userId="me"))
-
 
 def _seen(value: Any) -> Seen:
     raw, date = value.get("raw"), value.get("internalDate")
@@ -207,21 +173,8 @@ def _seen(value: Any) -> Seen:
         value.get("sizeEstimate"),
         value.get("snippet", ""),
         None if raw is None else base64.urlsafe_b64decode(raw),
-        tuple(_shown_part(each) for each in _parts_of(value["payload"])) if "payload" in value else (),
+        tuple((each["name"], each["value"]) for each in value.get("payload", {}).get("headers", [])),
     )
-
-
-def _parts_of(part: Any) -> Iterator[Any]:
-    yield part
-    for child in part.get("parts", []):
-        yield from _parts_of(child)
-
-
-def _shown_part(part: Any) -> tuple[object, ...]:
-    body = part.get("body", {})
-    data = base64.urlsafe_b64decode(body["data"]) if "data" in body else None
-    headers = tuple((each["name"], each["value"]) for each in part.get("headers", []))
-    return (part.get("partId", ""), part["mimeType"], part.get("filename", ""), headers, body.get("size", 0), data)
 
 
 def _label(value: Any) -> tuple[str, str, bool]:
@@ -247,9 +200,9 @@ class PostroomDriver:
         except CallRefused as error:
             raise NotTaken(str(error)) from None
 
-    async def profile(self) -> tuple[str, int, int, str]:
+    async def profile(self) -> tuple[str, int, str]:
         found = await self._client.get_profile()
-        return found.email, found.messages_total, found.threads_total, found.history_id
+        return found.email, found.messages_total, found.history_id
 
     async def pages(self, query: str, size: int) -> list[Ids]:
         pages = self._client.list_messages(query, page_size=size)
@@ -269,13 +222,6 @@ class PostroomDriver:
                 case Failed(_, error):
                     raise error
         return found
-
-    async def attachment(self, message_id: str, filename: str) -> bytes:
-        payload = (await self._client.get_message(message_id, MessageFormat.FULL)).payload
-        assert payload is not None
-        part = next(each for each in _our_parts(payload) if each.filename == filename)
-        assert part.attachment_id is not None
-        return await self._client.get_attachment(message_id, part.attachment_id)
 
     async def modify(self, message_id: str, add: Ids, remove: Ids) -> Seen:
         return _our_ref(await self._run(lambda: self._client.modify_message(message_id, add=add, remove=remove)))
@@ -298,18 +244,8 @@ class PostroomDriver:
     async def insert(self, raw: bytes, labels: Ids) -> Seen:
         return _our_ref(await self._client.insert_message(raw, label_ids=labels))
 
-    async def import_(self, raw: bytes, labels: Ids) -> Seen:
-        return _our_ref(await self._client.import_message(raw, label_ids=labels))
-
-    async def send(self, raw: bytes) -> Seen:
-        return _our_ref(await self._client.send_message(raw))
-
     async def create_draft(self, raw: bytes) -> tuple[str, Seen]:
         draft = await self._client.create_draft(raw)
-        return draft.id, _ours(draft.message)
-
-    async def get_draft(self, draft_id: str) -> tuple[str, Seen]:
-        draft = await self._run(lambda: self._client.get_draft(draft_id))
         return draft.id, _ours(draft.message)
 
     async def send_draft(self, draft_id: str) -> Seen:
@@ -325,9 +261,6 @@ class PostroomDriver:
         label = await self._client.create_label(name)
         return label.id, label.name, label.is_system
 
-    async def delete_label(self, label_id: str) -> None:
-        await self._client.delete_label(label_id)
-
     async def thread(self, thread_id: str) -> list[Seen]:
         return [_ours(each) for each in (await self._run(lambda: self._client.get_thread(thread_id))).messages]
 
@@ -338,13 +271,6 @@ class PostroomDriver:
 
         found: list[tuple[object, ...]] = await self._run(read)
         return found
-
-    async def watch(self, topic: str) -> tuple[str, int]:
-        found = await self._client.watch(topic)
-        return found.history_id, found.expires_ms
-
-    async def stop(self) -> None:
-        await self._client.stop_watch()
 
 
 def _ours(message: GmailMessage) -> Seen:
@@ -357,22 +283,12 @@ def _ours(message: GmailMessage) -> Seen:
         message.size_estimate,
         message.snippet,
         message.raw,
-        () if message.payload is None else tuple(_our_shown_part(each) for each in _our_parts(message.payload)),
+        message.headers,
     )
 
 
 def _our_ref(ref: MessageRef) -> Seen:
     return Seen(ref.id, ref.thread_id, tuple(sorted(ref.label_ids)))
-
-
-def _our_parts(part: GmailPart) -> Iterator[GmailPart]:
-    yield part
-    for child in part.parts:
-        yield from _our_parts(child)
-
-
-def _our_shown_part(part: GmailPart) -> tuple[object, ...]:
-    return (part.part_id, part.mime_type, part.filename, part.headers, part.size, part.data)
 
 
 def _our_changes(record: HistoryRecord) -> Iterator[tuple[object, ...]]:

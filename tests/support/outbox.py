@@ -28,6 +28,8 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import OUTBOUND_SEND
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.mailboxes.gmail.client import GmailClient, connected
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
+from postroom.mailboxes.gmail.outbox import GmailOutbox
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.ports import PriorityLane
@@ -49,13 +51,19 @@ FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the 
 
 
 class _Clients:
-    """What `AccountClients` is to the product."""
+    """What `AccountMailboxes` is to the product."""
 
     def __init__(self, sim: GmailSim, reaper: CrashPoint, stack: AsyncExitStack) -> None:
         self._sim, self._reaper, self._stack = sim, reaper, stack
         self._client: GmailClient | None = None
 
-    async def of(self, account: Account) -> GmailClient:
+    async def of(self, account: Account) -> GmailMailbox:
+        return GmailMailbox(await self._connected())
+
+    async def outbox(self, account: Account) -> GmailOutbox:
+        return GmailOutbox(await self._connected())
+
+    async def _connected(self) -> GmailClient:
         if self._client is None:
             clock = EagerClock()
             connecting = connected(

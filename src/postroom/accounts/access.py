@@ -22,12 +22,13 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.credentials import CurrentCredentials, GrantStore
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
+from postroom.mailboxes.gmail.outbox import GmailOutbox
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitGrant
-from postroom.mailboxes.protocol import Mailbox
+from postroom.mailboxes.protocol import Mailbox, Outbox
 from postroom.settings import SyncSettings
 
 WINDOW = timedelta(seconds=MINUTE_S + 1)
@@ -37,7 +38,7 @@ _SPREAD = timedelta(seconds=4)
 _SPREAD_WORTH_S = 5.0
 """Bulk lanes get no more than five seconds' worth of the allowance in four. Over a single second, whole batches would
 not fill it: two of a hundred units fit into the legacy list's 250, and a fifth would be wasted. And without a little
-more than four, time that is lost by a late question would never be made good."""
+more than four, the time lost when a request for units comes late would never be made up."""
 
 
 class DatabaseBudget:
@@ -98,7 +99,7 @@ class DatabaseBudget:
 
 
 def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
-    """What was granted within the last minute, for people to see."""
+    """The units granted within the last minute, for display."""
     recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
     return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())
 
@@ -155,7 +156,7 @@ def _append(tx: Tx, account_id: str, ledger: _Ledger, units: int, lane: Priority
 
 
 class GmailAccess:
-    """One per process: all clients of an account go through the same door."""
+    """Makes the clients of accounts. One per process, so that all clients of an account share one limiter."""
 
     def __init__(
         self, database: Database, grants: GrantStore, clock: Clock, settings: SyncSettings | None = None
@@ -194,8 +195,8 @@ class GmailAccess:
         return self._limiters[account.id]
 
 
-class AccountClients:
-    """Clients that stay connected until the stack is closed: one for each account, made when it is first needed."""
+class AccountMailboxes:
+    """Mailboxes that stay connected until the stack is closed: one for each account, made when it is first needed."""
 
     def __init__(self, access: GmailAccess, lane: PriorityLane, stack: AsyncExitStack) -> None:
         self._access = access
@@ -204,7 +205,13 @@ class AccountClients:
         self._made: dict[str, GmailClient] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    async def of(self, account: Account) -> GmailClient:
+    async def of(self, account: Account) -> Mailbox:
+        return GmailMailbox(await self._client(account))
+
+    async def outbox(self, account: Account) -> Outbox:
+        return GmailOutbox(await self._client(account))
+
+    async def _client(self, account: Account) -> GmailClient:
         async with self._one_at_a_time:
             if account.id not in self._made:
                 client = await self._stack.enter_async_context(self._access.client(account, self._lane))

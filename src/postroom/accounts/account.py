@@ -95,7 +95,7 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
 
 
 def refuse_other_base(known: Account, api_base: str) -> None:
-    """An account's mail comes from one place; the same address elsewhere is another mailbox."""
+    """Raise if the account is known with another server: the same address there is another mailbox."""
     if known.api_base != api_base:
         raise BadInput(
             "api-base",
@@ -160,7 +160,7 @@ def account_with_id(tx: Tx, account_id: str) -> Account | None:
 def record_check(
     tx: Tx, account_id: str, now: datetime, error: str | None, *, login_refused: bool | None = False
 ) -> None:
-    """Note how the account is doing; None says that all is well. `login_refused` is None where the check did not get
+    """Record the result of a check; `error` is None if it passed. `login_refused` is None where the check did not get
     as far as the login."""
     status = AccountStatus.ACTIVE if error is None else AccountStatus.FAILING
     text = None if error is None else error[:_LONGEST_ERROR]
@@ -171,7 +171,7 @@ def record_check(
 
 
 def end_login(tx: Tx, account: Account, now: datetime, reason: str) -> None:
-    """The provider refuses the account's login. A login that was renewed since the account was read stays good."""
+    """Record that the provider refuses the login. Does nothing if the login was renewed after `account` was read."""
     same_login = accounts.c.updated_at == account.updated_at
     values = {"login_ended_at": now, "last_error": reason[:_LONGEST_ERROR], "last_checked_at": now, "updated_at": now}
     tx.execute(update(accounts).where(_in_use(account.id), same_login).values(**values))
@@ -182,7 +182,7 @@ def _in_use(account_id: str) -> ColumnElement[bool]:
 
 
 def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
-    """The account is no longer used; what was fetched for it stays, and so does its row."""
+    """Mark the account as removed. Its mail and its row stay."""
     values = {
         "status": AccountStatus.REMOVED,
         "scopes": "",

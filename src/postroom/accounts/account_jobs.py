@@ -42,7 +42,7 @@ def for_each_account(job_type: JobType, cadence: str) -> Schedule:
 
 
 def job_of(job_type: str, account: Account | ArchivedMailbox) -> NewJob:
-    """While one of them is waiting or at work, it stands for this one too."""
+    """A job of this type for the account. While one is waiting or running, adding it again adds nothing."""
     return NewJob(job_type, {"account_id": account.id}, key=f"{job_type}:{account.id}")
 
 

@@ -42,7 +42,7 @@ Examination = Callable[[Settings, Vault, Clock], Awaitable[Sequence[Finding]]]
 
 @dataclass(frozen=True, slots=True)
 class MailState:
-    """How a mailbox's mail does, as the database tells it."""
+    """What the database knows about the mail of a mailbox."""
 
     live: LiveTrouble | None = None
     troubled: int = 0
@@ -63,8 +63,8 @@ async def examine_installation(
     free: Callable[[Path], int] = free_bytes,
     further: Sequence[Examination] = (),
 ) -> AsyncIterator[Finding]:
-    """One finding after the other, as they are made; accounts come last, because they rest on the others. `further`
-    are examinations of other parts, made where the vault can be read."""
+    """Yields each finding as it is made; accounts come last, because they need the other parts. `further` are
+    examinations of other parts, made only if the vault can be read."""
     yield judge_home(settings.home)
     for path in open_secrets(settings):
         yield judge_secret_file(path)
@@ -88,7 +88,7 @@ async def examine_installation(
 
 
 def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
-    """Which optional parts are here; one that the settings ask for has to be."""
+    """Which optional parts are installed; it fails if one is missing that the settings need."""
     missing = [extra for extra in Extra if not has(extra)]
     wanted = {
         Extra.WEB: (settings.home / SOURCES_FILE).exists(),
@@ -104,7 +104,7 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
 
 
 def judge_mail(email: str, state: MailState) -> list[Finding]:
-    """What is wrong with its mail: new mail does not arrive, or some of it could not be read."""
+    """Findings if new mail does not arrive, or if some of it could not be read; none if all is well."""
     found: list[Finding] = []
     if state.live is not None:
         remedy = "`postroom jobs list --state failed` and the log of the worker or connector tell more."

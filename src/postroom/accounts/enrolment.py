@@ -1,4 +1,4 @@
-"""Taking an account in, looking how it is doing, and letting it go. An account is stored only after it has proved
+"""Adding, checking and removing an account. An account is stored only after it has proved
 to be the one that was named."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Enrolment:
             refuse_other_base(known, api_base)
 
     async def add(self, grant: StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
-        """Verify the login with a call for the profile, then store it; also returns what is odd but no obstacle."""
+        """Verify the login with a call for the profile, then store it; also returns warnings."""
         await self.refuse_known_elsewhere(grant.email, grant.api_base)
         findings = await examine(grant, StaticCredentials(grant.access_token, grant.email), self.clock)
         obstacle = first_failure(finding for finding in findings if finding.check is not Check.CLOCK)
@@ -52,7 +52,7 @@ class Enrolment:
         return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
     async def check(self, account: Account) -> list[Finding]:
-        """Look at the account closely and note the outcome with it."""
+        """Examine the account and record the result with it."""
         findings = await self.examine(account)
         failure = first_failure(findings)
         error = None if failure is None else clean(failure.text)
@@ -62,11 +62,11 @@ class Enrolment:
         return findings
 
     async def examine(self, account: Account) -> list[Finding]:
-        """The same look without a note."""
+        """The same without recording anything."""
         return await examine_account(self.grants, account, self.clock)
 
     async def remove(self, account: Account) -> None:
-        """Tokens first: if this stops half-way, the account is listed still, and can be removed again."""
+        """Removes the tokens first: if this stops half-way, the account is still listed and can be removed again."""
         async with self.grants.locked(account.email, self.clock):
             self.grants.remove(account.email)
             await self.database.write(lambda tx: remove_account(tx, account.id, self.clock.now()))

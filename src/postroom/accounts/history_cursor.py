@@ -23,7 +23,7 @@ from postroom.domain.errors import NotAllowed, Retryable
 LEASE = timedelta(seconds=90)
 _CONNECTOR_ALIVE = timedelta(days=1)
 _TOO_OFTEN = 3
-"""Attempts in a row that did not come to their end; one or two may be a restart."""
+"""So many unfinished attempts in a row are a problem; one or two may be restarts."""
 _LIVE_JOB = "history.sync.gmail"
 
 
@@ -69,11 +69,11 @@ def has_connector(tx: Tx, email: str, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveTrouble:
-    """New mail is not taken in to the end, again and again."""
+    """Several attempts in a row to take in all new mail failed."""
 
     attempts: int
     since: datetime | None
-    """When all of it was last in; None where that was never so."""
+    """When all new mail was last taken in; None if never."""
     reason: str | None
     """What the last attempt said, where it is known."""
 
@@ -85,7 +85,7 @@ class LiveTrouble:
 
 
 def live_trouble(tx: Tx, account_id: str) -> LiveTrouble | None:
-    """None while reading the account's changes comes to its end."""
+    """None while the account's changes are read without trouble."""
     row = tx.execute(select(cursors).where(_is(account_id, Duty.CHANGES))).one_or_none()
     if row is None or row.unfinished < _TOO_OFTEN:
         return None
@@ -133,7 +133,7 @@ def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
 
 
 def _begun(tx: Tx, account_id: str, duty: Duty, now: datetime) -> Row[*tuple[Any, ...]]:
-    """The row, locked; two who come first at once find the same one."""
+    """The account's row, locked, and made if it is missing; concurrent callers get the same one."""
     tx.insert_missing(cursors, {"account_id": account_id, "duty": duty, "fence": 0, "updated_at": now})
     row = _locked(tx, account_id, duty)
     assert row is not None  # noqa: S101 - it was there, or it is now

@@ -14,7 +14,7 @@ from postroom.db.database import insert
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import labels
-from postroom.mailboxes.gmail.resources import GmailLabel
+from postroom.mailboxes.protocol import MailboxLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:
     return None
 
 
-def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: datetime) -> None:
+def remember_labels(tx: Tx, account_id: str, found: Iterable[MailboxLabel], now: datetime) -> None:
     """Add or rename; what the owner wrote about a label stays as it is."""
     rows = [_values(account_id, label, now) for label in found]
     if not rows:
@@ -74,11 +74,11 @@ def remember_labels(tx: Tx, account_id: str, found: Iterable[GmailLabel], now: d
 
 
 def take_listing(
-    tx: Tx, account_id: str, listed: Sequence[GmailLabel], asked_at: datetime, now: datetime
+    tx: Tx, account_id: str, listed: Sequence[MailboxLabel], asked_at: datetime, now: datetime
 ) -> ListingEffect:
-    """These were the mailbox's labels, all of them: what else was on record when it was asked is gone from it.
+    """Record a complete listing of the mailbox's labels; labels on record that it lacks are removed.
 
-    What was put on record since then was made since then, and stays.
+    A label that was recorded after `asked_at` stays, since it was made after the listing.
     """
     known = {label.label_id: label for label in labels_of(tx, account_id)}
     current = {label.id for label in listed}
@@ -109,7 +109,7 @@ def describe_label(
     return tx.execute(update(labels).where(mine).values(**values)).rowcount == 1
 
 
-def _values(account_id: str, label: GmailLabel, now: datetime) -> dict[str, Any]:
+def _values(account_id: str, label: MailboxLabel, now: datetime) -> dict[str, Any]:
     kind = "system" if label.is_system else "user"
     return {"account_id": account_id, "label_id": label.id, "name": label.name, "type": kind, "updated_at": now}
 
@@ -125,7 +125,7 @@ class MailboxObserver(Protocol):
     """Called with what changed in a mailbox, in the transaction that records it."""
 
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        """By Gmail id: the labels that messages have now, or at least those that came; and what is gone."""
+        """`labels`: by Gmail id, the labels that messages have now, or at least those they gained."""
 
 
 class NoObserver:
@@ -140,21 +140,21 @@ def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) 
 
 
 def change_labels(tx: Tx, identity: str, gmail_id: str, add: Collection[str], remove: Collection[str]) -> None:
-    """The same where only the difference is known; what is on both sides was given."""
+    """The same where only the difference is known; a label in both `add` and `remove` is added."""
     found = tx.execute(tx.locking(select(messages.c.labels).where(_is(identity, gmail_id)))).first()
     if found is not None:
         record_labels(tx, identity, {gmail_id: (set(found.labels or ()) - set(remove)) | set(add)})
 
 
 def record_deleted(tx: Tx, identity: str, gmail_ids: Collection[str], now: datetime) -> None:
-    """These are no longer in the mailbox; the first word of it stands."""
+    """These are no longer in the mailbox. One that is already marked as deleted keeps its time."""
     for gmail_id in gmail_ids:
         condition = _is(identity, gmail_id) & messages.c.deleted_at_source.is_(None)
         tx.execute(update(messages).where(condition).values(deleted_at_source=now))
 
 
 def record_label_ids(tx: Tx, account_id: str, gmail_id: str, label_ids: Collection[str]) -> None:
-    """The same where ids are known and not names."""
+    """As `record_labels` for one message, with label ids in place of names."""
     names = {label.label_id: label.name for label in labels_of(tx, account_id)}
     record_labels(tx, email_of(tx, account_id), {gmail_id: {names.get(each, each) for each in label_ids}})
 

@@ -100,7 +100,9 @@ def record_trouble(
 
 
 def forget_trouble(tx: Tx, account_id: str, keys: Iterable[str], kinds: Sequence[TroubleKind] | None = None) -> int:
-    """They are in order now, or gone at the source; returns how many were listed. With `kinds`, only such trouble."""
+    """Take messages off the list, because they are in order now or gone at the source; returns how many were listed.
+    With `kinds`, only trouble of these kinds.
+    """
     wanted, forgotten = list(keys), 0
     for start in range(0, len(wanted), _AT_ONCE):
         where = _are(account_id, wanted[start : start + _AT_ONCE])
@@ -111,14 +113,14 @@ def forget_trouble(tx: Tx, account_id: str, keys: Iterable[str], kinds: Sequence
 
 
 def are_listed(tx: Tx, account_id: str, keys: Sequence[str]) -> bool:
-    """Whether any of these is."""
+    """Whether any of these messages is listed."""
     starts = range(0, len(keys), _AT_ONCE)
     wanted = [select(table.c.message_key).where(_are(account_id, keys[start : start + _AT_ONCE])) for start in starts]
     return any(tx.execute(query.limit(1)).first() is not None for query in wanted)
 
 
 def troubled_of(tx: Tx, account_id: str, after: str | None = None, limit: int | None = None) -> list[TroubledMessage]:
-    """Oldest first; with `after` or `limit` a page of them, by key."""
+    """The troubled messages of a mailbox, oldest first; with `after` or `limit`, one page in the order of keys."""
     query = select(table).where(table.c.account_id == account_id, _can_be_retried())
     if after is None and limit is None:
         query = query.order_by(table.c.first_seen, table.c.message_key)
@@ -151,7 +153,7 @@ def count_troubled(tx: Tx) -> Mapping[str, Mapping[ArrivalLane, int]]:
 
 
 def troubled_number(tx: Tx, account_id: str | None = None) -> int:
-    """Of an account, or of all."""
+    """How many there are of one account, or of all."""
     counts = count_troubled(tx)
     chosen = counts.values() if account_id is None else [counts.get(account_id, {})]
     return sum(sum(lanes.values()) for lanes in chosen)
@@ -165,7 +167,7 @@ def troubled_archives(tx: Tx) -> list[tuple[ArchivedMailbox, int]]:
 
 
 def show_troubled(counts: Mapping[str, Mapping[ArrivalLane, int]]) -> None:
-    """In the metrics, from now on: by the account's opaque id and lane."""
+    """Set what the metrics report from now on, by the account's opaque id and lane."""
     global _shown
     _shown = counts
 

@@ -35,7 +35,7 @@ _SETTLED = timedelta(minutes=1)
 
 class NoticeState(StrEnum):
     SENDING = "sending"
-    """It may have been said; nothing is on record."""
+    """It may have been posted, but that is not recorded."""
     SENT = "sent"
     CLOSED = "closed"
     """Its buttons are gone."""
@@ -49,8 +49,8 @@ def renew_notices(tx: Tx, queue: JobQueue, action: Action) -> None:
 
 
 def renew_stale_notices(tx: Tx, queue: JobQueue, now: datetime) -> int:
-    """Questions that could not be asked when they came up (the token was wrong, say), and such that are over and still
-    show their buttons; how many."""
+    """Enqueue notices that could not be posted (a wrong token, for example) and updates of closed questions that still
+    show buttons; returns how many."""
     is_open = actions.c.status == ActionStatus.APPROVED_PENDING
     never_asked = is_open & (approval_notices.c.state == NoticeState.SENDING)
     left_open = ~is_open & (approval_notices.c.state != NoticeState.CLOSED)

@@ -20,7 +20,7 @@ from postroom.domain.ids import is_id, parse_id
 
 MOST_LISTED = 500
 _LOOKED_THROUGH = 5_000
-"""So many actions are looked through for one page, where no index leads to those that are wanted."""
+"""At most this many actions are searched for one page, where no index finds the wanted ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ActionFilter:
     account_id: str | None = None
     message_id: str | None = None
     text: str | None = None
-    """In the subject or the sender of its message; capitals of English make no difference."""
+    """In the subject or the sender of its message; ASCII case is ignored."""
     since: datetime | None = None
     until: datetime | None = None
     """Not included."""
@@ -71,7 +71,7 @@ class ActionFilter:
 
 
 def _holds(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """In capitals or not; SQLite knows those of English alone, so other letters are also looked for as they stand."""
+    """Ignoring case. SQLite folds only ASCII, so other letters are also searched for as given."""
     return or_(column.contains(text, autoescape=True), func.lower(column).contains(text.lower(), autoescape=True))
 
 
@@ -119,7 +119,7 @@ class Lookback:
 
 
 def look_back(tx: Tx, which: ActionFilter) -> Lookback:
-    """As `list_actions`, but never through all there are: a page may be short, or empty, and have one after it."""
+    """Like `list_actions`, but searches a limited number: a page may be short or empty and still not be the last."""
     indexed = replace(which, type=None, origin=None, account_id=None, text=None)
     oldest = None if indexed == which else _end_of_window(tx, indexed)
     query = _listed().where(*which.conditions())
@@ -133,7 +133,7 @@ def look_back(tx: Tx, which: ActionFilter) -> Lookback:
 
 
 def _end_of_window(tx: Tx, which: ActionFilter) -> str | None:
-    """The last action to look at for one page; None if those that are left are not too many."""
+    """The last action to search for one page; None if few enough are left."""
     query = select(actions.c.id).where(*which.conditions()).order_by(actions.c.id.desc())
     row = tx.execute(query.offset(_LOOKED_THROUGH).limit(1)).one_or_none()
     return None if row is None else str(row.id)

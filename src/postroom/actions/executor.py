@@ -28,16 +28,16 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType, LabelParameters, Origin, Parameters, SnoozeParameters
 from postroom.domain.errors import Fatal
 from postroom.mailboxes.errors import Gone
-from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext, JobQueue, JobState
 from postroom.queue.job import FINISHED, Json
 from postroom.settings import GmailSettings, SafetySettings
 
 
 def _lane_of(origin: Origin) -> PriorityLane:
-    """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole history, take
-    turns with new mail."""
+    """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole backfill, share
+    the lane of new mail."""
     return PriorityLane.LIVE if origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
 
 
@@ -66,43 +66,43 @@ class ActionHandler:
         if action.type in scheduling.SENDING:
             await self._hand_over(context, action)
             return
-        client = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action.origin))
+        mailbox = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action.origin))
         is_resumed = action.pre_image is not None
         if action.pre_image is None:
             async with context.step("pre_image"):
-                action = await self._look(context, client, action, parameters)
+                action = await self._look(context, mailbox, action, parameters)
         before, label_id = pre_image_of(action)
         change = change_for(action.type, before, label_id)
         async with context.step("execute") as step:
-            after = await self._execute(client, action, change, before, is_resumed=is_resumed)
+            after = await self._execute(mailbox, action, change, before, is_resumed=is_resumed)
             step.result = {"added": sorted(after - before), "removed": sorted(before - after)}
         hint = self._hint(action, before, after, change, label_id)
         await context.complete(lambda tx: _complete(tx, context, action, hint, after))
 
-    async def _look(self, context: JobContext, client: GmailClient, action: Action, parameters: Parameters) -> Action:
-        """See how things stand, and write it down before anything changes. For a snooze, its end is arranged too."""
-        labels = await labels_now(client, action.gmail_id)
+    async def _look(self, context: JobContext, mailbox: Mailbox, action: Action, parameters: Parameters) -> Action:
+        """Record the labels before anything changes. For a snooze, also schedule its end."""
+        labels = await labels_now(mailbox, action.gmail_id)
         if isinstance(parameters, SnoozeParameters):
-            return await self._snoozing.arrange(context, client, action, parameters, labels)
+            return await self._snoozing.arrange(context, mailbox, action, parameters, labels)
         label_id = None
         if isinstance(parameters, LabelParameters):
-            label_id = await self._label(client, action, parameters.label)
+            label_id = await self._label(mailbox, action, parameters.label)
         image = {"labels": sorted(labels), "label_id": label_id}
         return await context.write(lambda tx: save_pre_image(tx, action, image, context.queue.clock.now()))
 
-    async def _label(self, client: GmailClient, action: Action, name: str) -> str | None:
+    async def _label(self, mailbox: Mailbox, action: Action, name: str) -> str | None:
         if action.type is ActionType.REMOVE_LABEL:
-            return await self._labels.find(client, action.account_id, name)
-        found = await self._labels.find_or_create(client, action.account_id, name)
+            return await self._labels.find(mailbox, action.account_id, name)
+        found = await self._labels.find_or_create(mailbox, action.account_id, name)
         if found == label_changes.TRASH:
             raise Fatal("A label is no way into the trash: use the action `trash`.")
         return found
 
     async def _execute(
-        self, client: GmailClient, action: Action, change: LabelEdit, before: frozenset[str], *, is_resumed: bool
+        self, mailbox: Mailbox, action: Action, change: LabelEdit, before: frozenset[str], *, is_resumed: bool
     ) -> frozenset[str]:
         try:
-            return await apply(client, action.gmail_id, change, before)
+            return await apply(mailbox, action.gmail_id, change, before)
         except Gone:
             if action.type is ActionType.DELETE and is_resumed:
                 return frozenset()  # the first try got through, and only its answer was lost

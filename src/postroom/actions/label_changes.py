@@ -6,11 +6,10 @@ nothing to undo. The first half is pure; `apply` and `LabelFinder` call the mail
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 from postroom.accounts.account import Account
 from postroom.accounts.mailbox_state import find_label, remember_labels
@@ -18,13 +17,11 @@ from postroom.db import Database
 from postroom.domain.actions import ActionType as A
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
-from postroom.mailboxes.errors import CallRefused
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.resources import GmailLabel, MessageFormat
+from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, MailboxLabel, MessageId, Move
 
 INBOX, UNREAD, STARRED, TRASH, SPAM = "INBOX", "UNREAD", "STARRED", "TRASH", "SPAM"
 _PLACES = frozenset({INBOX, SPAM, TRASH})
-"""Labels that Gmail itself gives and takes when mail goes to the trash and back."""
+"""Labels that the mailbox itself gives and takes when mail goes to the trash and back."""
 _NONE: frozenset[str] = frozenset()
 
 Labels = frozenset[str]
@@ -40,7 +37,7 @@ class LabelCall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelEdit:
-    """Calls of Gmail that make one change, in their order; none where nothing differs."""
+    """Calls of the mailbox that make one change, in their order; none where nothing differs."""
 
     calls: tuple[LabelCall, ...] = ()
     add: Labels = _NONE
@@ -205,91 +202,60 @@ def undoing(inverse: Inverse, before: Labels, now: Labels) -> LabelEdit:
     return modification(inverse.add - now - ({INBOX} if thrown_away else _NONE), inverse.remove & now)
 
 
-_LOOKS_LIKE_AN_ID = re.compile(r"Label_\d+")
-_CONFLICT = 409
-
-
 class ActionMailboxes(Protocol):
-    async def of(self, account: Account) -> GmailClient:
-        """A client for the account, in the lane of what a person waits for; `at` gives another."""
+    async def of(self, account: Account) -> Mailbox:
+        """The account's mailbox, in the lane of what a person waits for; `at` gives another."""
 
 
-class LabelGone(Fatal):
-    """The mailbox no longer has this label."""
+async def labels_now(mailbox: Mailbox, message_id: MessageId) -> Labels:
+    return (await mailbox.get(message_id, Detail.FLAGS)).label_ids
 
 
-async def labels_now(client: GmailClient, gmail_id: str) -> Labels:
-    return (await client.get_message(gmail_id, MessageFormat.MINIMAL)).label_ids
+async def modified(mailbox: Mailbox, message_id: MessageId, change: MailboxChange) -> Labels:
+    """Change one message; its labels afterwards."""
+    return (await mailbox.modify([message_id], change))[message_id]
 
 
-async def apply(client: GmailClient, gmail_id: str, change: LabelEdit, labels: Labels) -> Labels:
+async def apply(mailbox: Mailbox, message_id: MessageId, change: LabelEdit, labels: Labels) -> Labels:
     """Make the change; the labels afterwards. `labels` are those that it has, as far as they are known."""
     for call in change.calls:
-        match call:
-            case LabelCall.TRASH:
-                labels = (await client.trash_message(gmail_id)).label_ids
-            case LabelCall.UNTRASH:
-                labels = (await client.untrash_message(gmail_id)).label_ids
-            case LabelCall.DELETE:
-                await client.delete_message(gmail_id)
-                labels = frozenset()
-            case LabelCall.MODIFY:
-                add, remove = change.add - labels, change.remove & labels
-                if add or remove:
-                    labels = await _modified(client, gmail_id, add, remove)
-            case _:
-                assert_never(call)
+        if call is LabelCall.MODIFY:
+            add, remove = change.add - labels, change.remove & labels
+            if add or remove:
+                labels = await modified(mailbox, message_id, MailboxChange(add, remove))
+        else:
+            labels = await modified(mailbox, message_id, MailboxChange(move=_MOVES[call]))
     return labels
 
 
-async def _modified(client: GmailClient, gmail_id: str, add: Labels, remove: Labels) -> Labels:
-    try:
-        return (await client.modify_message(gmail_id, add=add, remove=remove)).label_ids
-    except CallRefused as error:
-        if "label" in error.message.lower():
-            names = ", ".join(sorted(add | remove))
-            raise LabelGone(f"Gmail does not know the label {names} (any more), or does not let it be set.") from error
-        raise
+_MOVES = {LabelCall.TRASH: Move.TRASH, LabelCall.UNTRASH: Move.RESTORE, LabelCall.DELETE: Move.DELETE}
 
 
 class LabelFinder:
-    """From a label's name or id to its id: first as the database knows it, then as Gmail does."""
+    """From a label's name or id to its id: first as the database knows it, then as the mailbox does."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
-    async def find(self, client: GmailClient, account_id: str, text: str) -> str | None:
+    async def find(self, mailbox: Mailbox, account_id: str, text: str) -> str | None:
         known = await self._database.read(lambda tx: find_label(tx, account_id, text))
         if known is not None:
             return known.label_id
-        return await self._find_at_source(client, account_id, text)
-
-    async def find_or_create(self, client: GmailClient, account_id: str, text: str) -> str:
-        """Create the label if its name is unknown. If another process creates it first, that label is used."""
-        found = await self.find(client, account_id, text)
-        if found is not None:
-            return found
-        if _LOOKS_LIKE_AN_ID.fullmatch(text):
-            raise LabelGone(f"There is no label with the id {text} in the mailbox; it may have been deleted.")
-        try:
-            created = await client.create_label(text)
-        except CallRefused as error:
-            if error.status != _CONFLICT:
-                raise
-            found = await self._find_at_source(client, account_id, text)
-            if found is None:
-                raise
-            return found
-        await self._remember(account_id, [created])
-        return created.id
-
-    async def _find_at_source(self, client: GmailClient, account_id: str, text: str) -> str | None:
-        listed = await client.list_labels()
+        listed = await mailbox.labels()
         await self._remember(account_id, listed)
         by_id = {label.id: label.id for label in listed}
         by_name = {label.name.lower(): label.id for label in listed}
         return by_id.get(text) or by_name.get(text.lower())
 
-    async def _remember(self, account_id: str, found: Sequence[GmailLabel]) -> None:
+    async def find_or_create(self, mailbox: Mailbox, account_id: str, text: str) -> str:
+        """Create the label if its name is unknown. If another process creates it first, that label is used."""
+        found = await self.find(mailbox, account_id, text)
+        if found is not None:
+            return found
+        created = await mailbox.create_label(text)
+        await self._remember(account_id, [created])
+        return created.id
+
+    async def _remember(self, account_id: str, found: Sequence[MailboxLabel]) -> None:
         await self._database.write(lambda tx: remember_labels(tx, account_id, found, self._clock.now()))

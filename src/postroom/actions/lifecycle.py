@@ -39,7 +39,7 @@ LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
 )
 
 FINISHED = frozenset({S.COMPLETED, S.FAILED, S.REJECTED, S.EXPIRED, S.CANCELED})
-"""Nothing happens any more unless a person asks for it."""
+"""Final, unless a person retries it."""
 OPEN = frozenset(S) - FINISHED
 
 
@@ -126,7 +126,7 @@ class NewAction:
 
 
 def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
-    """Write an action down; its id. Who does it is enqueued by the caller, in the same transaction."""
+    """Insert an action; its id. The caller enqueues its job in the same transaction."""
     action_id = new_id()
     tx.execute(
         actions.insert().values(
@@ -214,7 +214,7 @@ async def _tell_end(action_id: str, action_type: ActionType, origin: Origin, out
 
 
 def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:
-    """This job may do it from now on, and no other."""
+    """Give the action to this job alone."""
     tx.execute(update(actions).where(actions.c.id == action_id).values(job_id=job_id, updated_at=now))
 
 

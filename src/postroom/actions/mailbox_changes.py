@@ -24,7 +24,7 @@ from postroom.db.tables.triage import snoozes as snoozes_table
 from postroom.domain import jobs
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import Retryable
-from postroom.mailboxes.gmail.resources import GmailLabel
+from postroom.mailboxes.protocol import MailboxLabel
 from postroom.queue import JobContext, JobQueue, NewJob
 from postroom.queue.job import Json
 from postroom.telemetry import logs
@@ -108,16 +108,16 @@ class LabelsSyncHandler:
 
     async def __call__(self, context: JobContext) -> Json:
         account = await account_of(context)
-        client = await self._mailboxes.of(account)
+        mailbox = await self._mailboxes.of(account)
         asked_at = context.queue.clock.now()
         async with context.step("list") as step:
-            listed = plausible(await client.list_labels())
+            listed = plausible(await mailbox.labels())
             step.result = {"labels": len(listed)}
         await context.complete(lambda tx: self._take(tx, context, account.id, listed, asked_at))
         return None
 
     def _take(
-        self, tx: Tx, context: JobContext, account_id: str, listed: Sequence[GmailLabel], asked_at: datetime
+        self, tx: Tx, context: JobContext, account_id: str, listed: Sequence[MailboxLabel], asked_at: datetime
     ) -> Json:
         now = context.queue.clock.now()
         effect = take_listing(tx, account_id, listed, asked_at, now)
@@ -141,8 +141,8 @@ class LabelsSyncHandler:
         }
 
 
-def plausible(listed: Sequence[GmailLabel]) -> Sequence[GmailLabel]:
-    """Every mailbox has an inbox; a list without one is not the list."""
+def plausible(listed: Sequence[MailboxLabel]) -> Sequence[MailboxLabel]:
+    """Raises Retryable for a list without the inbox, which every mailbox has."""
     if not any(label.id == INBOX for label in listed):
-        raise Retryable(f"Gmail's list of {len(listed)} labels lacks the inbox, so it is not believed.")
+        raise Retryable(f"The mailbox's list of {len(listed)} labels lacks the inbox, so it is not believed.")
     return listed

@@ -78,7 +78,7 @@ def retry_action(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
 
 
 def cancel_action(tx: Tx, queue: JobQueue, action_id: str, who: Actor, why: str = "called off") -> None:
-    """Call off what has not begun."""
+    """Cancel an action that has not begun."""
     cancel_locked(tx, queue, require_not_begun(tx, action_id, lock=True), who, why)
 
 

@@ -15,7 +15,6 @@ from sqlalchemy import delete, func, select
 
 from postroom import kill_switch
 from postroom.actions import lifecycle, scheduling
-from postroom.actions.label_changes import LabelGone
 from postroom.actions.lifecycle import Action
 from postroom.actions.scheduling import question_job
 from postroom.db import Tx
@@ -27,7 +26,7 @@ from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, Origi
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
-from postroom.mailboxes.errors import Gone, LoginNeeded
+from postroom.mailboxes.errors import Gone, LabelGone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
 from postroom.queue.job import Json
 from postroom.queue.outcome import describe
@@ -40,7 +39,7 @@ _OF_THE_OWNER = frozenset({Origin.RULE, Origin.PERSON, Origin.UNDO})
 
 
 def reason_to_ask(tx: Tx, action: Action, safety: SafetySettings, now: datetime) -> str | None:
-    """Why a person has to be asked before this action begins; None: it may begin, and counts from now on."""
+    """Why a person must be asked before this action begins; None: it may begin, and counts towards the limit."""
     if action.origin in _OF_THE_OWNER or action.answered_by is not None:
         return None
     switch = kill_switch.model_switch(tx)
@@ -52,7 +51,7 @@ def reason_to_ask(tx: Tx, action: Action, safety: SafetySettings, now: datetime)
 
 
 def hides_mail(action: Action) -> bool:
-    """Whether it takes mail out of sight; what throws mail away does so all the more."""
+    """Whether it takes mail out of sight, as trash and delete also do."""
     try:
         reach = consequence_of(action.wanted)
     except BadInput:
@@ -126,7 +125,7 @@ Taken = Action | Waits | NotOurs | Asks
 
 
 def take(tx: Tx, action_id: str, job_id: str, now: datetime, safety: SafetySettings | None = None) -> Taken:
-    """Take an action in hand, or up again after a crash. `safety` bounds what may begin without a person."""
+    """Start an action, or resume it after a crash. `safety` limits what may begin without a person."""
     action = lifecycle.get_action(tx, action_id, lock=True)
     if action.status is S.EXECUTING and action.job_id == job_id:
         return action
@@ -141,7 +140,7 @@ def take(tx: Tx, action_id: str, job_id: str, now: datetime, safety: SafetySetti
 
 
 class _Changed(Exception):
-    """What kept the action from beginning ended in this very moment."""
+    """What kept the action from beginning has just ended."""
 
 
 async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | None:
@@ -167,7 +166,7 @@ async def _end(context: JobContext, found: NotOurs) -> None:
 
 
 def _step_back(tx: Tx, queue: JobQueue, found: Taken) -> Json:
-    """Looked at once more in the transaction that ends the job: who is before us will call us, and not too early."""
+    """Check again in the transaction that ends the job: the action before this one then enqueues it."""
     match found:
         case Waits():
             return {"outcome": "waits", "behind": found.behind}
@@ -190,7 +189,7 @@ def _ask(tx: Tx, queue: JobQueue, found: Asks) -> Json:
 
 
 def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **values: object) -> bool:
-    """End an action that its job holds, and call the next on its message."""
+    """End an action that this job holds, and start the next on its message."""
     done = lifecycle.move_action(tx, action.id, S.EXECUTING, to, now, held_by=action.job_id, **values)
     if done:
         scheduling.call_next(tx, queue, action, now)
@@ -198,7 +197,7 @@ def finish(tx: Tx, queue: JobQueue, action: Action, to: S, now: datetime, **valu
 
 
 async def guarded(context: JobContext, action: Action, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work; what cannot succeed any more ends the action before it ends the job."""
+    """Do the work. A final error ends the action before it ends the job."""
     try:
         await work()
     except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it

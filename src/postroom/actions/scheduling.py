@@ -83,7 +83,7 @@ def _job_about(job_type: str, account_id: str, action_id: str) -> NewJob:
 
 
 def enqueue_action(tx: Tx, queue: JobQueue, account_id: str, action_id: str, now: datetime) -> str:
-    """Put a queued action into the hands of its job; the job's id."""
+    """Enqueue the job of a queued action; the job's id."""
     job_id = queue.add(tx, action_job(account_id, action_id))[0].job_id
     lifecycle.assign_job(tx, action_id, job_id, now)
     return job_id
@@ -97,7 +97,7 @@ class ActionIntake:
         self._patience = timedelta(days=safety.approval_days)
 
     def accept(self, tx: Tx, order: ActionOrder) -> list[str]:
-        """Take an order: one action for each proposal, in their order; the actions' ids."""
+        """Insert one action for each proposal, in their order; the actions' ids."""
         now = self._queue.clock.now()
         return [self._accept(tx, order, position, each, now) for position, each in enumerate(order.proposals)]
 
@@ -127,7 +127,7 @@ class ActionIntake:
 
 
 SENDING = frozenset({ActionType.FORWARD, ActionType.AUTO_REPLY})
-"""Once handed over, these go their own way and change no label."""
+"""Once handed to their own job, these change no label."""
 
 
 def first_before(tx: Tx, action: Action) -> str | None:
@@ -146,7 +146,7 @@ def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
 
 
 def enqueue(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> str:
-    """Put a queued action into the hands of the job of its kind."""
+    """Enqueue the job of a queued action."""
     if action.origin is not Origin.UNDO:
         return enqueue_action(tx, queue, action.account_id, action.id, now)
     job_id = queue.add(tx, undo_job(action.account_id, original_of(tx, action.id)))[0].job_id

@@ -26,6 +26,7 @@ from postroom.actions.label_changes import (
     Labels,
     labels_now,
     modification,
+    modified,
     snooze_hint,
 )
 from postroom.actions.lifecycle import Action, save_pre_image
@@ -39,8 +40,8 @@ from postroom.domain.actions import ActionStatus, SnoozeParameters
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
-from postroom.mailboxes.errors import CallRefused, Gone
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.errors import CallRefused, Gone, LabelGone
+from postroom.mailboxes.protocol import Mailbox, MailboxChange
 from postroom.queue import JobContext, JobQueue, NewJob
 from postroom.queue.job import Json
 from postroom.settings import GmailSettings
@@ -81,7 +82,7 @@ def wake_job(
 
 
 def write_snooze(tx: Tx, action: Action, until: datetime, label: tuple[str, str], job_id: str, now: datetime) -> None:
-    """A snooze that is arranged once more, after a retry by hand, takes the place of its first try."""
+    """A snooze that is retried by hand replaces its first attempt."""
     row = {
         "action_id": action.id,
         "account_id": action.account_id,
@@ -118,7 +119,8 @@ def end_snooze(tx: Tx, action_id: str, state: SnoozeState, now: datetime) -> boo
 
 
 def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
-    """Whether the same snooze was tried before. While its wake-up waits, the key would keep the next to that time."""
+    """Whether the same snooze was tried before: while its wake-up is queued, a new one with the same key would be
+    ignored."""
     first = find_snooze(tx, action_id)
     if first is not None:
         queue.cancel_within(tx, first.job_id)
@@ -126,7 +128,7 @@ def call_off_first_try(tx: Tx, queue: JobQueue, action_id: str) -> bool:
 
 
 def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> bool:
-    """The message follows its newest snooze alone; whether there was another."""
+    """End earlier snoozes of the message; whether there were any."""
     earlier = _joined().where(
         snoozes.c.state == SnoozeState.WAITING,
         snoozes.c.action_id != action.id,
@@ -174,11 +176,10 @@ class Snoozing:
         self._label_name = settings.snooze_label
 
     async def arrange(
-        self, context: JobContext, client: GmailClient, action: Action, wanted: SnoozeParameters, before: frozenset[str]
+        self, context: JobContext, mailbox: Mailbox, action: Action, wanted: SnoozeParameters, before: frozenset[str]
     ) -> Action:
-        """The label exists, the wake-up is scheduled, and the labels of before are on record: all but the first in one
-        transaction."""
-        label = await self._labels.find_or_create(client, action.account_id, self._label_name), self._label_name
+        """Create the label; then schedule the wake-up and record the labels of before, in one transaction."""
+        label = await self._labels.find_or_create(mailbox, action.account_id, self._label_name), self._label_name
         until = wanted.wakes_at(context.queue.clock.now())
 
         def write(tx: Tx) -> Action:
@@ -229,24 +230,24 @@ class UnsnoozeHandler:
         running.require_account(action, account_id)
         if action.status in (ActionStatus.QUEUED, ActionStatus.EXECUTING):
             raise _too_early(context)
-        client = await self._mailboxes.of(await account_of(context))
+        mailbox = await self._mailboxes.of(await account_of(context))
         async with context.step("wake") as step:
-            after, outcome = await self._wake(context, client, action)
+            after, outcome = await self._wake(context, mailbox, action)
             step.result = {"outcome": outcome}
         await context.complete(lambda tx: _woken(tx, context, action, after, outcome))
         return None
 
-    async def _wake(self, context: JobContext, client: GmailClient, action: Action) -> tuple[Labels | None, str]:
-        label_id = await self._label_id(context, client, action)
+    async def _wake(self, context: JobContext, mailbox: Mailbox, action: Action) -> tuple[Labels | None, str]:
+        label_id = await self._label_id(context, mailbox, action)
         try:
-            now = await labels_now(client, action.gmail_id)
+            now = await labels_now(mailbox, action.gmail_id)
             if not _may_be_hidden(action, now, label_id):
                 return now, "it was never hidden"
-            return await self._show(client, action, now, label_id)
+            return await self._show(mailbox, action, now, label_id)
         except Gone:
             return None, "the message is no longer in the mailbox"
 
-    async def _show(self, client: GmailClient, action: Action, now: Labels, label_id: str | None) -> tuple[Labels, str]:
+    async def _show(self, mailbox: Mailbox, action: Action, now: Labels, label_id: str | None) -> tuple[Labels, str]:
         """Mail that was thrown away meanwhile stays in the trash; only the label is taken off."""
         add = frozenset[str]() if INBOX in now or TRASH in now else frozenset({INBOX})
         remove = now & {label_id} if label_id else frozenset[str]()
@@ -254,24 +255,23 @@ class UnsnoozeHandler:
         if not add and not remove:
             return now, outcome
         try:
-            return (await client.modify_message(action.gmail_id, add=add, remove=remove)).label_ids, outcome
-        except CallRefused:
+            return await modified(mailbox, action.gmail_id, MailboxChange(add, remove)), outcome
+        except (CallRefused, LabelGone):
             if not add or not remove:
                 raise
             # The label was deleted in this moment, and the mail is still hidden.
-            return (await client.modify_message(action.gmail_id, add=add)).label_ids, outcome
+            return await modified(mailbox, action.gmail_id, MailboxChange(add)), outcome
 
-    async def _label_id(self, context: JobContext, client: GmailClient, action: Action) -> str | None:
-        """The label of then; the settings may name another by now."""
+    async def _label_id(self, context: JobContext, mailbox: Mailbox, action: Action) -> str | None:
+        """The label that was used; the settings may name another by now."""
         given = context.job.payload.get("snooze_label_id")
         if isinstance(given, str) and given:
             return given
-        return await self._labels.find(client, action.account_id, self._label_name)
+        return await self._labels.find(mailbox, action.account_id, self._label_name)
 
 
 def _may_be_hidden(action: Action, now: Labels, label_id: str | None) -> bool:
-    """Also a snooze that failed may have got through; and one that took the place of another has its mail to bring
-    back, hidden by that other."""
+    """A failed snooze may have hidden its mail, and one that replaced another must bring back what that one hid."""
     took_over = bool((action.pre_image or {}).get("replaces"))
     return action.status is ActionStatus.COMPLETED or took_over or label_id in now
 
@@ -307,13 +307,13 @@ class SnoozeCheckHandler:
             await context.queue.database.read(lambda tx: lifecycle.get_action(tx, action_id)),
             running.named(context, "account_id"),
         )
-        client = await self._mailboxes.of(await account_of(context))
+        mailbox = await self._mailboxes.of(await account_of(context))
         with suppress(Gone):  # then nothing is left that could wait
-            now = await labels_now(client, snooze.gmail_id)
+            now = await labels_now(mailbox, snooze.gmail_id)
             if INBOX not in now:
                 return {"outcome": "it waits"}
             if snooze.label_id in now:
-                await client.modify_message(snooze.gmail_id, remove=[snooze.label_id])
+                await modified(mailbox, snooze.gmail_id, MailboxChange(remove=frozenset({snooze.label_id})))
         await context.complete(lambda tx: _end_waiting(tx, context.queue, snooze))
         return None
 

@@ -42,7 +42,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType, Origin, WantedAction, parse_action
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
-from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext, JobQueue, NewJob
 from postroom.queue.job import Json
 
@@ -78,7 +78,7 @@ def why_not_now(tx: Tx, action: Action) -> str | None:
 
 
 def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
-    """Have an action undone; the id of the undo. Row, link, job and audit are one transaction."""
+    """Order the undo of an action; the id of the undo. Row, link, job and audit entry are one transaction."""
     original = lifecycle.get_action(tx, action_id, lock=True)
     if (reason := why_not_now(tx, original)) is not None:
         raise BadInput("action", f"{original.id} cannot be undone: {reason}")
@@ -157,29 +157,29 @@ class UndoHandler:
 
     async def _work(self, context: JobContext, pair: _Pair) -> None:
         inverse = inverse_of(pair.original.undo_hint or {})
-        client = await self._mailboxes.of(await account_of(context))
-        now = await self._look(context, client, pair.undo)
+        mailbox = await self._mailboxes.of(await account_of(context))
+        now = await self._look(context, mailbox, pair.undo)
         before = frozenset((pair.original.pre_image or {}).get("labels") or ())
         async with context.step("undo") as step:
-            after = await apply(client, pair.undo.gmail_id, undoing(inverse, before, now), now)
+            after = await apply(mailbox, pair.undo.gmail_id, undoing(inverse, before, now), now)
             step.result = {"added": sorted(after - now), "removed": sorted(now - after)}
         if inverse.cancel_job is not None:
             # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
             await _cancel_wake_up(context, pair.original, inverse.cancel_job)
         await context.complete(lambda tx: _complete(tx, context, pair, after, nothing_changed=after == now))
 
-    async def _look(self, context: JobContext, client: GmailClient, undo: Action) -> Labels:
+    async def _look(self, context: JobContext, mailbox: Mailbox, undo: Action) -> Labels:
         """The labels before the undo; those of its first try, if it was cut off."""
         if undo.pre_image is None:
             async with context.step("pre_image"):
-                image = {"labels": sorted(await labels_now(client, undo.gmail_id))}
+                image = {"labels": sorted(await labels_now(mailbox, undo.gmail_id))}
                 clock = context.queue.clock
                 undo = await context.write(lambda tx: lifecycle.save_pre_image(tx, undo, image, clock.now()))
         return frozenset((undo.pre_image or {}).get("labels") or ())
 
 
 async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) -> None:
-    """Canceled, already over, or not there any more: each is fine."""
+    """Cancel the wake-up; one that is over or gone is fine."""
 
     def cancel(tx: Tx) -> str:
         outcome = context.queue.cancel_within(tx, job_id)
@@ -207,7 +207,7 @@ _BY = (Origin.MODEL, Origin.RULE)
 
 @dataclass(frozen=True, slots=True)
 class UndoSpan:
-    """What one of them did, from a moment on and before another; of one account, or of all."""
+    """What the model or the rules did in a period, of one account or of all."""
 
     since: datetime
     until: datetime
@@ -267,7 +267,7 @@ class Survey:
 
     @property
     def not_undone(self) -> list[Surveyed]:
-        """What a person should know of: it failed, it cannot be taken back, or it was changed since."""
+        """What failed, cannot be undone, or was changed since."""
         return [item for item in self.items if item.reason is not None]
 
 
@@ -290,7 +290,7 @@ def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
 
 
 async def undo_many(context: JobContext) -> Json:
-    """The job `undo.span`. Run again after a crash, it finds what it has asked for already."""
+    """The job `undo.span`. When run again after a crash, it skips what it has requested already."""
     span, who = _payload(context)
     place: tuple[datetime, str] | None = None
     asked = left = 0

@@ -1,4 +1,4 @@
-"""Actions in words for people: what one would do, how it stands, how to take it back. Pure."""
+"""Actions described for people: what one does, its state, and how to undo it. Pure."""
 
 from __future__ import annotations
 

@@ -114,10 +114,10 @@ class App:
     def estimator(self) -> Estimator:
         """Estimates the messages, cost and duration of a backfill."""
         from postroom.mail.categories import shipped
-        from postroom.switchboard.estimate import Estimator, GmailMailboxes
+        from postroom.switchboard.estimate import AccountsToCount, Estimator
         from postroom.triage.model import meter_for
 
-        mailboxes, meter = GmailMailboxes(self.database, self.gmail), meter_for(self.settings.model)
+        mailboxes, meter = AccountsToCount(self.database, self.gmail), meter_for(self.settings.model)
         return Estimator(
             self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
         )

@@ -1,6 +1,10 @@
-"""The recurring jobs of an installation, the first jobs of a new account, and the job that fills a gap in history."""
+"""The recurring jobs of an installation, the first jobs of a new account, and the jobs for a gap in history and for a
+deferred message.
+"""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import for_each_account, job_of
@@ -9,6 +13,7 @@ from postroom.domain.jobs import (
     BACKFILL,
     FIXED_SCHEDULES,
     HISTORY_SYNC,
+    INGEST,
     LABELS_SYNC,
     SYNC,
     SYNC_BAD,
@@ -27,6 +32,12 @@ def gap_job(account: Account, since: str) -> NewJob:
 
 def gap_key(account: Account) -> str:
     return f"{BACKFILL.name}:{account.id}:gap"
+
+
+def ingest_job(account_id: str, message_id: str, not_before: datetime) -> NewJob:
+    """Takes in one message that a live pass could not."""
+    payload = {"account_id": account_id, "message_ids": [message_id]}
+    return NewJob(INGEST.name, payload, key=f"{INGEST.name}:{account_id}:{message_id}", not_before=not_before)
 
 
 def first_jobs(account: Account, settings: Settings) -> list[NewJob]:

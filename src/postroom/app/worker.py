@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from postroom.accounts.access import AccountClients
+from postroom.accounts.access import AccountMailboxes
 from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import LoginWatch, account_of, each_account
 from postroom.accounts.enrolment import Enrolment
@@ -23,16 +23,19 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
 from postroom.app.installation import App
-from postroom.app.schedules import gap_job, gap_key
+from postroom.app.schedules import gap_job, gap_key, ingest_job
 from postroom.app.transport import SwitchboardTransport
 from postroom.archive.status import OwnedElsewhere
+from postroom.connectors.arrivals import DEFERRED_FILE, deferred_in
 from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
 from postroom.domain import jobs
+from postroom.domain.errors import PostroomError
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext
+from postroom.mailboxes.reader import OUTAGE
+from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import Retention, prune_handler
 from postroom.queue.worker import Worker
@@ -50,6 +53,9 @@ from postroom.triage.rules.store import disable_rules_using
 from postroom.web import web_service as web
 from postroom.web.extraction.web_reader import WebReader
 
+_UNTIL_RETRY = timedelta(minutes=1)
+_WITHOUT_FOLDER = (jobs.ON_DEMAND.name, jobs.INGEST.name)
+"""These keep nothing in the connector's folder, and do not wait for a connector that holds it."""
 _DRAIN_S = 60.0
 """How long a backfill job waits for its rate limit before it gives its slot back."""
 
@@ -67,7 +73,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         passes = _Passes(app, transport, stack)
         settings = app.settings
         spending = JobSpending(settings.backfill, app.clock)
-        mailboxes = AccountClients(app.gmail, PriorityLane.USER_ACTION, stack)
+        mailboxes = AccountMailboxes(app.gmail, PriorityLane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
             jobs.QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
             jobs.RETENTION_PRUNE.name: retention.prune_handler(
@@ -113,7 +119,7 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
     return settings.model_copy(update={"drain_s": min(settings.drain_s, drain_s)})
 
 
-def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
+def _action_handlers(app: App, mailboxes: AccountMailboxes) -> dict[str, Handler]:
     labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
         jobs.ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
@@ -126,13 +132,34 @@ def _action_handlers(app: App, mailboxes: AccountClients) -> dict[str, Handler]:
     }
 
 
-def _speaking_handlers(app: App, mailboxes: AccountClients, channel: DiscordChannel | None) -> dict[str, Handler]:
+def _speaking_handlers(app: App, mailboxes: AccountMailboxes, channel: DiscordChannel | None) -> dict[str, Handler]:
     """Handlers that send something out: mail in the owner's name, and questions to the owner."""
     return {
         jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
         jobs.APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
         jobs.APPROVALS_EXPIRE.name: approvals.expire,
     }
+
+
+class DeferredToJobs:
+    """Hands each message that a live pass could not take in to a job of its own. While the mailbox itself cannot be
+    reached, the pass waits instead."""
+
+    def __init__(self, queue: JobQueue, account_id: str) -> None:
+        self._queue = queue
+        self._account_id = account_id
+
+    def due(self) -> list[str]:
+        return []
+
+    async def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
+        if isinstance(error, OUTAGE):
+            return False
+        await self._queue.enqueue(ingest_job(self._account_id, key, self._queue.clock.now() + _UNTIL_RETRY))
+        return True
+
+    async def done(self, keys: Sequence[str]) -> list[str]:
+        return []
 
 
 class _Passes:
@@ -150,13 +177,15 @@ class _Passes:
         passes = await self._of(account)
         async with AsyncExitStack() as stack:
             try:
-                if job_type != jobs.ON_DEMAND.name:  # which keeps nothing in the folder, and is waited for
+                if job_type not in _WITHOUT_FOLDER:
                     stack.enter_context(held(self._folder(account), shared=True))
                 await stack.enter_async_context(self._transport.held())
                 if job_type == jobs.HISTORY_SYNC.name:
                     return await self._look(context, account, passes)
                 return await DRIVERS[job_type](passes, context.job.payload)
             except (FolderInUse, OwnedElsewhere) as error:
+                if job_type == jobs.INGEST.name:  # no schedule would enqueue it again
+                    raise Postponed(_UNTIL_RETRY, error.message) from error
                 return {"skipped": error.message}
 
     async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
@@ -166,6 +195,7 @@ class _Passes:
         """
         if await context.queue.is_under_way(gap_key(account)):
             return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
+        await self._take_over(account)
         result = await DRIVERS[jobs.HISTORY_SYNC.name](passes, context.job.payload)
         if GAP not in result:
             return result
@@ -176,6 +206,14 @@ class _Passes:
 
         await context.complete(hand_over)
         return None
+
+    async def _take_over(self, account: Account) -> None:
+        """What is in the file of a connector, or of a worker of version 0.1, becomes jobs."""
+        folder = self._folder(account)
+        if waiting := deferred_in(folder):
+            now = self._app.clock.now()
+            await self._app.queue.enqueue(*(ingest_job(account.id, key, now) for key in waiting))
+            (folder / DEFERRED_FILE).unlink()
 
     def _folder(self, account: Account) -> Path:
         return folder_of(self._app.settings.home, "gmail", account.email)
@@ -193,6 +231,7 @@ class _Passes:
                     selector=CategorySelector(),
                     instance="worker",
                     config=self._app.settings.connector,
+                    deferred=DeferredToJobs(self._app.queue, account.id),
                     patience_s=_DRAIN_S,
                 )
             )

@@ -1,7 +1,7 @@
 """The audit log: who did what to which thing, and how it stood before and after.
 
-An entry commits with its deed. A sealer chains it within two seconds (`sealing.py`), and `verifying.py` finds what was
-changed, removed, reordered or added since.
+An entry is committed together with the change it describes. A sealer chains it within two seconds (`sealing.py`), and
+`verifying.py` finds what was changed, removed, reordered or added since.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def record(
     before: State | None = None,
     after: State | None = None,
 ) -> str:
-    """Write an entry within the transaction that does the deed, so that neither exists without the other."""
+    """Write an entry within the transaction that makes the change, so that neither exists without the other."""
     entry_id = new_id()
     subject_type, subject_id = subject
     tx.execute(
@@ -122,7 +122,9 @@ def list_entries(tx: Tx, which: AuditFilter) -> AuditPage:
 
 
 def entries_query(which: AuditFilter) -> Select[Any]:
-    """Read by the index of the filter that tells most, which SQLite cannot know: the others are no columns to it."""
+    """Uses the index of the most selective filter. SQLite would pick any, so the other columns are hidden from it in
+    expressions.
+    """
     query = select(audit_log).order_by(audit_log.c.id.desc()).limit(which.limit + 1)
     given = [name for name in ("subject_id", "action", "subject_type") if getattr(which, name) is not None]
     for place, name in enumerate(given):

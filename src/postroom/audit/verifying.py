@@ -157,7 +157,7 @@ class _SealRow:
 
 
 class ChainCheck:
-    """The judgement, without a database: rows are handed in, in order."""
+    """Checks the chain without a database: rows are handed in, in order."""
 
     def __init__(self, keys: KeyRing, heads: Iterable[RecordedHead]) -> None:
         self.found = AuditVerification()
@@ -172,7 +172,7 @@ class ChainCheck:
         self._newest_at: datetime | None = None
 
     def begin_after(self, row: _SealRow) -> None:
-        """Take this seal for granted, and check those after it."""
+        """Trust this seal, and check those after it."""
         self._position, self._previous = int(row.place), row.mac
 
     def seal(self, row: _SealRow) -> None:
@@ -225,7 +225,7 @@ class ChainCheck:
                 self._flaw(AuditFlaw.REWRITTEN, said, row)
 
     def _check_order(self, entry: StoredEntry, position: int | None) -> None:
-        """Both the time in the id, which lists sort by, and the time that is shown."""
+        """Checks both the time in the id, which lists are sorted by, and the time that is displayed."""
         at = entry.at
         made, newest = _made(entry.id), _made(self._newest_id)
         is_late = made is not None and newest is not None and newest - made > LATE
@@ -253,7 +253,7 @@ class ChainCheck:
         self._check_order(entry, None)
 
     def end(self) -> None:
-        """Heads that are left belong to seals that are not there."""
+        """Recorded heads that were not met belong to seals that are missing."""
         beyond = [each for position, found in self._heads.items() if position > self._position for each in found]
         if not beyond:
             return

@@ -1,1 +1,1 @@
-"""What stands between a mail source and the Switchboard. Talks to both, and knows no database."""
+"""Passes over a mailbox, which hand mail to the Switchboard. No database."""

@@ -6,11 +6,11 @@ A message that keeps failing is deferred: it no longer blocks the pass, and is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from postroom.connectors import metrics
 from postroom.connectors.intake import NOT_THE_MESSAGE, MailIntake, as_our_error
@@ -18,10 +18,11 @@ from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import SentIndex, message_id_of
 from postroom.connectors.source_mail import TRASH, SourceMail, from_mailbox
 from postroom.connectors.state_files import read_json, write_json
-from postroom.connectors.switchboard_client import FailedMail, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
+from postroom.contract.mail import TroubledMailArgument
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.limits import LONGEST_REASON
 from postroom.mailboxes.protocol import Detail, Mailbox
 from postroom.mailboxes.reader import sort_results
@@ -30,10 +31,27 @@ from postroom.telemetry import logs
 DEFERRED_FILE = "parked.json"
 _TRIES = 3
 _PATIENT_TRIES = 20
-"""For an error that may well be an outage: of the network, say, and not of this message."""
+"""For an error that may be an outage."""
 _BACKOFF = Backoff(600, 86_400)
 """Seconds: from ten minutes to a day."""
 log = logs.get(__name__)
+
+
+class DeferredMessages(Protocol):
+    """Messages that a live pass could not take in and leaves for later. In a worker each becomes a job
+    `ingest.gmail`; a connector without a database keeps a file."""
+
+    def due(self) -> list[str]:
+        """Those that the pass itself has to try again now."""
+
+    async def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
+        """Note a failure; True once the message is deferred, and the pass may go on without it.
+
+        `alone` means that others in the same batch succeeded, so that the message is to blame and not an outage.
+        """
+
+    async def done(self, keys: Sequence[str]) -> list[str]:
+        """These are in, or gone; returns those that were known to be deferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +63,19 @@ class DeferredMessage:
     reason: str
 
 
-class DeferredMessages:
+class DeferredFile:
+    """Holds up the pass for a few tries, then retries at growing intervals."""
+
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._path = folder / DEFERRED_FILE
         self._clock = clock
-        self._entries = {key: entry for key, value in _held(self._path).items() if (entry := _entry(value))}
-
-    @property
-    def count(self) -> int:
-        return sum(entry.due is not None for entry in self._entries.values())
+        self._entries = _entries(self._path)
 
     def due(self, most: int = 50) -> list[str]:
-        """Those whose time has come to be tried again."""
         now = self._clock.now().isoformat()
         return [key for key, entry in self._entries.items() if entry.due is not None and entry.due <= now][:most]
 
-    def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
-        """Note a failure; True once the message is deferred, and the pass may go on without it.
-
-        `alone` says that others in the same batch went well, so that it is the message and not the world.
-        """
+    async def failed(self, key: str, error: PostroomError, *, alone: bool) -> bool:
         before = self._entries.get(key)
         tries = (before.tries if before else 0) + 1
         needed = _TRIES if alone or isinstance(error, BadInput) else _PATIENT_TRIES
@@ -73,12 +84,9 @@ class DeferredMessages:
         reason = logs.clean(error.message)[:LONGEST_REASON]
         self._entries[key] = DeferredMessage(tries, first_seen, self._due(tries, needed) if deferred else None, reason)
         self._write()
-        if deferred:
-            log.warning("message.deferred", message=key, tries=tries, reason=reason)
         return deferred
 
-    def done(self, keys: list[str]) -> list[str]:
-        """These are in, or gone; returns those that had been deferred."""
+    async def done(self, keys: Sequence[str]) -> list[str]:
         if known := [key for key in keys if key in self._entries]:
             deferred = [key for key in known if self._entries[key].due is not None]
             for key in known:
@@ -92,6 +100,15 @@ class DeferredMessages:
 
     def _write(self) -> None:
         write_json(self._path, {key: asdict(entry) for key, entry in self._entries.items()})
+
+
+def deferred_in(folder: Path) -> list[str]:
+    """What the file of a connector holds that has not been taken in."""
+    return [key for key, entry in _entries(folder / DEFERRED_FILE).items() if entry.due is not None]
+
+
+def _entries(path: Path) -> dict[str, DeferredMessage]:
+    return {key: entry for key, value in _held(path).items() if (entry := _entry(value))}
 
 
 def _held(path: Path) -> dict[str, Any]:
@@ -129,6 +146,12 @@ class PassTally:
     """Why a message that still holds up the pass could not be read."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: PostroomError
+    report: TroubledMailArgument
+
+
 class Arrivals:
     def __init__(
         self,
@@ -151,6 +174,34 @@ class Arrivals:
     ) -> None:
         """Store these and take in those that are wanted. What fails is noted in the tally or deferred, never
         dropped."""
+        failures = await self._taken(ids, name, tally, wanted)
+        settled = await self._deferred.done([each for each in ids if each not in failures])
+        deferred: list[TroubledMailArgument] = []
+        for key, failed in failures.items():
+            if await self._deferred.failed(key, failed.error, alone=len(failures) < len(ids)):
+                log.warning("message.deferred", message=key, reason=logs.clean(failed.error.message)[:LONGEST_REASON])
+                deferred.append(failed.report)
+            else:
+                tally.waiting = failed.error
+        tally.deferred += len(deferred)
+        if deferred or settled:
+            await self._switchboard.report_trouble(name.lane, deferred, settled)
+
+    async def retry(self, ids: Sequence[str], tally: PassTally) -> None:
+        """Take in messages that were deferred. What fails again is listed as troubled, with the error in the tally."""
+        failures = await self._taken(ids, PassName.LIVE, tally, lambda mail: True)
+        fine = [each for each in ids if each not in failures]
+        await self._deferred.done(fine)
+        await self._switchboard.report_trouble(
+            PassName.LIVE.lane, [failed.report for failed in failures.values()], fine
+        )
+        for failed in failures.values():
+            tally.waiting = failed.error
+
+    async def _taken(
+        self, ids: Sequence[str], name: PassName, tally: PassTally, wanted: MailFilter
+    ) -> dict[str, _Failure]:
+        """Those that failed, and why."""
         stored, failures = await self._stored(ids, name, tally)
         outbound = [mail for mail in stored if mail.is_outbound and not mail.is_unfinished]
         failures |= await self._remember_sent(outbound, tally)
@@ -158,9 +209,12 @@ class Arrivals:
         for each in handled:
             if each.error is not None:
                 failures[each.mail.id] = each.error
+            elif each.refusal is not None:
+                failures[each.mail.id] = Retryable(each.refusal.why)
             elif each.fate is not None:
                 self._count(each.fate, each.mail, name, tally)
-        await self._settle(ids, failures, {mail.id for mail in stored}, name, tally)
+        held = {mail.id for mail in stored}
+        return {key: _Failure(error, failed_mail(key, error, archived=key in held)) for key, error in failures.items()}
 
     async def _stored(
         self, ids: Sequence[str], name: PassName, tally: PassTally
@@ -199,25 +253,6 @@ class Arrivals:
             tally.skipped += 1
         elif fate is Fate.GONE:
             tally.gone += 1
-
-    async def _settle(
-        self,
-        ids: Sequence[str],
-        failures: dict[str, PostroomError],
-        archived: Collection[str],
-        name: PassName,
-        tally: PassTally,
-    ) -> None:
-        settled = self._deferred.done([each for each in ids if each not in failures])
-        deferred: list[FailedMail] = []
-        for key, error in failures.items():
-            if self._deferred.failed(key, error, alone=len(failures) < len(ids)):
-                deferred.append(FailedMail(key, key in archived, error.message))
-            else:
-                tally.waiting = error
-        tally.deferred += len(deferred)
-        if deferred or settled:
-            await self._switchboard.report_trouble(name.lane, deferred, settled)
 
 
 def _is_inbound(mail: SourceMail) -> bool:

@@ -1,7 +1,8 @@
-"""The backfill pass: works on one job from its cursor until the job ends or is stopped.
+"""The backfill pass: works on one job from its cursor until the job ends or is stopped, and reports its progress.
 
 Messages are selected by their headers; a body is fetched only for what is ingested in full and is not in the
-archive. Messages that were ingested but not reported before a crash are recognised and counted once.
+archive. The Switchboard stores cursor and counts, which move together, so that a crash neither loses nor doubles
+anything: messages that were ingested but not reported are recognised and counted once.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from postroom.connectors import metrics
-from postroom.connectors.backfill_job import ACTIVE, LOST, BackfillOutcome, BackfillStopped, BackfillWork
-from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake, as_our_error
+from postroom.connectors.guidance import ConnectorGuidance
+from postroom.connectors.intake import Handled, MailIntake, as_our_error
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.source_mail import SourceMail, from_mailbox
-from postroom.connectors.switchboard_client import SwitchboardClient
+from postroom.connectors.source_mail import Position, SourceMail, from_mailbox
+from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
-from postroom.contract.backfill import LeasedBackfill
+from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill, ProgressArguments
+from postroom.contract.mail import TroubledMailArgument
+from postroom.domain.backfill import BackfillStatus
+from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mail.categories import Categories, facts_of, shipped
@@ -27,6 +32,241 @@ from postroom.mail.headers import Headers
 from postroom.mailboxes.errors import LoginNeeded, PermissionMissing
 from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox, MissingMessage
 from postroom.telemetry import logs
+
+TRIES = 3
+"""A message that fails this often is skipped, counted and named in the log."""
+ACTIVE, LOST, SWITCHED_OFF = "active", "lost", "switched_off"
+_MOST_OWED = 500
+"""With more failing messages than this, no message is to blame; the cursor has to hold their ids."""
+_PAUSE_S = 1.0
+_REPORT_BACKOFF = Backoff(_PAUSE_S, _PAUSE_S, longest_asked_s=5.0)
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOutcome:
+    """How a pass ended. `status` is the job's, as the Switchboard has it; None where there was no job."""
+
+    job_id: str | None = None
+    status: str | None = None
+    processed: int = 0
+    skipped: int = 0
+    retry_after: float | None = None
+    """The job goes on after so many seconds; the pass did not want to wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillCursor:
+    """How far a job has come: everything at or after `place` is done, except for the messages that are `owed`, which
+    failed and are tried again; with the number of attempts at each."""
+
+    place: Position | None = None
+    owed: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        place = None if self.place is None else {"received_ms": self.place[0], "id": self.place[1]}
+        return {"version": 1, "place": place, "owed": self.owed}
+
+    @classmethod
+    def parse(cls, value: dict[str, Any] | None) -> BackfillCursor:
+        if value is None:
+            return cls()
+        try:
+            if value["version"] != 1:
+                raise ValueError("another version")
+            place = value["place"]
+            read = None if place is None else (int(place["received_ms"]), str(place["id"]))
+            return cls(read, {str(key): int(tries) for key, tries in value["owed"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise Fatal(
+                "The job's cursor was written by another version of Postroom. Cancel the job and create it anew."
+            ) from None
+
+
+class BackfillStopped(Exception):
+    """The job is not to be worked on now."""
+
+    def __init__(self, status: str, retry_after: float | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@dataclass
+class BackfillWork:
+    switchboard: SwitchboardClient
+    job: LeasedBackfill
+    clock: Clock
+    patience_s: float | None = None
+    """The longest wait within a pass; None waits as long as it takes."""
+    deadline: float | None = None
+    """By the monotonic clock: then the pass yields and keeps the job for the next run."""
+    cursor: BackfillCursor = field(default_factory=BackfillCursor)
+    stride: int = 50
+    """How many messages are offered at once; fewer while the hour's limit lets only few in."""
+    _passed_over: list[TroubledMailArgument] = field(default_factory=list)
+    _begun: bool = False
+    _seq: int = 0
+    _processed: int = 0
+    _skipped: int = 0
+    _total_processed: int = 0
+    _total_skipped: int = 0
+    _unanswered: ProgressArguments | None = None
+    _reported_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reported_at = self.clock.monotonic()
+
+    async def begin(self) -> None:
+        """Continue the job where it stands, or where this pass left it; waits if its rate limit is reached."""
+        if not self._begun:
+            self.cursor, self._begun = BackfillCursor.parse(self.job.cursor), True
+            wait = self.job.retry_after
+        else:
+            wait = (await self.report()).retry_after
+        if wait:
+            self.stride = 1
+            await self.wait_for_room(wait)
+
+    @property
+    def unreported(self) -> int:
+        return self._processed + self._skipped
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the lease can still be ours."""
+        return self.clock.monotonic() - self._reported_at < self.job.lease_s / 2
+
+    def count(self, handled: Handled, *, moves: bool = True) -> None:
+        """One message is dealt with; what could not be read stays owed."""
+        key = handled.mail.id
+        if handled.error is not None:
+            self.owe(key, handled.error, archived=handled.mail.archived is not None)
+        else:
+            self._settled(key)
+            if handled.fate in (Fate.FULL, Fate.METADATA, Fate.DUPLICATE):
+                self._processed += 1
+            else:
+                self._skipped += 1
+        if moves:
+            self.reach(handled.mail.position)
+
+    def reach(self, place: Position) -> None:
+        if self.cursor.place is None or place < self.cursor.place:
+            self.cursor = replace(self.cursor, place=place)
+
+    def owe(self, key: str, error: PostroomError, *, archived: bool = False) -> None:
+        """Keep a message that failed for another attempt, or skip it after the last one."""
+        tries = self.cursor.owed.get(key, 0) + 1
+        if tries >= TRIES:
+            self.drop(key)
+            self._passed_over.append(failed_mail(key, error, archived=archived))
+            log.warning("backfill.message_passed_over", message=key, reason=logs.clean(error.message))
+            return
+        if len(self.cursor.owed) >= _MOST_OWED:
+            raise Retryable(f"{_MOST_OWED} messages of this job cannot be read: {error.message}")
+        self.cursor = replace(self.cursor, owed=self.cursor.owed | {key: tries})
+
+    def drop(self, key: str) -> None:
+        """Count a message as skipped: not wanted, gone, or given up."""
+        self._settled(key)
+        self._skipped += 1
+
+    def _settled(self, key: str) -> None:
+        if key in self.cursor.owed:
+            left = {name: tries for name, tries in self.cursor.owed.items() if name != key}
+            self.cursor = replace(self.cursor, owed=left)
+
+    async def report(self, status: BackfillStatus | None = None, error: str | None = None) -> BackfillProgressReply:
+        """Report progress. Raises BackfillStopped unless the job is still active."""
+        if self._passed_over:
+            await self.switchboard.report_trouble(PassName.BACKFILL.lane, self._passed_over)
+            self._passed_over = []
+        if self._unanswered is not None:
+            reply = await self._send(self._unanswered)
+            if status is None:
+                self._heed(reply)
+        self._seq += 1
+        cursor = self.cursor.to_json() if self._begun else None
+        reply = await self._send(
+            ProgressArguments(
+                job_id=self.job.job_id,
+                fence=self.job.fence,
+                report_seq=self._seq,
+                rows_processed=self._processed,
+                rows_skipped=self._skipped,
+                cursor=cursor,
+                status=status,
+                error=error,
+            )
+        )
+        if status is None:
+            self._heed(reply)
+        return reply
+
+    async def _send(self, report: ProgressArguments) -> BackfillProgressReply:
+        """A report that got no answer may have arrived: its number makes repeating it harmless. Until it is answered
+        it is repeated as it was, before any other: under another number its counts would count twice."""
+        self._unanswered = report
+        reply = await retry(lambda: self.switchboard.backfill_progress(report), _REPORT_BACKOFF, self.clock, attempts=2)
+        self._unanswered = None
+        self._processed -= report.rows_processed
+        self._total_processed += report.rows_processed
+        self._skipped -= report.rows_skipped
+        self._total_skipped += report.rows_skipped
+        self._reported_at = self.clock.monotonic()
+        return reply
+
+    def _heed(self, reply: BackfillProgressReply) -> None:
+        if reply.status != ACTIVE:
+            raise BackfillStopped(reply.status)
+        if not self.switchboard.backfill_enabled:
+            raise BackfillStopped(SWITCHED_OFF)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait, and report now and then to learn whether the job is still ours."""
+        if self.patience_s is not None and seconds > self.patience_s:
+            await self.report()
+            raise BackfillStopped(ACTIVE, seconds)
+        while seconds > 0:
+            step = min(seconds, max(_PAUSE_S, self.job.lease_s / 4))
+            await self.clock.sleep(step)
+            seconds -= step
+            if self.clock.monotonic() - self._reported_at >= self.job.lease_s / 4:
+                await self.report()
+
+    async def wait_for_room(self, seconds: float) -> None:
+        """Wait until the job's rate limit admits a message, and report progress meanwhile."""
+        wait: float | None = seconds
+        while wait:
+            await self.wait(wait)
+            wait = (await self.report()).retry_after
+
+    async def give_way(self) -> None:
+        """If the pass has used up its time, stop after reporting everything."""
+        if self.deadline is not None and self.clock.monotonic() >= self.deadline:
+            await self.report()
+            raise BackfillStopped(ACTIVE, 0.0)
+
+    async def keep_what_is_done(self) -> None:
+        """A last report before the end, so that nothing is done again."""
+        try:
+            await self.report()
+        except (PostroomError, BackfillStopped) as error:
+            log.info("backfill.not_reported", problem=str(error))
+
+    async def complete(self) -> str:
+        return (await self.report(BackfillStatus.COMPLETED)).status
+
+    async def fail(self, error: PostroomError) -> str:
+        log.error("backfill.failed", problem=error.message)
+        try:
+            return (await self.report(BackfillStatus.ERROR, logs.clean(error.message))).status
+        except NotAllowed:
+            return LOST
+
+    def outcome(self, status: str, retry_after: float | None = None) -> BackfillOutcome:
+        return BackfillOutcome(self.job.job_id, status, self._total_processed, self._total_skipped, retry_after)
 
 
 class CategorySelector:
@@ -44,13 +284,11 @@ class CategorySelector:
         return bool(self._categories.matching(facts_of(headers, is_known=is_known), names))
 
 
-log = logs.get(__name__)
 T = TypeVar("T")
 _INGEST_AT_ONCE = 50
 _NOT_THE_JOBS_FAULT = (LoginNeeded, PermissionMissing, TokenRefused)
-"""The connector itself needs a person's help; the job waits for it and is not to be resumed by hand."""
+"""The connector itself needs a person; the job waits and need not be resumed by hand."""
 _BETWEEN_TRIES_S = 30.0
-_PAUSE_S = 1.0
 _LAST_WORDS_S = 10.0
 _LAST_BATCH_S = 8.0
 
@@ -93,9 +331,10 @@ class BackfillPass:
         self._held: BackfillWork | None = None
 
     async def run(self, budget_s: float | None = None) -> BackfillOutcome:
-        """Work on the job at hand, or ask for one. Raises Retryable when a service is unavailable.
+        """Work on the held job, or ask for one.
 
-        Then, and after `budget_s`, the pass gives way with its job at hand; the next run goes on with it.
+        Raises Retryable if a service is unavailable. Then, and after `budget_s`, the pass yields and keeps its job for
+        the next run.
         """
         work = await self._at_hand()
         if work is None:
@@ -154,7 +393,7 @@ class BackfillPass:
             await self._settle_owed(job, scope, work)
 
     def _headers_read(self) -> frozenset[str]:
-        """Every header that a decision uses, so that mail from the archive is judged like mail from the source."""
+        """Every header that a decision uses, so that mail from the archive is treated like mail from the source."""
         return frozenset({*HEADERS, *self._selector.headers_read, *self._guidance.policy().headers_read})
 
     def _scope(self, job: LeasedBackfill) -> WalkScope:
@@ -175,7 +414,7 @@ class BackfillPass:
         work.reach(stretch.reached)
 
     def _refuse_outage(self, stretch: WalkBatch) -> None:
-        """Where nothing at all can be read, it is not the messages."""
+        """Raise the error if every message failed: then no message is to blame."""
         first = next(iter(stretch.failures.values()), None)
         if not stretch.mails and len(stretch.failures) > 1 and isinstance(first, Retryable):
             raise first
@@ -225,7 +464,7 @@ class BackfillPass:
         return handled, refused
 
     async def _settle_owed(self, job: LeasedBackfill, scope: WalkScope, work: BackfillWork) -> None:
-        """Another go at what could not be read before."""
+        """Try again what failed before."""
         mails: list[SourceMail] = []
         for answer in await self._mailbox.fetch(list(work.cursor.owed), Detail.HEADERS):
             match answer:

@@ -6,30 +6,31 @@ message never affects another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from postroom.connectors import metrics
+from postroom.connectors.guidance import ConnectorGuidance
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import ContactCache, PriorityRules, SentIndex, TierAssignment, reply_targets
+from postroom.connectors.priority import PriorityRules, SentIndex, TierAssignment, reply_targets
 from postroom.connectors.source_mail import SourceMail, envelope_of, from_mailbox, full_payload, metadata_payload
-from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
-from postroom.contract.mail import IngestResult
+from postroom.connectors.switchboard_client import SwitchboardClient
+from postroom.contract.mail import IngestResult, RawMailArgument
 from postroom.domain.envelope import Envelope, Payload, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.mail.tier_policy import TierPolicy, Treatment
+from postroom.mail.tier_policy import Treatment
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.protocol import Mailbox, RemoteMessage
 from postroom.mailboxes.reader import FetchedMail, MailboxReader
 
 NOT_THE_MESSAGE = (Retryable, NotAllowed)
-"""Of the network, the service or the token: never held against a message."""
+"""Errors of the network, the service or the token, for which no message is to blame."""
 
 
 class _SwitchboardSink:
-    """The archive behind the Switchboard's tools, as what messages are read into."""
+    """The archive behind the Switchboard's tools, as a sink."""
 
     def __init__(self, switchboard: SwitchboardClient, name: PassName) -> None:
         self._switchboard = switchboard
@@ -37,7 +38,13 @@ class _SwitchboardSink:
 
     async def store(self, mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> list[SourceMail]:
         raws = [
-            RawMail(message.id, message.thread_id, names, message.received_ms or 0, message.raw or b"")
+            RawMailArgument(
+                gmail_id=message.id,
+                thread_id=message.thread_id or None,
+                labels=sorted(names),
+                internal_date=max(0, message.received_ms or 0),
+                raw=message.raw or b"",
+            )
             for message, names in mails
         ]
         refs = await self._switchboard.archive_store(raws, self._lane)
@@ -61,17 +68,9 @@ class Handled:
     """It could not be read or was refused for good."""
 
 
-@dataclass(frozen=True)
-class ConnectorGuidance:
-    """What the connector got from the Switchboard to decide by; renewed by heartbeats."""
-
-    policy: Callable[[], TierPolicy]
-    contacts: ContactCache
-
-
 @dataclass
 class _IntakeBatch:
-    """Messages on their way through the steps; what is decided leaves early."""
+    """Messages on their way through the steps, and what became of those that are done."""
 
     mails: Sequence[SourceMail]
     done: dict[str, Handled] = field(default_factory=dict)
@@ -101,9 +100,10 @@ class MailIntake:
         self._sent = sent
 
     async def take(self, mails: Sequence[SourceMail], name: PassName, job_id: str | None = None) -> list[Handled]:
-        """What became of each, in order. Taking the same message twice does nothing the second time.
+        """What became of each, in order.
 
-        Whatever a message does to the code that reads it, it alone has the error.
+        Taking the same message twice does nothing the second time. An exception while one is handled is the error of
+        that message only.
         """
         batch = _IntakeBatch(mails)
         treated = [(mail, treatment) for mail in mails if (treatment := await self._treatment(mail, batch))]
@@ -199,7 +199,7 @@ class MailIntake:
 def _payloads(
     whole: Sequence[SourceMail], brief: Sequence[SourceMail], batch: _IntakeBatch
 ) -> dict[SourceMail, Payload]:
-    """A message that fits into no envelope is one message's trouble, and no reason to stop."""
+    """A message that fits into no envelope gets an error; the others go on."""
     made: dict[SourceMail, Payload] = {}
     for mail, make in [*((mail, full_payload) for mail in whole), *((mail, metadata_payload) for mail in brief)]:
         try:
@@ -210,7 +210,7 @@ def _payloads(
 
 
 def as_our_error(error: Exception) -> PostroomError:
-    """What is held against one message. Words of others' errors may quote it, so their kind has to do."""
+    """The error of one message. Only the type of a foreign error is named, because its text may quote the message."""
     if isinstance(error, PostroomError):
         return error
     if isinstance(error, ValidationError):

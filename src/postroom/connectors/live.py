@@ -1,6 +1,7 @@
-"""The live pass: takes in what changed in the mailbox since the history cursor, then moves the cursor (SY-13).
+"""The live pass: takes in what changed in the mailbox since the history cursor and moves the cursor, page by page
+(SY-13).
 
-A pass that ends early leaves the cursor where it was; repeating it is harmless. There is one reader at a time, under
+A page that is not worked off is read again by the next pass, which is harmless. There is one reader at a time, under
 a fenced lease. After an expired history id the gap is filled month by month, newest first, and recent mail is
 compared; older mail that the archive lacks is stored, but not ingested, a little after each pass.
 """
@@ -29,7 +30,7 @@ from postroom.telemetry import logs
 
 @dataclass
 class HistoryChanges:
-    """What all pages of one reading come to, whatever the order and the repetitions of their changes."""
+    """What some pages of one reading come to, whatever the order and the repetitions of their changes."""
 
     added: dict[str, None] = field(default_factory=dict)
     """In the order in which they came."""
@@ -53,10 +54,16 @@ class HistoryChanges:
                 self.added.setdefault(change.id)
 
     def settle(self) -> None:
-        """Whatever else happened to a message, gone is gone."""
+        """Drop other changes of deleted messages."""
         for gone in self.deleted:
             self.added.pop(gone, None)
             self.labels.pop(gone, None)
+
+    def clear(self) -> None:
+        """The pages so far are worked off. What is older than their changes is still recognised."""
+        self.added.clear()
+        self.labels.clear()
+        self.deleted.clear()
 
 
 def in_chunks(ids: Iterable[str], size: int) -> list[list[str]]:
@@ -76,7 +83,7 @@ class RecentMailComparison:
 
     async def run(self, now: datetime, renew: Callable[[], Awaitable[None]]) -> int:
         """Compare the mail of the last weeks; the number of messages that had changed."""
-        first, last = (now - LOOK_BACK).date().isoformat(), (now + timedelta(days=1)).date().isoformat()
+        first, last = (now - LOOK_BACK).date(), (now + timedelta(days=1)).date()
         changed, cursor = 0, None
         await self._labels.refresh()
         while True:
@@ -102,13 +109,13 @@ _UNKNOWN_GAP = timedelta(days=30)
 _BESIDE_LIVE = 200
 """Older messages that are looked at after each live pass."""
 _GMAIL_BEGAN = 2004
-"""Mail dated before that was brought along, and is too little to be cut into months."""
+"""Mail dated before that was imported, and is too little to be listed by month."""
 log = logs.get(__name__)
 
 
 @dataclass
 class _GapState:
-    """What survives a restart."""
+    """The state that survives a restart."""
 
     seen_at: str | None = None
     """When everything up to the cursor was last known to be in."""
@@ -142,7 +149,7 @@ class HistoryGap:
         return self._state.target is not None
 
     def look_again(self) -> None:
-        """Another process may have gone on with this mailbox since: what it wrote down counts."""
+        """Read the state again: another process may have continued with this mailbox."""
         self._state = _read(self._path)
 
     def seen(self) -> None:
@@ -201,7 +208,7 @@ class HistoryGap:
         await self._switchboard.history_commit(claim.fence)
 
     async def _is_more_before(self, start: int) -> bool:
-        """Whether anything is older than that; else twenty years of empty months would be asked for."""
+        """Whether anything is older, so that twenty years of empty months are not listed."""
         async for page in self._mailbox.list(Span(0, start + 1), page_size=1):
             if page.ids:
                 return start > 0
@@ -300,7 +307,7 @@ class LivePass:
             return
         await self._retry_deferred(tally)
         try:
-            changes = await self._changes(claim, claim.history_id)
+            reached = await self._follow(claim, claim.history_id, tally)
         except HistoryExpired:
             log.warning("history.expired", since=self._gap.last_seen)
             if fills_gap:
@@ -309,9 +316,8 @@ class LivePass:
                 tally.gap = claim.history_id
                 await self._let_go(claim)
             return
-        await self._take(claim, changes, tally)
         if tally.waiting is None:
-            await self._commit(claim, changes.cursor)
+            await self._commit(claim, reached)
             await self._gap.go_on()
 
     async def _fill(self, claim: HistoryClaim, tally: PassTally) -> None:
@@ -319,13 +325,19 @@ class LivePass:
         tally.compared = await self._comparison.run(self._clock.now(), lambda: self._renew(claim))
         await self._commit(claim, reached)
 
-    async def _changes(self, claim: HistoryClaim, since: str) -> HistoryChanges:
+    async def _follow(self, claim: HistoryClaim, since: str, tally: PassTally) -> str | None:
+        """Take in the changes and move the cursor, page by page, up to the first page that has to wait; where the
+        last page ends."""
         changes = HistoryChanges()
         async for page in self._mailbox.changes(since):
             changes.read(page)
-            await self._renew(claim)
-        changes.settle()
-        return changes
+            changes.settle()
+            await self._take(claim, changes, tally)
+            if tally.waiting is not None:
+                break
+            await self._switchboard.history_commit(claim.fence, page.cursor)
+            changes.clear()
+        return changes.cursor
 
     async def _take(self, claim: HistoryClaim, changes: HistoryChanges, tally: PassTally) -> None:
         if changes.added or changes.labels:

@@ -47,7 +47,7 @@ class TokenRefused(NotAllowed):
 
 
 class _HttpRefusal(Exception):
-    """An HTTP status that says all there is to say."""
+    """An HTTP status that means a certain error."""
 
     def __init__(self, status: int, retry_after: str | None) -> None:
         super().__init__(status)
@@ -112,7 +112,7 @@ def http_client() -> httpx2.AsyncClient:
 
 
 async def _raise_for_status(response: httpx2.Response) -> None:
-    """The SDK says of every refusal only that it was one, so statuses that mean something are caught before it."""
+    """The SDK drops the status of a refusal, so statuses with a meaning are caught before it sees them."""
     if response.status_code in (401, 403, 413, 429) or response.status_code >= 500:
         raise _HttpRefusal(response.status_code, response.headers.get("retry-after"))
 
@@ -126,7 +126,7 @@ def _require_safe(url: str) -> None:
 
 
 def _failure(error: BaseException) -> PostroomError:
-    """A lost connection, a refusal by status, or an answer that is no answer, in our terms."""
+    """Our error for a lost connection, a refusal by status, or an unusable answer."""
     if isinstance(error, BaseExceptionGroup):
         return _failure(error.exceptions[0])
     match error:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from postroom.contract.mail import MailLane
 from postroom.telemetry.metrics import meter
 
 if TYPE_CHECKING:
-    from postroom.connectors.priority import CacheState, TierAssignment
+    from postroom.connectors.guidance import CacheState
+    from postroom.connectors.priority import TierAssignment
 
 
 _assigned = meter.create_counter(
@@ -39,9 +41,15 @@ class PassName(StrEnum):
     SENT = "sent"
 
     @property
-    def lane(self) -> str:
+    def lane(self) -> MailLane:
         """As the list of troubled messages calls it."""
-        return {PassName.BACKFILL: "backfill", PassName.ON_DEMAND: "on demand"}.get(self, "live")
+        match self:
+            case PassName.BACKFILL:
+                return "backfill"
+            case PassName.ON_DEMAND:
+                return "on demand"
+            case _:
+                return "live"
 
 
 class Fate(StrEnum):

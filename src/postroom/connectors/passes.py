@@ -2,7 +2,7 @@
 on timers instead. Each pass runs once at a time; different passes run concurrently.
 
     history.sync.gmail  {"account_id"}                           live pass; the result names a `gap` if there is one
-    ingest.gmail        {"account_id", "message_ids"}            these messages
+    ingest.gmail        {"account_id", "message_ids"}            these messages, which a live pass deferred
     backfill.gmail      {"account_id"}                           backfill pass, a few minutes at a time
     backfill.gmail      {"account_id", "gap"}                    live pass that fills this gap, kill switch or not
     ondemand.gmail      {"account_id", "query", "max_results"?}  on-demand pass (BF-17), at most 50 messages
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from postroom.connectors import metrics
-from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredMessages, PassTally
-from postroom.connectors.backfill import BackfillPass, MailSelector
-from postroom.connectors.backfill_job import BackfillOutcome
-from postroom.connectors.heartbeat import ConnectorHeartbeat
-from postroom.connectors.intake import ConnectorGuidance, Handled, MailIntake
+from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
+from postroom.connectors.backfill import BackfillOutcome, BackfillPass, MailSelector
+from postroom.connectors.guidance import ConnectorGuidance, ConnectorHeartbeat, ContactCache
+from postroom.connectors.intake import Handled, MailIntake
 from postroom.connectors.live import HistoryGap, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import ContactCache, ContactProof, PriorityRules, SentIndex, own_form
+from postroom.connectors.priority import ContactProof, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
-from postroom.connectors.switchboard_client import ON_DEMAND, FailedMail, SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
 from postroom.connectors.walking import SentFilling
+from postroom.contract.mail import TroubledMailArgument
 from postroom.contract.tool import Tools
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
@@ -70,7 +70,7 @@ class OnDemandPass:
         outcome = OnDemandOutcome()
         mails = await self._found(query, max_results, outcome)
         handled = await self._intake.take(mails, PassName.ON_DEMAND)
-        await self._tell([each for each in handled if each.error is not None])
+        await self._switchboard.report_trouble(PassName.ON_DEMAND.lane, _troubled(handled))
         for each in handled:
             outcome.gmail_ids.append(each.mail.id)
             match each.fate:
@@ -83,13 +83,6 @@ class OnDemandPass:
                 case _:
                     outcome.skipped += 1
         return outcome
-
-    async def _tell(self, failed: Sequence[Handled]) -> None:
-        troubled = [
-            FailedMail(each.mail.id, each.mail.archived is not None, each.error.message if each.error else "")
-            for each in failed
-        ]
-        await self._switchboard.report_trouble(ON_DEMAND, troubled)
 
     async def _found(self, query: str, most: int, outcome: OnDemandOutcome) -> list[SourceMail]:
         ids: list[str] = []
@@ -105,9 +98,17 @@ class OnDemandPass:
         return newest_first(mail for mail in mails if not mail.is_unfinished)
 
 
+def _troubled(handled: Sequence[Handled]) -> list[TroubledMailArgument]:
+    return [
+        failed_mail(each.mail.id, each.error, archived=each.mail.archived is not None)
+        for each in handled
+        if each.error is not None
+    ]
+
+
 @dataclass(frozen=True)
 class ConnectorContext:
-    """What the passes of one mailbox stand on."""
+    """What the passes of one mailbox need."""
 
     identity: str
     """Its address, which is also the `endpoint_identity`."""
@@ -119,6 +120,8 @@ class ConnectorContext:
     selector: MailSelector
     instance: str
     config: ConnectorSettings = field(default_factory=ConnectorSettings)
+    deferred: DeferredMessages | None = None
+    """None: a file in the folder."""
     patience_s: float | None = None
     """The longest that a backfill waits for its rate limit within one run; None waits as long as it takes."""
 
@@ -130,7 +133,7 @@ class GmailPasses:
         self.counters: Counter[str] = Counter()
         self.switchboard = SwitchboardClient(context.tools, context.identity)
         self.contacts = ContactCache(folder, clock, timedelta(seconds=config.contact_max_age_s))
-        self.deferred = DeferredMessages(folder, clock)
+        deferred = context.deferred or DeferredFile(folder, clock)
         self.presence = ConnectorHeartbeat(
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
@@ -141,10 +144,10 @@ class GmailPasses:
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
-        self._arrivals = Arrivals(self.switchboard, live, intake, sent, self.deferred, clock)
+        self._arrivals = Arrivals(self.switchboard, live, intake, sent, deferred, clock)
         self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
         self._live = LivePass(
-            self.switchboard, live, self._arrivals, labels, self.deferred, self._gap, context.instance, clock
+            self.switchboard, live, self._arrivals, labels, deferred, self._gap, context.instance, clock
         )
         behind = context.mailbox.at(PriorityLane.BACKFILL)
         self._backfill = BackfillPass(
@@ -177,15 +180,20 @@ class GmailPasses:
             return tally
 
     async def ingest(self, gmail_ids: Sequence[str]) -> PassTally:
-        """These messages, as if they had just arrived."""
+        """These messages, as if they had just arrived. Raises Retryable where one of them fails, whatever the
+        reason: it may be read by a later version, and it is listed as troubled until then."""
         await self._ensure_guidance()
         tally = PassTally()
         for chunk in in_chunks(gmail_ids, CHUNK):
-            await self._arrivals.take(chunk, PassName.LIVE, tally)
+            await self._arrivals.retry(chunk, tally)
         self._add(tally)
-        if tally.waiting is not None:
-            raise tally.waiting
-        return tally
+        match tally.waiting:
+            case None:
+                return tally
+            case Retryable() as error:
+                raise error
+            case error:
+                raise Retryable(error.message) from error
 
     async def backfill(self, budget_s: float | None = None) -> BackfillOutcome:
         """A job of recovering history, if one waits."""
@@ -218,7 +226,7 @@ class GmailPasses:
         self.counters.update(counts)
 
     def _counted(self) -> dict[str, int]:
-        return {**self.counters, "deferred": self.deferred.count}
+        return dict(self.counters)
 
     def _checkpoint(self) -> dict[str, Any]:
         generated_at = self.contacts.generated_at
@@ -254,7 +262,7 @@ class _observed:
 
 
 BACKFILL_BUDGET_S = 240.0
-"""A backfill gives way after this, to stay within its time limit; the job at hand is kept for the next."""
+"""A backfill yields after this, to stay within its time limit, and keeps its job for the next run."""
 MOST_IDS = 500
 GAP = "gap"
 """In a result: the history id that Gmail has forgotten. In a payload: that it is to be filled from there on."""

@@ -193,8 +193,8 @@ def _folder(settings: Settings, options: ConnectorOptions) -> Path:
 
 
 def _instance(folder: Path) -> str:
-    """Stays with the folder, which one process holds at a time: after a crash the next one takes up at once what the
-    Switchboard has given to this name, and need not wait until that runs out."""
+    """A name that stays with the folder, which one process holds at a time: after a crash the next process takes over
+    leases of this name at once."""
     path = folder / _INSTANCE
     kept = read_json(path)
     if not isinstance(kept, str) or not 0 < len(kept) <= _LONGEST_INSTANCE:
@@ -204,7 +204,7 @@ def _instance(folder: Path) -> str:
 
 
 async def _holds_folder(stack: AsyncExitStack, folder: Path, stop: asyncio.Event) -> bool:
-    """A worker may be at a job of this mailbox: that is waited out, and from then on workers leave it to us."""
+    """Wait for a worker's job on this mailbox to end; from then on workers skip the mailbox."""
     while not stop.is_set():
         try:
             stack.enter_context(held(folder))
@@ -216,7 +216,7 @@ async def _holds_folder(stack: AsyncExitStack, folder: Path, stop: asyncio.Event
 
 
 async def _first_beat(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth) -> None:
-    """A Switchboard that is away is waited for; one that refuses the token ends the process with what to do."""
+    """Wait for a Switchboard that cannot be reached. A refused token ends the process with what to do."""
     failures = 0
     while not stop.is_set():
         try:
@@ -259,7 +259,7 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, c
 
 
 async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
-    """Once stopped, each finishes what it is doing; what takes too long, or would wait for hours, is cut off."""
+    """When stopped, each task finishes what it is doing; one that takes too long is cancelled."""
     await stop.wait()
     for task in tasks:
         if task.get_name() in ("backfill", "sent"):
@@ -272,7 +272,7 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
 async def _repeated(
     name: str, turn: Callable[[], Awaitable[float | None]], stop: asyncio.Event, watch: _LoopHealth
 ) -> None:
-    """One turn after the other, until stopped or until a turn says that it was the last."""
+    """Run one turn after the other, until stopped or until a turn was the last."""
     failures = 0
     while not stop.is_set():
         try:

@@ -84,7 +84,7 @@ def from_archive(mail: ArchivedMail) -> SourceMail:
         frozenset(mail.labels),
         mail.internal_date,
         _as_headers(mail.headers),
-        archived=ArchivedRef(archive_key=mail.archive_key, sha256=mail.sha256),
+        archived=ArchivedRef(key=mail.key, sha256=mail.sha256),
     )
 
 
@@ -134,7 +134,7 @@ def full_payload(mail: SourceMail) -> Payload:
     """Tier 1, by reference: text and attachments are the archive's."""
     if mail.archived is None:
         raise ValueError("a message is in the archive before an envelope speaks of it")
-    raw = ArchivedRaw(archive_key=mail.archived.archive_key, sha256=mail.archived.sha256)
+    raw = ArchivedRaw(key=mail.archived.key, sha256=mail.archived.sha256)
     return Payload(raw=raw, normalized_text="")
 
 

@@ -32,14 +32,15 @@ class FolderInUse(Fatal):
 
 
 class FolderShared(Retryable):
-    """A worker is at work on this mailbox. It lets go when its job is done."""
+    """A worker is busy with this mailbox, until its job is done."""
 
 
 @contextmanager
 def held(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keep a second connector for the same mailbox out of this folder; the kernel lets go however this process ends.
+    """Lock the folder against a second connector for the same mailbox; the kernel releases the lock however this
+    process ends.
 
-    Workers share it for the length of a job: of the passes that write there, the queue runs one at a time.
+    Workers share it during a job: the queue runs one pass that writes there at a time.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from postroom.mailboxes.protocol import Detail, ListedPage, Mailbox, Span
 from postroom.mailboxes.reader import sort_results
 
 SLICE_MESSAGES = 100
-"""What is looked at together, and looked at again after a restart in its midst."""
+"""How many messages are read together, and read again after a restart in between."""
 _DAY_S = 86_400
 _FIRST_SLICE_S = 7 * _DAY_S
 _WIDEST_SLICE_S = 3_660 * _DAY_S
@@ -63,7 +63,7 @@ class WalkWindow:
 
 @dataclass(frozen=True, slots=True)
 class WalkScope:
-    """What a walk is after."""
+    """What a walk looks for."""
 
     window: WalkWindow
     query: str = ""
@@ -198,8 +198,8 @@ def _seconds(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _day(seconds: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(0, seconds))).date().isoformat()
+def _day(seconds: int) -> date:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(0, seconds))).date()
 
 
 SENT_FILE = "sent.json"

@@ -104,7 +104,7 @@ class DecisionReply(Reply):
     created_at: Moment
     subject: str | None
     sender_identity: str
-    archive_key: str | None
+    key: str | None
 
 
 class DecisionsReply(Reply):
@@ -115,7 +115,7 @@ class OnDemandMail(Reply):
     account: str
     message_id: str | None
     """Its id among ingested mail; None if only the archive has it."""
-    archive_key: str | None
+    key: str | None
     gmail_id: str | None
     received_at: Moment
     sender: str = Field(alias="from")

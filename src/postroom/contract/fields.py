@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import unicodedata
 from datetime import date, datetime
@@ -75,6 +76,30 @@ def _require_shallow(value: object, levels: int) -> None:
         raise PydanticCustomError("json", f"is nested more than {_DEEPEST} levels deep")
     for each in (*value, *value.values()) if isinstance(value, dict) else value:
         _require_shallow(each, levels - 1)
+
+
+def _raw(value: object) -> object:
+    """Bytes as they are, or base64 that came as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise PydanticCustomError("base64", "is not base64") from None
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+RawBytes = Annotated[
+    bytes,
+    BeforeValidator(_raw),
+    PlainSerializer(_base64, when_used="json"),
+    WithJsonSchema({"type": "string"}),
+    Field(strict=True, repr=False),
+]
+"""Bytes within a process, base64 between processes."""
 
 
 def _canonical(value: object) -> str:

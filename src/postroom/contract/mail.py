@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from postroom.contract.fields import (
@@ -18,6 +18,7 @@ from postroom.contract.fields import (
     HistoryId,
     Labels,
     MessageId,
+    RawBytes,
     Short,
 )
 from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
@@ -80,9 +81,7 @@ class RawMailArgument(Arguments):
     internal_date: int = Field(
         ge=0, le=_LATEST_MS, strict=True, description="when the mailbox received it, in milliseconds since 1970"
     )
-    raw: Annotated[str, StringConstraints(strict=True)] = Field(
-        description="the exact bytes of the message, in standard base64"
-    )
+    raw: RawBytes = Field(description="the exact bytes of the message, in standard base64")
 
 
 class StoreArguments(Arguments):
@@ -157,7 +156,7 @@ class SentLookupArguments(Arguments):
 class ArchivedRef(Reply):
     """Where the archive has the raw bytes."""
 
-    archive_key: str = Field(validation_alias=AliasChoices("archive_key", "key"))
+    key: str
     sha256: str
 
 
@@ -185,7 +184,7 @@ class StoredMail(Reply):
     def ref(self) -> StoredRef:
         if self.headers is None:
             raise Fatal("The Switchboard stored a message and did not say what its headers are.")
-        return StoredRef(archive_key=self.key, sha256=self.sha256, headers=self.headers)
+        return StoredRef(key=self.key, sha256=self.sha256, headers=self.headers)
 
 
 class StoreReply(ConnectorReply):
@@ -199,7 +198,7 @@ class LookupReply(ConnectorReply):
 class ArchivedMail(Reply):
     gmail_id: str
     thread_id: str | None = None
-    archive_key: str
+    key: str
     sha256: str
     size: int = 0
     internal_date: int

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import func, select
 from starlette.responses import Response
 
-from postroom.connectors.priority import MAX_AGE, AssignmentRule
+from postroom.connectors.guidance import MAX_AGE
+from postroom.connectors.priority import AssignmentRule
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.db import Tx
 from postroom.db.tables.access import connectors

@@ -129,7 +129,7 @@ class EnvelopeSender(_Part):
 class ArchivedRaw(_Part):
     """The message's exact bytes, as a reference into the archive (`archive.store` answers with one)."""
 
-    archive_key: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    key: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     sha256: Sha256 = Field(description="of the raw bytes, 64 hexadecimal digits in lower case")
 
 

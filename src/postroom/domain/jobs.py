@@ -119,6 +119,7 @@ class Schedule:
 _OVER_AN_OUTAGE = RetryPolicy(max_attempts=8)
 """About three hours."""
 _OVER_A_DAY = RetryPolicy(max_attempts=30)
+_OVER_WEEKS = RetryPolicy(max_attempts=20, first_delay=timedelta(minutes=1), longest_delay=timedelta(days=1))
 _ONCE_MORE = RetryPolicy(max_attempts=2)
 """For jobs that a schedule starts again anyway."""
 _WHOLE_MAILBOX = RetryPolicy(max_attempts=3)
@@ -134,7 +135,8 @@ SYNC = JobType("sync.gmail", KeyUse.REPEATABLE, _WHOLE_MAILBOX, _TWO_WEEKS, keep
 SYNC_BAD = JobType("sync.bad.gmail", KeyUse.REPEATABLE, _WHOLE_MAILBOX, timedelta(hours=6), keep_completed=100)
 ARCHIVE = JobType("archive.gmail", KeyUse.REPEATABLE, _WHOLE_MAILBOX, _TWO_WEEKS, keep_completed=100)
 HISTORY_SYNC = JobType("history.sync.gmail", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=100)
-INGEST = JobType("ingest.gmail", time_limit=timedelta(minutes=10))
+INGEST = JobType("ingest.gmail", KeyUse.REPEATABLE, _OVER_WEEKS, timedelta(minutes=10), keep_completed=100)
+"""Take in single messages that a live pass deferred. Payload: {"account_id", "message_ids"}."""
 BACKFILL = JobType("backfill.gmail", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=100)
 """A backfill proper yields after some minutes; filling a gap takes as long as the mailbox is large."""
 BACKFILL_UPKEEP = JobType("backfill.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=1), keep_completed=1)

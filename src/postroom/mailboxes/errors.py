@@ -6,6 +6,7 @@
         └── MailboxUnreachable  no connection at all: DNS, network, refused, TLS
     Fatal
     ├── LoginNeeded             the grant was revoked, expired, or refused twice
+    ├── LabelGone               the mailbox does not have this label
     ├── NotGmail                something else than the Gmail API answers at the address
     └── CallRefused             400 and the like: the provider understood the call and rejects it
     NotAllowed
@@ -25,22 +26,22 @@ from postroom.domain.errors import Fatal, NotAllowed, NotFound, Retryable
 
 
 class MailboxThrottled(Retryable):
-    """Gmail asks for fewer calls."""
+    """The mailbox asks for fewer calls."""
 
 
 class MailboxUnavailable(Retryable):
-    """Gmail could not answer now."""
+    """The mailbox could not answer now."""
 
     def __init__(
         self, message: str | None = None, *, retry_after: timedelta | None = None, may_have_happened: bool = False
     ) -> None:
         super().__init__(message, retry_after=retry_after)
         self.may_have_happened = may_have_happened
-        """True where the call changes something and was on its way: look before doing it again."""
+        """True if the call may have changed something: look before repeating it."""
 
 
 class MailboxUnreachable(MailboxUnavailable):
-    """Gmail could not be reached."""
+    """The mailbox could not be reached."""
 
 
 class LoginNeeded(Fatal):
@@ -52,7 +53,7 @@ class NotGmail(Fatal):
 
 
 class CallRefused(Fatal):
-    """Gmail refused the call."""
+    """The mailbox refused the call."""
 
     def __init__(self, message: str, *, status: int, reason: str) -> None:
         super().__init__(message)
@@ -60,8 +61,12 @@ class CallRefused(Fatal):
         self.reason = reason
 
 
+class LabelGone(Fatal):
+    """The mailbox no longer has this label."""
+
+
 class PermissionMissing(NotAllowed):
-    """Google does not permit this for the account."""
+    """The provider does not permit this for the account."""
 
     def __init__(self, message: str, *, reason: str, scope: str | None = None) -> None:
         super().__init__(message)
@@ -74,4 +79,4 @@ class Gone(NotFound):
 
 
 class HistoryExpired(NotFound):
-    """Gmail no longer knows what changed since this history id."""
+    """The mailbox no longer knows what changed since this cursor."""

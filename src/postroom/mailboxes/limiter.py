@@ -23,50 +23,18 @@ from postroom.mailboxes.pace import (
     CallGate,
     GateLimits,
     Reserve,
-    TokenBucket,
     Tuner,
     TunerLimits,
-    UnitWindow,
     tuner_limits_for,
 )
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
 
 LEASE_LIFE_S = 0.75
 """Leased units that were not used by then are given up."""
-SLACK_S = LEASE_LIFE_S + 0.75
-"""A unit may be charged by the service this much later than it was leased; so long it counts beyond the minute."""
 _CHUNK_S = 0.5
 """Bulk lanes lease about so many seconds' worth at a time: few calls, and little to give up."""
 _ASK_AGAIN_S = 0.25
 _ANSWER_S = 10.0
-
-
-class SharedWindow:
-    """The budget itself (a `UnitBudget`), where it lives: in the process that all others ask."""
-
-    def __init__(self, units_per_minute: int, clock: Clock, reserve: Reserve = Reserve()) -> None:  # noqa: B008
-        self._allowance = units_per_minute
-        self._clock = clock
-        self._reserve = reserve
-        self._used = UnitWindow(MINUTE_S + SLACK_S)
-        self._urgent_used = UnitWindow(MINUTE_S + SLACK_S)
-        per_second = units_per_minute / MINUTE_S
-        self._pace = TokenBucket(per_second, per_second, clock.monotonic())
-
-    async def lease(self, units: int, lane: PriorityLane) -> UnitGrant:
-        now = self._clock.monotonic()
-        urgent = self._urgent_used.used(now)
-        kept = 0 if lane.may_use_reserve else max(self._reserve.kept(self._allowance, urgent) - urgent, 0)
-        wait = self._used.wait_until_at_most(max(self._allowance - kept - units, 0), now)
-        if not lane.may_use_reserve:
-            wait = max(wait, self._pace.wait_for(units, now))
-        if wait > 0:
-            return UnitGrant(0, wait)
-        self._used.spend(units, now)
-        self._pace.take(units, now)
-        if lane.may_use_reserve:
-            self._urgent_used.spend(units, now)
-        return UnitGrant(units)
 
 
 class Leases:
@@ -78,7 +46,7 @@ class Leases:
         self._lots: deque[_Lot] = deque()
 
     async def take(self, units: int, lane: PriorityLane, clock: Clock) -> float:
-        """Zero if the units are there, and taken; else the seconds until it is worth asking again."""
+        """Zero once the units are taken; else the seconds until it is worth asking again."""
         missing = units - self._at_hand(clock.monotonic())
         if missing > 0:
             asked_at = clock.monotonic()
@@ -97,7 +65,7 @@ class Leases:
             raise Retryable(f"The account's quota budget did not answer within {_ANSWER_S:g} s") from None
 
     def give_back(self, units: int, clock: Clock) -> None:
-        """Taken a moment ago and not used after all."""
+        """Return units that were taken a moment ago and not used."""
         self._lots.appendleft(_Lot(clock.monotonic() + _ASK_AGAIN_S, units))
 
     def _wanted(self, missing: int, units: int, lane: PriorityLane) -> int:
@@ -126,7 +94,7 @@ class _Lot:
 
 _AT_ONCE_S = 0.001
 _LONGEST_WAIT_S = 60.0
-"""Whatever is waited for, the gate is asked again after so long."""
+"""The gate is asked again at least this often."""
 
 
 @dataclass(order=True, slots=True)
@@ -183,7 +151,7 @@ class Limiter:
         self._changed.set()
 
     async def _keep_door(self) -> None:
-        """Lets waiters in, one after the other, for as long as there are any."""
+        """Admit waiters one after the other, as long as there are any."""
         try:
             while waiter := self._first():
                 self._changed.clear()
@@ -229,7 +197,7 @@ class Limiter:
             await asyncio.gather(changed, passed, return_exceptions=True)
 
     def _send_away(self, error: Exception | None) -> None:
-        """The door closes (the budget cannot be asked, or the program ends): no caller may wait for ever."""
+        """Fail all waiters, because the budget cannot be asked or the program ends; none may wait forever."""
         for waiter in self._waiting:
             if waiter.turn.done():
                 continue

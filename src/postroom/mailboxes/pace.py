@@ -98,7 +98,7 @@ _WINDOW_S = 5.0
 _GOOD_OVER_S = 60.0
 _FEWEST_FOR_P95 = 5
 _CLOSE_ENOUGH = 0.02
-"""Good and bad rates this near to each other need no more searching."""
+"""The search ends when the good and the bad rate are this close."""
 _APPROACH = 0.06
 _ROOM_AFTER_A_CUT = 1.15
 _PROBE_STEP = 0.01
@@ -107,7 +107,7 @@ _FIRST_PROBE_S = 150.0
 _LONGEST_PROBE_S = 3_600.0
 _BACKOFF = Backoff(2.0, 64.0, jitter=EQUAL_JITTER, asked_may_shorten=True)
 _USED_ENOUGH = 0.7
-"""A window that used less of its rate than this says nothing about a higher one."""
+"""A window that used less than this share of its rate says nothing about a higher rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ class Tuner:
         self._roll(now)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """It went wrong, but not because of the rate: no reason to slow down, and none to speed up."""
+        """A call failed for another reason than the rate, which stays as it is."""
         self._window.is_healthy = False
         self._window.latencies.append(now - sent_at)
         self._roll(now)
 
     def throttled(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
-        """Refused for rate. Calls that were under way when the rate was cut say nothing new, except when to retry."""
+        """A call was throttled. Calls that were in flight when the rate was cut only say when to retry."""
         if sent_at >= self._cut_at:
             self._cut(now)
         asked = None if retry_after_s is None else timedelta(seconds=retry_after_s)
@@ -193,8 +193,8 @@ class Tuner:
         self._probe_at = now + self._probe_interval_s
 
     def _goodput(self, now: float) -> float:
-        """What went through each second of the last minute. Over less, a service that counts by the minute would seem
-        to bear whatever it had not yet added up."""
+        """The calls per second of the last minute. A shorter time would be misleading with a service that counts by the
+        minute."""
         self._forget_before(now - _GOOD_OVER_S)
         return len(self._succeeded) / _GOOD_OVER_S
 
@@ -220,7 +220,7 @@ class Tuner:
         return self.rps if is_settled else self.rps + gap * _APPROACH
 
     def _probe(self) -> float:
-        """A careful look beyond; well past the bad rate, the memory of it is worth nothing any more."""
+        """Try a slightly higher rate. Well above the last bad rate, that rate is forgotten."""
         if self._bad is not None and self.rps > self._bad * _PROBE_PAST:
             self._good = self._bad = None
             self._probe_interval_s = _FIRST_PROBE_S
@@ -235,7 +235,7 @@ class _TunerWindow:
 
     @property
     def p95(self) -> float:
-        """Of too few calls, nothing can be said."""
+        """Too few calls say nothing."""
         if len(self.latencies) < _FEWEST_FOR_P95:
             return 0.0
         return sorted(self.latencies)[ceil(0.95 * len(self.latencies)) - 1]
@@ -271,7 +271,7 @@ class GateLimits:
 
 
 def tuner_limits_for(profile: QuotaProfile | None, base: TunerLimits = TunerLimits()) -> TunerLimits:  # noqa: B008
-    """Where the allowance is known, the most requests a second are those that would use it up, one message each."""
+    """With a known allowance, the highest rate is that which uses it up with one message per request."""
     if profile is None:
         return base
     most = profile.units_per_minute / MINUTE_S / profile.cost(GmailMethod.MESSAGES_GET)

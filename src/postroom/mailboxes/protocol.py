@@ -6,7 +6,7 @@ opaque place in the mailbox's history of changes. Errors are those of `mailboxes
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -70,7 +70,7 @@ class RemoteMessage:
 
     @property
     def received(self) -> datetime | None:
-        """None where that is beyond what a calendar can say."""
+        """None if it is outside the range of `datetime`."""
         if self.received_ms is None:
             return None
         try:
@@ -105,7 +105,7 @@ class MissingMessage:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not be fetched, after every attempt that made sense."""
+    """It could not be fetched, after all retries."""
 
     id: MessageId
     error: PostroomError
@@ -128,6 +128,8 @@ class MailboxLabel:
 
     id: LabelId
     name: str
+    is_system: bool = False
+    """Every mailbox has it, and its owner can neither rename nor delete it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class ChangePage:
 
     added: tuple[MessageId, ...] = ()
     deleted: tuple[MessageId, ...] = ()
-    """Ids do not come back, so a deletion is final, wherever it stands."""
+    """A deletion is final, wherever it stands in the page: ids are never reused."""
     relabelled: tuple[LabelDelta, ...] = ()
     """In the order in which it happened."""
     cursor: Cursor | None = None
@@ -165,6 +167,8 @@ class ChangePage:
 
 class Move(StrEnum):
     TRASH = "trash"
+    RESTORE = "restore"
+    """Out of the trash."""
     DELETE = "delete"
     """For good, not to the trash."""
 
@@ -217,13 +221,58 @@ class Mailbox(Protocol):
     async def fetch(self, ids: Iterable[MessageId], detail: Detail = Detail.RAW) -> tuple[FetchResult, ...]:
         """One result for each different id, in the order given. An error of the account or the login is raised."""
 
+    async def get(self, message_id: MessageId, detail: Detail = Detail.RAW) -> RemoteMessage:
+        """One message, asked for once. Raises Gone where the mailbox no longer has it."""
+
     def changes(self, since: Cursor) -> AsyncIterator[ChangePage]:
         """Everything since the cursor, page by page, until now. Raises HistoryExpired where it is too old."""
 
     async def labels(self) -> tuple[MailboxLabel, ...]: ...
 
-    async def modify(self, ids: Collection[MessageId], change: MailboxChange) -> None:
-        """Up to a thousand messages. Raises Gone where one no longer exists and the provider does not pass it over."""
+    async def create_label(self, name: str) -> MailboxLabel:
+        """A label of this name: a new one, or the one that there is. Raises LabelGone for what can only be an id."""
+
+    async def modify(self, ids: Collection[MessageId], change: MailboxChange) -> Mapping[MessageId, frozenset[LabelId]]:
+        """Change up to a thousand messages. Returns the labels afterwards if there is a single message; of several the
+        mailbox need not say them.
+
+        Raises Gone if one no longer exists, unless the provider ignores that, and LabelGone if a label does not.
+        """
 
     async def append(self, raw: bytes, label_ids: Collection[LabelId] = (), thread_id: str | None = None) -> MessageId:
         """Put a message into the mailbox as it is; the id that it got."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailDraft:
+    id: str
+    message_id: MessageId
+    """Of the draft itself; what is sent from it may have another."""
+    thread_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderMark:
+    """A header by which a draft, and what was sent from it, is found again."""
+
+    name: str
+    value: str
+
+
+class Outbox(Protocol):
+    """Sends mail through drafts: a draft can be sent only once, and one that still exists was not sent."""
+
+    async def create_draft(self, raw: bytes, thread_id: str | None = None) -> MailDraft:
+        """Raises BadInput where there is no such conversation any more."""
+
+    async def find_drafts(self, mark: HeaderMark, thread_id: str | None) -> list[MailDraft]:
+        """Recent drafts with this mark; with a thread, only those within it."""
+
+    async def delete_draft(self, draft_id: str) -> None:
+        """Raises Gone where it no longer exists."""
+
+    async def send_draft(self, draft_id: str) -> MessageId:
+        """The id of the sent message. Raises Gone where the draft no longer exists, because it was sent, say."""
+
+    async def find_sent(self, mark: HeaderMark, thread_id: str | None, since: datetime) -> MessageId | None:
+        """The sent message with this mark: in the thread, else among what was sent since then."""

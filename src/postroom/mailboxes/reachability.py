@@ -35,7 +35,7 @@ def http_client() -> httpx2.AsyncClient:
 
 
 def require_safe_url(url: str, field: str) -> str:
-    """The address without a trailing slash. Secrets travel over TLS; only this machine may be spoken to in clear."""
+    """The address without a trailing slash. Raises BadInput unless it uses TLS or is on this machine."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -61,13 +61,13 @@ def is_this_machine(host: str) -> bool:
 
 
 def unreachable(error: Exception, url: str) -> Retryable:
-    """What to raise when no answer came at all. The login is not to blame, and the message says so."""
+    """The error for a request that got no answer. Its message says that the login is not the problem."""
     _, message, remedy = explain(error, urlsplit(url).hostname or url)
     return Retryable(f"{message} {remedy} The login itself was not refused.")
 
 
 def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
-    """Which of the four it is, in words, and what to do."""
+    """Which of the four causes it is, and what to do."""
     causes = list(_causes(error))
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return (

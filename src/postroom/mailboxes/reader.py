@@ -1,6 +1,5 @@
 """Reads messages of a mailbox into a sink: the archive itself (sync), or the archive behind the Switchboard's tools
-(connectors). A message that cannot be fetched or stored keeps no other out.
-"""
+(connectors). A message that cannot be fetched or stored does not affect the others."""
 
 from __future__ import annotations
 
@@ -58,9 +57,10 @@ async def look_at(mailbox: Mailbox, ids: Sequence[MessageId]) -> SortedResults:
 
 
 async def gone_of(mailbox: Mailbox, ids: Sequence[MessageId]) -> list[MessageId]:
-    """Those that the mailbox no longer has, each asked for by itself: a list may miss what arrives or moves meanwhile.
+    """Those that the mailbox no longer has.
 
-    A message that fails for a reason of its own is there.
+    Each is asked for, because a listing may miss messages that arrive or move meanwhile. A message that cannot be
+    fetched counts as present.
     """
     return (await look_at(mailbox, ids)).gone
 
@@ -85,9 +85,9 @@ class MailSink(Protocol[R_co]):
         """Store messages with the names of their labels; a result for each, in order, once they are on disk."""
 
     def problem(self, error: Exception) -> PostroomError:
-        """What to hold against the one message that could not be stored.
+        """The error of the one message that could not be stored.
 
-        Raises the error itself where no message is to blame.
+        Raises the given error itself where no message is to blame.
         """
 
 

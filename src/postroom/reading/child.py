@@ -46,7 +46,7 @@ def main(modules: list[str], memory_bytes: int) -> None:
 
 
 def _answer(header: dict[str, Any], own_size: int | None, incoming: BinaryIO, outgoing: BinaryIO) -> bool:
-    """Whether this process can be trusted with another request."""
+    """Answer one request; returns whether this process can be trusted with another."""
     confinement.limit_request(header["cpu_seconds"], None if own_size is None else own_size + header["memory_bytes"])
     try:
         answer, data = _task(header["task"])(header["header"], incoming.read(header["body_bytes"]))
@@ -69,7 +69,7 @@ def nothing(header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]
 
 
 def prepare(modules: list[str]) -> None:
-    """Everything that a task may need is loaded while files can still be opened."""
+    """Load everything that a task may need while files can still be opened."""
     faulthandler.enable()
     logging.disable(logging.CRITICAL)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:

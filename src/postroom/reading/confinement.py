@@ -129,12 +129,12 @@ def limit_process() -> None:
 
 
 def limit_memory(most: int) -> None:
-    """So much address space in all, for good."""
+    """Limit the address space of this process; the limit cannot be raised again."""
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def limit_request(cpu_seconds: float, address_space: int | None) -> None:
-    """From now on so much processor time (the system ends the process after it) and so much address space in all."""
+    """Limit the processor time from now on, after which the system ends the process, and the address space in all."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -146,7 +146,7 @@ def limit_request(cpu_seconds: float, address_space: int | None) -> None:
 
 
 def rest() -> None:
-    """Between requests no time runs out."""
+    """Stop counting processor time until the next request."""
     signal.setitimer(signal.ITIMER_PROF, 0)
 
 

@@ -52,7 +52,7 @@ class ReadingLimits:
 
     cpu_seconds: float = 20.0
     wall_seconds: float = 60.0
-    """The net beneath: on a busy machine processor time takes longer than itself."""
+    """Longer than the limit of processor time, because on a busy machine that takes longer."""
     memory_bytes: int = 1024 * 1024 * 1024
     """Beyond what the child uses before it reads anything."""
     answer_bytes: int = 64 * 1024 * 1024
@@ -196,7 +196,7 @@ class LimitedReader:
     def _ask(
         self, child: ChildProcess, request: bytes, body: bytes, limits: ReadingLimits
     ) -> tuple[dict[str, Any], bytes]:
-        """A child that does not answer well is not asked again."""
+        """Ask a child. One that fails in any way is ended and not asked again."""
         try:
             answer, data = child.ask(request, body, limits.wall_seconds, limits.answer_bytes)
             if "failed" in answer:

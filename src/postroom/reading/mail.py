@@ -80,7 +80,7 @@ def read_headers(raw: bytes) -> Headers:
 
 
 def troubled(raw: bytes, reason: str) -> ParsedMail:
-    """What can be said of a message that cannot be read: a few headers, found by the plainest means."""
+    """The result for a message that cannot be read: a few headers, found by simple means, and the reason."""
     found = _plain_headers(raw)
     sender = found.get("from", "")
     address = sender.rpartition("<")[2].partition(">")[0].strip()[:320]
@@ -109,7 +109,7 @@ def troubled(raw: bytes, reason: str) -> ParsedMail:
 
 
 def answer(header: Mapping[str, Any], raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """What the child process does."""
+    """The task of the child process: parse the message, or its headers only."""
     if header.get("wanted") == "headers":
         return {"headers": parse_headers(raw).pairs}, b""
     return to_wire(_read(raw))

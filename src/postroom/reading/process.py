@@ -75,7 +75,7 @@ class ChildProcess:
         return self._answer(deadline, largest)
 
     def receive(self, seconds: float, largest: int) -> tuple[dict[str, Any], bytes]:
-        """What it says by itself: that it is ready."""
+        """The message that it sends unasked, to say that it is ready."""
         return self._answer(time.monotonic() + seconds, largest)
 
     def kill(self) -> None:
@@ -110,7 +110,7 @@ class ChildProcess:
             log.warning("reading.child_stderr", pid=self.pid, bytes=size, lines=lines)
 
     def _write(self, data: bytes, deadline: float) -> None:
-        """A child that reads no further may still have answered."""
+        """Write without raising if the child reads no further: it may have answered already."""
         rest = memoryview(data)
         while rest:
             ready = self._wait(deadline, writing=True)

@@ -79,7 +79,7 @@ async def serving(app: App, listener: socket.socket, before_stop: Callable[[], N
 
 
 class _AbortableProtocol(HttpToolsProtocol):
-    """Hands each request the means to cut its connection, which no well-behaved application needs."""
+    """Lets the application cut the connection of a request, so that a stand-in can play a broken server."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

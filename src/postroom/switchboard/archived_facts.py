@@ -81,7 +81,7 @@ async def _store_inline(archive: ArchiveService, envelopes: WantedFacts) -> dict
 
 
 async def _stored(store: AccountStore, mails: Sequence[IncomingMail]) -> list[StoredMessage | BadInput]:
-    """Where each lies. One that cannot be stored keeps no other out."""
+    """Where each lies. One that cannot be stored does not affect the others."""
     try:
         return list(await store.store(mails))
     except Retryable:
@@ -140,7 +140,7 @@ class _FactsReader:
     def _judged(
         self, envelope: Envelope, message: ArchivedMessage | None, fresh: StoredMessage | BadInput | None
     ) -> ArchivedFacts | BadInput | None:
-        """Whatever one message does here, it alone is refused."""
+        """An exception while one message is read refuses that message only."""
         if message is None:
             return None
         try:
@@ -193,7 +193,7 @@ def _printable(text: str) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """What an error says, where it is ours; another's words may quote the message, so its kind has to do."""
+    """The message of our error; of a foreign one only its type, because its text may quote the mail."""
     return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
@@ -206,7 +206,7 @@ def _category(facts: CategoryFacts) -> str | None:
 
 def _key(envelope: Envelope) -> str:
     raw = envelope.payload.raw
-    return raw.archive_key if isinstance(raw, ArchivedRaw) else envelope.event.external_event_id
+    return raw.key if isinstance(raw, ArchivedRaw) else envelope.event.external_event_id
 
 
 def _account(envelope: Envelope) -> str | None:
@@ -219,4 +219,4 @@ def _account(envelope: Envelope) -> str | None:
 
 def _missing(envelope: Envelope) -> BadInput:
     owner = envelope.source.endpoint_identity
-    return BadInput("payload.raw.archive_key", f"the archive holds no such message of {owner}; store it first")
+    return BadInput("payload.raw.key", f"the archive holds no such message of {owner}; store it first")

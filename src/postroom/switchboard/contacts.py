@@ -216,15 +216,6 @@ def _made_at(last: datetime, now: datetime) -> datetime:
     return now if last > now + _CLOCK_SLIP else max(now, last)
 
 
-def snapshot(tx: Tx) -> Export | None:
-    """The last export, if there was one, with the addresses as they are now."""
-    last = tx.execute(select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)).first()
-    if last is None:
-        return None
-    addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
-    return Export(last.version, last.generated_at, addresses)
-
-
 def people_written_to(place: ArchiveBackend, owners: Sequence[str]) -> list[WrittenTo]:
     """The recipients of the accounts' sent mail in the archive, without the owners themselves."""
     mine = {canonical_address(owner) for owner in owners}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -40,12 +40,10 @@ from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import Categories, facts_of
 from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod
-from postroom.mailboxes.gmail.resources import GmailMessage, MessageFormat
+from postroom.mailboxes.gmail.quota import PROFILES
 from postroom.mailboxes.ports import PriorityLane
-from postroom.mailboxes.protocol import Got, Span
+from postroom.mailboxes.protocol import Detail, Mailbox, Span
+from postroom.mailboxes.reader import sort_results
 from postroom.settings import BackfillSettings
 from postroom.switchboard import tier_policy
 from postroom.switchboard.backfill.job import BackfillJob
@@ -83,9 +81,9 @@ class Counts:
     metadata: int
     left_out: int
     text_tokens: int | None = None
-    """About what the text of a full message has, where some were measured."""
+    """The average number of tokens in the text of a full message; None if none was measured."""
     margin: int = 0
-    """By so many messages the truth may lie above or below, nineteen times in twenty."""
+    """The 95 % margin of error, in messages."""
 
     @property
     def messages(self) -> int:
@@ -124,7 +122,7 @@ class BackfillTally:
 
 
 def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
-    """Exact: every message of the days is looked at. Takes its time, so call it from a thread."""
+    """Exact: looks at every message of the days. Slow, so call it from a thread."""
     sizes: list[int] = []
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
@@ -146,20 +144,19 @@ def _walked(archive: MailReader, wanted: NewBackfill) -> Iterator[ArchivedMessag
 
 
 class CountableMailboxes(Protocol):
-    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[GmailClient]:
-        """A client for the mailbox."""
+    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[Mailbox]:
+        """The mailbox, connected."""
 
 
 async def count_at_source(mailboxes: CountableMailboxes, tally: BackfillTally, sample_size: int = SAMPLE) -> Counts:
-    """Ids are listed with the categories' query, which is cheap; how many of them stay is judged from a sample."""
+    """List ids with the categories' query, which is cheap, and estimate from a sample how many of them are taken in."""
     wanted = tally.wanted
-    query = source_query(wanted, tally.categories)
-    spam_or_trash = Include.SPAM in wanted.includes or Include.TRASH in wanted.includes
-    async with mailboxes.open(wanted.endpoint_identity) as client:
-        ids, total, is_complete = await _listed(client, query, include_spam_trash=spam_or_trash)
+    async with mailboxes.open(wanted.endpoint_identity) as mailbox:
+        ids, total, is_complete = await _listed(mailbox, wanted, tally.categories)
         sample = ids[:: max(1, len(ids) // sample_size)][:sample_size]
-        async for message in _metadata(client, sample):
-            tally.add(_headers(message), message.label_ids)
+        # With all headers: asking for fewer is no cheaper, and the tier policy may look at any.
+        for message in sort_results(await mailbox.fetch(sample, Detail.HEADERS)).got:
+            tally.add(Headers(message.headers), message.label_ids)
     looked_at = max(tally.listed, 1)
     full, metadata = round(total * tally.full / looked_at), round(total * tally.metadata / looked_at)
     is_exact = is_complete and tally.listed == total
@@ -173,39 +170,30 @@ def _margin(taken: int, looked_at: int, total: int) -> int:
     return round(2 * total * math.sqrt(share * (1 - share) / looked_at))
 
 
-def source_query(wanted: NewBackfill, categories: Categories) -> str:
-    """What to ask the source for: the days, the last one included, and the categories."""
+async def _listed(mailbox: Mailbox, wanted: NewBackfill, categories: Categories) -> tuple[list[str], int, bool]:
+    """The ids, how many there are in all, and whether that is known or the provider's guess."""
     days = Span(_epoch(wanted.date_from), _epoch(wanted.date_to + timedelta(days=1)))
-    left_out = [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
-    named = f"({categories.query(wanted.target_categories)})" if wanted.target_categories else ""
-    return search_query(days, *left_out, named)
-
-
-def _epoch(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
-
-
-async def _listed(client: GmailClient, query: str, *, include_spam_trash: bool) -> tuple[list[str], int, bool]:
-    """The ids, how many there are in all, and whether that is known or Gmail's guess."""
+    everywhere = Include.SPAM in wanted.includes or Include.TRASH in wanted.includes
     ids: list[str] = []
     pages = 0
-    async for page in client.list_messages(query, include_spam_trash=include_spam_trash, page_size=_PAGE):
-        ids += [ref.id for ref in page.messages]
+    query = source_query(wanted, categories)
+    async for page in mailbox.list(days, query=query, everywhere=everywhere, page_size=_PAGE):
+        ids += page.ids
         pages += 1
-        if page.next_token is not None and pages == _MOST_PAGES:
+        if not page.is_last and pages == _MOST_PAGES:
             return ids, max(page.estimate, len(ids)), False
     return ids, len(ids), True
 
 
-async def _metadata(client: GmailClient, ids: Sequence[str]) -> AsyncIterator[GmailMessage]:
-    """With all headers: asking for fewer is no cheaper, and the tier policy may look at any."""
-    for fetched in await client.get_messages(ids, MessageFormat.METADATA):
-        if isinstance(fetched, Got):
-            yield fetched.message
+def source_query(wanted: NewBackfill, categories: Categories) -> str:
+    """What to ask the source for: the categories, without drafts and sent mail unless they are wanted."""
+    left_out = [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
+    named = [f"({categories.query(wanted.target_categories)})"] if wanted.target_categories else []
+    return " ".join([*left_out, *named])
 
 
-def _headers(message: GmailMessage) -> Headers:
-    return Headers(message.payload.headers if message.payload is not None else ())
+def _epoch(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
 async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:
@@ -213,7 +201,7 @@ async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:
 
 
 INSTRUCTION_TOKENS = 1_500
-"""What a prompt has besides the text of the mail, about: instructions, tools, headers, a little guidance."""
+"""About what a prompt has besides the text of the mail: instructions, tools, headers, some guidance."""
 TYPICAL_TEXT_TOKENS = 900
 TYPICAL_OUTPUT_TOKENS = 80
 _ENOUGH_CALLS = 20
@@ -340,29 +328,27 @@ def _measured_tokens(tx: Tx, now: datetime) -> TokenCounts | None:
 
 
 def _units(counts: Counts, account: Account) -> int:
-    """What the source charges: a listing, the headers of everything listed, and the bodies of what is taken in."""
+    """What the source charges: listing, the headers of everything listed, and the bodies of what is taken in."""
     if account.quota is None or counts.source is CountedIn.ARCHIVE:
         return 0
-    costs = PROFILES[account.quota]
-    listing = -(-counts.listed // 500) * costs.cost(GmailMethod.MESSAGES_LIST)
-    return listing + (counts.listed + counts.full) * costs.cost(GmailMethod.MESSAGES_GET)
+    return PROFILES[account.quota].reading_units(counts.listed, counts.listed + counts.full)
 
 
-class GmailMailboxes:
-    """Clients for the accounts of this installation, asking in the lane of backfill."""
+class AccountsToCount:
+    """Mailboxes of the accounts of this installation, asking in the lane of backfill."""
 
     def __init__(self, database: Database, gmail: GmailAccess) -> None:
         self._database = database
         self._gmail = gmail
 
-    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[GmailClient]:
+    def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[Mailbox]:
         return self._open(endpoint_identity)
 
     @asynccontextmanager
-    async def _open(self, endpoint_identity: str) -> AsyncIterator[GmailClient]:
+    async def _open(self, endpoint_identity: str) -> AsyncIterator[Mailbox]:
         account = await self._database.read(lambda tx: get_account(tx, endpoint_identity))
-        async with self._gmail.client(account, PriorityLane.BACKFILL) as client:
-            yield client
+        async with self._gmail.mailbox(account, PriorityLane.BACKFILL) as mailbox:
+            yield mailbox
 
 
 def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
@@ -43,13 +41,6 @@ from postroom.mail.headers import Headers
 
 _LONGEST_HEADER = 4_000
 _OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
-
-
-def decoded_raw(text: str, field: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise BadInput(field, "is not base64") from None
 
 
 class MailService:
@@ -112,7 +103,7 @@ class MailService:
     async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
         account = _mailbox(identity)
         found = await self._archive.read(lambda archive: archive.find_many(account, gmail_ids))
-        return {key: ArchivedRef(archive_key=key, sha256=message.sha256) for key, message in found.items()}
+        return {key: ArchivedRef(key=key, sha256=message.sha256) for key, message in found.items()}
 
     async def walk(
         self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
@@ -235,7 +226,7 @@ def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) ->
     return ArchivedMail(
         gmail_id=message.gmail_id,
         thread_id=message.thread_id,
-        archive_key=message.key,
+        key=message.key,
         sha256=message.sha256,
         size=message.size,
         internal_date=round(message.date.timestamp() * 1_000),

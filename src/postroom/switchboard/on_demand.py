@@ -113,7 +113,7 @@ def _taken_in(tx: Tx, event_ids: Sequence[str], began: datetime) -> dict[tuple[s
         (account_name(row.endpoint_identity), row.external_event_id): OnDemandMail(
             account=row.endpoint_identity,
             gmail_id=row.external_event_id,
-            archive_key=row.archive_key,
+            key=row.archive_key,
             message_id=row.id,
             received_at=row.received_at,
             sender=row.sender_identity,
@@ -131,7 +131,7 @@ def _found(key: tuple[str, str], hit: SearchHit | None, taken: OnDemandMail | No
     return OnDemandMail(
         account=key[0],
         gmail_id=mail.gmail_id,
-        archive_key=mail.key,
+        key=mail.key,
         message_id=None,
         received_at=mail.date,
         sender=mail.sender,

@@ -38,15 +38,6 @@ class TokenScope:
     expires_at: datetime | None = None
     """None: it does not expire."""
 
-    def covers(self, other: TokenScope) -> bool:
-        """Whether a holder of this can already do everything that `other` allows, for at least as long."""
-        return (
-            other.role is self.role
-            and other.permissions <= self.permissions
-            and self.mailbox in (None, other.mailbox)
-            and (self.expires_at is None or (other.expires_at is not None and other.expires_at <= self.expires_at))
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class NewToken:

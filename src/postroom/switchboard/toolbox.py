@@ -164,15 +164,3 @@ def _kept_to_mailbox(arguments: A, caller: Caller) -> A:
 def require_own_mailbox(endpoint_identity: str, caller: Caller) -> None:
     if caller.endpoint_identity is not None and endpoint_identity != caller.endpoint_identity:
         raise NotAllowed(f"This token speaks for {caller.endpoint_identity} only.")
-
-
-def tool_table(toolbox: Toolbox) -> Iterator[str]:
-    """Tool by role for `docs/mcp.md`, which a test compares with this."""
-    yield f"| tool | also | {' | '.join(Role)} | permission | takes |"
-    yield "|---|---|" + "---|" * (len(Role) + 2)
-    for tool in sorted(toolbox, key=lambda tool: (list(Role).index(tool.role), tool.name)):
-        name, *also = (f"`{name}`" for name in tool.names)
-        marks = " | ".join("yes" if tool.role is role else "" for role in Role)
-        required = tool.schema.get("required", [])
-        taken = [f"{one}" if one in required else f"{one}?" for one in tool.schema.get("properties", {})]
-        yield f"| {name} | {', '.join(also)} | {marks} | {tool.permission} | {', '.join(taken)} |"

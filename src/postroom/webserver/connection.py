@@ -224,7 +224,7 @@ class GuardedConnection(HttpToolsProtocol):
             self.abort("unread")
 
     def _reject(self, status: int, reason: str) -> None:
-        """From within the parser, which an exception stops."""
+        """Refuse from within the parser, by an exception that stops it."""
         self._refusal = status, reason
         raise ValueError(reason)
 
@@ -238,7 +238,7 @@ class GuardedConnection(HttpToolsProtocol):
             self.abort(f"slow_{late}")
 
     def _late(self, now: float) -> str | None:
-        """What the peer, or the answer to it, is too late with."""
+        """What the peer or the answer is late with, as the reason for closing; None if nothing is late."""
         limits = self._limits
         if self._closed_at is not None:
             return "close" if now - self._closed_at > limits.linger_s else None

@@ -77,7 +77,7 @@ async def _ingest(call: Calls, mails: Sequence[IncomingMail]) -> list[str]:
         for mail in mails
     ]
     proofs = (await call("archive.store", endpoint_identity=ME, messages=raws))["stored"]
-    sent = [envelope(p["key"], raw={"archive_key": p["key"], "sha256": p["sha256"]}, text="body") for p in proofs]
+    sent = [envelope(p["key"], raw={"key": p["key"], "sha256": p["sha256"]}, text="body") for p in proofs]
     results = (await call("ingest", {"envelopes": sent}))["results"]
     assert {result["status"] for result in results} == {"accepted"}
     return [str(proof["key"]) for proof in proofs]

@@ -196,7 +196,7 @@ async def test_a_label_that_nobody_knows_is_made(scene: ActionScene) -> None:
 
 async def test_a_label_that_was_deleted_since_fails_the_action_and_asks_for_the_labels(scene: ActionScene) -> None:
     await scene.do("apply_label", "INBOX", label="Receipts")
-    await scene.client.delete_label("Label_7")
+    scene.sim.control.delete_label("Label_7")
     gmail_id, _ = await scene.message("INBOX")
     action_id = await scene.want(gmail_id, "apply_label", label="Receipts")
     await scene.work()

@@ -60,7 +60,7 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
     assert await scene.database.write(describe)
     await scene.database.write(tell)
     scene.clock.advance(3_600)
-    await scene.client.delete_label("Label_8")
+    scene.sim.control.delete_label("Label_8")
     await rename(scene, "Label_7", "Bills")
     record = await sync_labels(scene)
     assert record.result == {

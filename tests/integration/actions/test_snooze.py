@@ -152,7 +152,7 @@ async def test_waking_takes_things_as_they_are(scene: ActionScene) -> None:
     await client.modify_message(ids["label taken off"], remove=[label])
     await client.modify_message(ids["in the inbox"], add=["INBOX"])
     await client.trash_message(ids["trashed"])
-    await client.delete_label(label)
+    scene.sim.control.delete_label(label)
     scene.clock.advance(2 * 3_600)
     await scene.work()
     for case, (gmail_id, action) in asleep.items():

@@ -11,7 +11,7 @@ from postroom.accounts.mailbox_state import KnownLabel, labels_of, remember_labe
 from postroom.audit import AuditFilter, list_entries
 from postroom.db import Tx, connect
 from postroom.domain.clock import SystemClock
-from postroom.mailboxes.gmail.resources import GmailLabel
+from postroom.mailboxes.protocol import MailboxLabel
 from tests.support.commands import postroom
 
 ME = "me@example.org"
@@ -27,8 +27,8 @@ async def mailbox(home: Path) -> Path:
     def run(tx: Tx) -> None:
         account = add_account(tx, NewAccount(ME, "http://127.0.0.1:1", None, frozenset()), now)
         seen = [
-            GmailLabel(id="Label_1", name="Receipts", is_system=False),
-            GmailLabel(id="Label_2", name="Diary", is_system=False),
+            MailboxLabel(id="Label_1", name="Receipts", is_system=False),
+            MailboxLabel(id="Label_2", name="Diary", is_system=False),
         ]
         remember_labels(tx, account.id, seen, now)
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from postroom.connectors.mcp_client import SwitchboardAway
-from postroom.connectors.switchboard_client import BackfillReport
+from postroom.contract.backfill import ProgressArguments
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import accounts, sync_states
 from postroom.db.tables.mail import messages
@@ -398,7 +398,10 @@ async def test_a_cursor_of_another_version_ends_the_job_with_the_reason(database
         job_id = await stage.create_job(FIRST, LAST)
         job = await stage.passes.switchboard.backfill_poll()
         assert job is not None
-        await stage.passes.switchboard.backfill_progress(BackfillReport(job_id, job.fence, 1, cursor={"page": "xyz"}))
+        report = ProgressArguments(
+            job_id=job_id, fence=job.fence, report_seq=1, rows_processed=0, rows_skipped=0, cursor={"page": "xyz"}
+        )
+        await stage.passes.switchboard.backfill_progress(report)
         stage.clock.advance(200)
         assert (await stage.passes.backfill()).status == "error"
         assert "another version" in (await stage.job(job_id)).error

@@ -231,7 +231,7 @@ async def test_status_says_when_new_mail_fails_again_and_again(
             raise Retryable("the network is down")
 
         monkeypatch.setattr(stage.client, "list_history", away)
-        monkeypatch.setattr(type(stage.passes._live), "_changes", away)
+        monkeypatch.setattr(type(stage.passes._live), "_follow", away)
         for _ in range(3):
             with pytest.raises(Retryable):
                 await stage.passes.live()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from postroom.connectors.priority import CacheState
+from postroom.connectors.guidance import CacheState
 from postroom.db import Database
 from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.ids import new_id
@@ -43,7 +43,7 @@ async def test_contacts_come_with_the_heartbeat_and_go_stale_without_it(database
         first = stage.deliver("Hello", to="list@x.example")
         await stage.passes.live()
         stage.clock.advance(timedelta(minutes=61).total_seconds())
-        assert stage.passes.contacts.current().degraded
+        assert stage.passes.contacts.current().state is not CacheState.FRESH
         late = stage.deliver("Hello again", to="list@x.example")
         direct = stage.deliver("To you alone")
         await stage.passes.live()
@@ -51,7 +51,7 @@ async def test_contacts_come_with_the_heartbeat_and_go_stale_without_it(database
         assert [rows[each].policy_tier for each in (first, late, direct)] == ["high_priority", "default", "interactive"]
         await know(stage, "ann@friends.example")
         await stage.passes.beat()
-        assert not stage.passes.contacts.current().degraded
+        assert stage.passes.contacts.current().state is CacheState.FRESH
 
 
 @pytest.mark.req("PQ-4")
@@ -61,11 +61,11 @@ async def test_contacts_made_under_a_wrong_clock_are_replaced_once_it_is_right(
     async with connector_rig(source_of([]), database, tmp_path) as stage:
         await database.write(lambda tx: export_contacts(tx, stage.clock.now() + timedelta(days=400)))
         await stage.passes.beat()
-        assert stage.passes.contacts.current().degraded
+        assert stage.passes.contacts.current().state is not CacheState.FRESH
         made = await database.write(lambda tx: export_contacts(tx, stage.clock.now()))
         assert made.generated_at == stage.clock.now()
         await stage.passes.beat()
-        assert not stage.passes.contacts.current().degraded
+        assert stage.passes.contacts.current().state is CacheState.FRESH
 
 
 @pytest.mark.req("BF-20")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from postroom.accounts.account import get_account
+from postroom.accounts.history_cursor import cursor_of
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
+from postroom.mailboxes.gmail import calls
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.telemetry import metrics
+from tests.integration.connectors.test_bad_message_in_live_pass import troubled
 from tests.support.connectors import NOW, ConnectorRig, Losses, connector_rig, listed, ms, source_of
 from tests.support.mail import OWNER
 
@@ -120,7 +124,7 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
         await stage.client.modify_message(kept, add=[label.id], remove=["INBOX", "UNREAD"])
         await stage.client.delete_message(gone)
         await stage.passes.live()
-        page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+        page = await stage.passes.switchboard.archive_range(date(2026, 6, 1), date(2026, 6, 30), None, 10, ("From",))
         assert {(mail.gmail_id, tuple(mail.labels), mail.deleted_at_source) for mail in page.messages} == {
             (kept, ("Travel/2026",), False),
             (gone, ("INBOX", "UNREAD"), True),
@@ -128,8 +132,13 @@ async def test_labels_and_deletions_reach_the_archive(database: Database, tmp_pa
         assert set(await stage.rows()) == {kept, gone}
 
 
+async def cursor(stage: ConnectorRig) -> int:
+    found = await stage.bench.database.read(lambda tx: cursor_of(tx, get_account(tx, OWNER).id))
+    return int(found or 0)
+
+
 async def labels_in_archive(stage: ConnectorRig) -> dict[str, list[str]]:
-    page = await stage.passes.switchboard.archive_range("2026-06-01", "2026-06-30", None, 10, ("From",))
+    page = await stage.passes.switchboard.archive_range(date(2026, 6, 1), date(2026, 6, 30), None, 10, ("From",))
     return {mail.gmail_id: mail.labels for mail in page.messages}
 
 
@@ -141,7 +150,7 @@ async def test_a_label_deleted_before_its_change_is_read_leaves_no_trace(databas
         passing = await stage.client.create_label("Passing")
         await stage.client.modify_message(old, add=[passing.id], remove=["UNREAD"])
         new = stage.deliver("labelled on arrival", labels=("INBOX", passing.id))
-        await stage.client.delete_label(passing.id)
+        stage.sim.control.delete_label(passing.id)
         await stage.passes.live()
         assert await labels_in_archive(stage) == {old: ["INBOX"], new: ["INBOX"]}
 
@@ -328,7 +337,7 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
             stage.restart()
         assert (await stage.passes.live()).deferred == 1
         assert set(await stage.rows()) == {good}
-        assert stage.passes.deferred.count == 1
+        assert set(await troubled(stage)) == {bad}
         later = stage.deliver("Later")
         await stage.passes.live()
         assert set(await stage.rows()) == {good, later}
@@ -337,7 +346,31 @@ async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: 
         stage.restart()
         await stage.passes.live()
         assert set(await stage.rows()) == {bad, good, later}
-        assert stage.passes.deferred.count == 0
+        assert await troubled(stage) == {}
+
+
+@pytest.mark.req("SY-13")
+async def test_the_cursor_moves_page_by_page_and_stays_before_one_that_has_to_wait(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_full = calls.history
+    monkeypatch.setattr(calls, "history", lambda since, token: [*in_full(since, token), ("maxResults", "2")])
+    async with connector_rig(source_of([]), database, tmp_path) as stage:
+        await stage.passes.live()
+        before = await cursor(stage)
+        ids = [stage.deliver(f"New {number}") for number in range(8)]
+        fault = FaultRule(fault=GmailFault(kind="malformed"), method="messages.get", ids=frozenset({ids[-1]}))
+        number = stage.sim.control.add_fault(fault)
+        with pytest.raises(Retryable):
+            await stage.passes.live()
+        between = await cursor(stage)
+        assert between > before
+        taken = stage.sim.control.state().calls["messages.get"]
+        stage.sim.control.clear_faults(number)
+        await stage.passes.live()
+        assert set(await stage.rows()) == set(ids)
+        assert await cursor(stage) > between
+        assert stage.sim.control.state().calls["messages.get"] - taken <= 4, "only the last pages are read again"
 
 
 @pytest.mark.req("SY-13")

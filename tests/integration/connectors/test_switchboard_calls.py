@@ -11,8 +11,8 @@ import pytest
 from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_client, over_http
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
-from postroom.connectors.switchboard_client import RawMail, SwitchboardClient
-from postroom.contract.mail import ArchivedRef
+from postroom.connectors.switchboard_client import SwitchboardClient
+from postroom.contract.mail import ArchivedRef, RawMailArgument
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.envelope import Envelope
@@ -49,13 +49,17 @@ async def test_more_than_a_hundred_envelopes_travel_in_batches(database: Databas
         assert switchboard.backfill_enabled, "every answer says so"
 
 
+def raw_mail(gmail_id: str, raw: bytes, received_ms: int = 0) -> RawMailArgument:
+    return RawMailArgument(gmail_id=gmail_id, labels=["INBOX"], internal_date=received_ms, raw=raw)
+
+
 async def test_mail_is_stored_and_found_again(database: Database, tmp_path: Path) -> None:
     async with over_loopback(database, tmp_path) as (switchboard, _):
-        mails = [RawMail(f"{n:x}", "", frozenset({"INBOX"}), n, b"Subject: x\r\n\r\n" + b"y" * n) for n in range(150)]
-        refs = await switchboard.archive_store(mails)
+        mails = [raw_mail(f"{n:x}", b"Subject: x\r\n\r\n" + b"y" * n, n) for n in range(150)]
+        refs = await switchboard.archive_store(mails, "live")
         known = await switchboard.archive_lookup([mail.gmail_id for mail in mails] + ["abc"])
         found = [known[mail.gmail_id] for mail in mails]
-        assert found == [ArchivedRef(archive_key=ref.archive_key, sha256=ref.sha256) for ref in refs]
+        assert found == [ArchivedRef(key=ref.key, sha256=ref.sha256) for ref in refs]
         assert {(line.name, line.value) for ref in refs for line in ref.headers} == {("Subject", "x")}
         assert "abc" not in known
 
@@ -101,7 +105,7 @@ async def test_a_switchboard_that_is_away_can_be_asked_again(database: Database,
 async def test_a_message_larger_than_the_switchboard_takes_is_bad_input(database: Database, tmp_path: Path) -> None:
     async with over_loopback(database, tmp_path) as (switchboard, _):
         with pytest.raises(BadInput, match="bytes"):
-            await switchboard.archive_store([RawMail("1", "", frozenset(), 0, b"x" * 3_000_000)])
+            await switchboard.archive_store([raw_mail("1", b"x" * 3_000_000)], "live")
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "switchboard", "http://post.example.org/mcp", "http:///mcp"])

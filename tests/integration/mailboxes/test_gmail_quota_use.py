@@ -11,7 +11,7 @@ import pytest
 
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
-from postroom.mailboxes.limiter import Limiter, SharedWindow, limiter_for
+from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Got
 from postroom.sim.gmail.control import SimState
@@ -74,19 +74,6 @@ def test_a_sync_uses_nearly_all_of_the_quota_and_is_hardly_ever_refused(profile:
     assert share_used(state, profile) >= 0.95
     assert state.throttled < 0.01 * state.calls["messages.get"]
     assert state.most_units_in_a_minute <= profile.units_per_minute
-
-
-@both_profiles
-@pytest.mark.req("SY-3")
-def test_two_processes_on_one_budget_together_stay_within_the_quota(profile: QuotaProfile) -> None:
-    def limiters(clock: VirtualClock) -> list[Limiter]:
-        budget = SharedWindow(profile.units_per_minute, clock)
-        return [limiter_for(profile, clock, budget=budget, dice=random.Random(seed)) for seed in (1, 2)]
-
-    state = virtual_time.run(run_with(profile, limiters))
-    assert state.throttled == 0
-    assert state.most_units_in_a_minute <= profile.units_per_minute
-    assert share_used(state, profile) >= 0.95
 
 
 @both_profiles

@@ -50,7 +50,7 @@ async def test_mail_is_stored_looked_up_and_walked(bench: Bench) -> None:
                 break
     assert [proof["outcome"] for proof in stored] == ["stored"] * 40
     assert [proof["outcome"] for proof in again] == ["duplicate"] * 5
-    assert known == {p["key"]: {"archive_key": p["key"], "sha256": p["sha256"]} for p in stored}
+    assert known == {p["key"]: {"key": p["key"], "sha256": p["sha256"]} for p in stored}
     assert sorted(step["gmail_id"] for step in walked) == sorted(ids)
     times = [step["internal_date"] for step in walked]
     assert times == sorted(times, reverse=True)

@@ -27,6 +27,7 @@ from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.mail.categories import facts_of, shipped
 from postroom.mail.headers import split_headers
 from postroom.mailboxes.gmail.client import GmailClient
+from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.settings import BackfillSettings
 from postroom.sim.gmail.generated import GeneratedMailbox
@@ -51,9 +52,9 @@ class Mailboxes:
         self._client = client
 
     @asynccontextmanager
-    async def open(self, endpoint_identity: str) -> AsyncIterator[GmailClient]:
+    async def open(self, endpoint_identity: str) -> AsyncIterator[GmailMailbox]:
         assert self._client is not None, "the source was asked"
-        yield self._client
+        yield GmailMailbox(self._client)
 
 
 def truth(wanted: NewBackfill) -> int:

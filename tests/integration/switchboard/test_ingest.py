@@ -66,7 +66,7 @@ async def test_a_reference_into_the_archive_is_as_good_as_the_bytes(bench: Bench
         [proof] = (await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw, ["INBOX", "SENT"])]))[
             "stored"
         ]
-        reference = {"archive_key": proof["key"], "sha256": proof["sha256"]}
+        reference = {"key": proof["key"], "sha256": proof["sha256"]}
         await call("ingest", envelope("a1", raw=reference, text=""))
     [row] = await stored(bench)
     assert (row.archive_key, row.raw_by_ingest, row.direction) == ("a1", False, "outbound")
@@ -87,8 +87,8 @@ async def test_a_metadata_message_keeps_no_body_and_is_judged_by_rules_alone(ben
 @pytest.mark.parametrize(
     ("raw", "field"),
     [
-        ({"archive_key": "gone", "sha256": "0" * 64}, "payload.raw.archive_key"),
-        ({"archive_key": "a1", "sha256": "0" * 64}, "payload.raw.sha256"),
+        ({"key": "gone", "sha256": "0" * 64}, "payload.raw.key"),
+        ({"key": "a1", "sha256": "0" * 64}, "payload.raw.sha256"),
     ],
 )
 async def test_a_reference_that_does_not_hold_is_refused(bench: Bench, raw: dict[str, str], field: str) -> None:
@@ -102,7 +102,7 @@ async def test_a_reference_that_does_not_hold_is_refused(bench: Bench, raw: dict
 
 async def test_somebody_elses_archive_is_no_reference(bench: Bench) -> None:
     raw = plain_letter()
-    reference = {"archive_key": "a1", "sha256": hashlib.sha256(raw).hexdigest()}
+    reference = {"key": "a1", "sha256": hashlib.sha256(raw).hexdigest()}
     async with bench.client() as call:
         await call("archive.store", endpoint_identity=ME, messages=[mail("a1", raw)])
         with pytest.raises(BadInput, match=r"holds no such message of you@example\.org"):
@@ -138,13 +138,13 @@ async def test_equal_content_is_not_equal_mail(bench: Bench) -> None:
 async def test_one_wrong_envelope_does_not_sink_the_others(bench: Bench) -> None:
     wrong = envelope("bad")
     wrong["control"]["policy_tier"] = "urgent"
-    gone = envelope("gone", raw={"archive_key": "gone", "sha256": "0" * 64})
+    gone = envelope("gone", raw={"key": "gone", "sha256": "0" * 64})
     async with bench.client() as call:
         answers = await call("ingest", {"envelopes": [envelope("a"), wrong, gone, {"a": 1}, None, envelope("b")]})
     statuses = [result["status"] for result in answers["results"]]
     assert statuses == ["accepted", "rejected", "rejected", "rejected", "rejected", "accepted"]
     fields = [result["error"]["field"] for result in answers["results"] if result["status"] == "rejected"]
-    assert fields == ["control.policy_tier", "payload.raw.archive_key", "schema_version", "envelope"]
+    assert fields == ["control.policy_tier", "payload.raw.key", "schema_version", "envelope"]
     assert {row.external_event_id for row in await stored(bench)} == {"a", "b"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,22 @@ import pytest
 from postroom.domain.envelope import parse_envelope
 from postroom.domain.roles import Role
 from postroom.settings import SwitchboardSettings
-from postroom.switchboard.toolbox import tool_table
+from postroom.switchboard.toolbox import Toolbox
 from tests.support.switchboards import Bench
 
 PAGE = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text("utf-8")
+
+
+def tool_table(toolbox: Toolbox) -> Iterator[str]:
+    """The lines of the table in docs/mcp.md."""
+    yield f"| tool | also | {' | '.join(Role)} | permission | takes |"
+    yield "|---|---|" + "---|" * (len(Role) + 2)
+    for tool in sorted(toolbox, key=lambda tool: (list(Role).index(tool.role), tool.name)):
+        name, *also = (f"`{name}`" for name in tool.names)
+        marks = " | ".join("yes" if tool.role is role else "" for role in Role)
+        required = tool.schema.get("required", [])
+        taken = [f"{one}" if one in required else f"{one}?" for one in tool.schema.get("properties", {})]
+        yield f"| {name} | {', '.join(also)} | {marks} | {tool.permission} | {', '.join(taken)} |"
 
 
 @pytest.mark.req("BF-2")

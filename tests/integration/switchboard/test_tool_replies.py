@@ -109,7 +109,7 @@ async def deliver(story: Story) -> None:
     await call(connector, "archive.range", **MINE, **DAYS)
     changed = [{"gmail_id": "a1", "labels": ["INBOX", "STARRED"]}]
     await call(connector, "archive.changes", **MINE, labels=changed, deleted=["yy"])
-    reference = {"archive_key": proofs[0]["key"], "sha256": proofs[0]["sha256"]}
+    reference = {"key": proofs[0]["key"], "sha256": proofs[0]["sha256"]}
     await call(connector, "ingest", **envelope("a1", raw=reference))
     await call(connector, "ingest", **envelope("a1", raw=reference))
     wrong = envelope("a7", raw={**reference, "sha256": "0" * 64})

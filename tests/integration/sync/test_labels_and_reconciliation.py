@@ -71,13 +71,13 @@ async def test_labels_that_change_names_with_each_other_are_told_apart(scene: Sy
 async def test_a_label_that_is_deleted_is_taken_away_and_one_made_anew_with_its_name_is_another(
     scene: SyncedAccount,
 ) -> None:
-    await scene.client.delete_label("Label_1")
+    scene.control.delete_label("Label_1")
     await refresh(scene)
     made = await scene.client.create_label("Work")
     await scene.client.modify_message(sorted(scene.archived())[5], add=[made.id])
     reader = await scene.claim()
     await scene.deltas(reader).read()
-    await scene.client.delete_label(made.id)
+    scene.control.delete_label(made.id)
     again = await scene.client.create_label("Work")
     await scene.client.modify_message(sorted(scene.archived())[4], add=[again.id])
     await scene.deltas(reader).read()
@@ -90,7 +90,7 @@ async def test_mail_that_is_gone_keeps_the_labels_that_it_had(scene: SyncedAccou
     gone = next(key for key, labels in scene.present().items() if "Work" in labels)
     await scene.client.delete_message(gone)
     await scene.deltas(reader).read()
-    await scene.client.delete_label("Label_1")
+    scene.control.delete_label("Label_1")
     await refresh(scene)
     assert "Work" in scene.archived()[gone].labels
 

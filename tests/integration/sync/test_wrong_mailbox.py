@@ -24,7 +24,7 @@ def _other_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def somebody_else(self: GmailClient) -> Profile:
         mine = await get_profile(self)
-        return Profile("somebody.else@example.com", mine.messages_total, mine.threads_total, mine.history_id)
+        return Profile("somebody.else@example.com", mine.messages_total, mine.history_id)
 
     monkeypatch.setattr(GmailClient, "get_profile", somebody_else)
 

@@ -79,13 +79,13 @@ class Archive:
         dice = random.Random(seed)
         self._order = sorted(mails.items(), key=lambda item: (item[1], dice.random()), reverse=True)
 
-    async def archive_range(self, first: str, last: str, cursor: str | None, limit: int, headers: Any) -> RangeReply:
+    async def archive_range(self, first: date, last: date, cursor: str | None, limit: int, headers: Any) -> RangeReply:
         start, end = (datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1_000 for day in (first, last))
         inside = [(key, when) for key, when in self._order if start <= when < end + 86_400_000]
         begin = int(cursor or 0)
         more = str(begin + limit) if begin + limit < len(inside) else None
         found = [
-            ArchivedMail(gmail_id=key, archive_key=key, sha256="0", internal_date=when, headers=[])
+            ArchivedMail(gmail_id=key, key=key, sha256="0", internal_date=when, headers=[])
             for key, when in inside[begin : begin + limit]
         ]
         return RangeReply(messages=found, cursor=more, complete=True)

@@ -9,8 +9,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from postroom.connectors import metrics as instruments
+from postroom.connectors.guidance import CacheState
 from postroom.connectors.metrics import Fate, PassName
-from postroom.connectors.priority import AssignmentRule, CacheState, TierAssignment
+from postroom.connectors.priority import AssignmentRule, TierAssignment
 from postroom.domain.tiers import Tier
 
 ACCOUNT = "0199a1c2-7e5b-7abc-8def-0123456789ab"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.priority import CONTACTS_FILE, CacheState, ContactCache
+from postroom.connectors.guidance import CONTACTS_FILE, CacheState, ContactCache
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 
@@ -32,12 +32,12 @@ def test_a_copy_older_than_an_hour_is_not_used(tmp_path: Path, clock: ManualCloc
     cache = ContactCache(tmp_path, clock)
     cache.replace(clock.now(), ["ann@friends.example"])
     clock.advance(3_600)
-    assert not cache.current().degraded
+    assert cache.current().state is CacheState.FRESH
     clock.advance(1)
     stale = cache.current()
-    assert (stale.state, stale.addresses, stale.degraded) == (CacheState.STALE, frozenset(), True)
+    assert (stale.state, stale.addresses) == (CacheState.STALE, frozenset())
     patient = ContactCache(tmp_path, clock, timedelta(hours=2))
-    assert not patient.current().degraded
+    assert patient.current().state is CacheState.FRESH
     assert cache.last_known == {"ann@friends.example"}
 
 
@@ -69,7 +69,7 @@ def test_a_damaged_copy_counts_as_missing(content: bytes, tmp_path: Path, clock:
     cache = ContactCache(tmp_path, clock)
     assert cache.current().state is CacheState.MISSING
     cache.replace(clock.now(), ["ann@friends.example"])
-    assert not ContactCache(tmp_path, clock).current().degraded
+    assert ContactCache(tmp_path, clock).current().state is CacheState.FRESH
 
 
 def test_an_export_without_a_zone_is_refused(tmp_path: Path, clock: ManualClock) -> None:

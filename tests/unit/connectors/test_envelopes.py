@@ -11,11 +11,11 @@ from postroom.connectors.source_mail import envelope_of, from_mailbox, full_payl
 from postroom.contract.mail import ArchivedRef, HeaderLine, StoredRef
 from postroom.domain.envelope import parse_envelope
 from postroom.mailboxes.gmail.mailbox import remote
-from postroom.mailboxes.gmail.resources import GmailMessage, GmailPart
+from postroom.mailboxes.gmail.resources import GmailMessage
 from postroom.reading.mail import read_headers
 from postroom.sim.gmail.generated import GeneratedMailbox
 
-REF = ArchivedRef(archive_key="18f0", sha256="a" * 64)
+REF = ArchivedRef(key="18f0", sha256="a" * 64)
 ME = "me@example.com"
 LINES = st.lists(
     st.tuples(st.sampled_from([b"From", b"Subject", b"Content-Type", b"Content-Disposition", b"X"]), st.binary()),
@@ -27,7 +27,7 @@ def checked(message: GmailMessage) -> None:
     mail = from_mailbox(remote(message))
     if message.raw is not None:
         lines = [HeaderLine(name=name, value=value) for name, value in read_headers(message.raw)]
-        mail = mail.stored_at(StoredRef(archive_key=REF.archive_key, sha256=REF.sha256, headers=lines))
+        mail = mail.stored_at(StoredRef(key=REF.key, sha256=REF.sha256, headers=lines))
     for payload in (metadata_payload(mail), full_payload(mail.found_at(REF))):
         envelope = envelope_of(mail, ME, FALLBACK, payload, None)
         assert parse_envelope(envelope.model_dump(mode="json")) == envelope
@@ -42,7 +42,7 @@ def test_any_bytes_fit_into_an_envelope(head: bytes, body: bytes, when: int) -> 
 
 @given(st.lists(st.tuples(st.sampled_from(["From", "Subject", "subject"]), st.text()), max_size=5))
 def test_any_headers_that_gmail_gives_fit_into_an_envelope(pairs: list[tuple[str, str]]) -> None:
-    checked(GmailMessage("18f0", "18f1", payload=GmailPart("", "", "", tuple(pairs), 0, None, None, ())))
+    checked(GmailMessage("18f0", "18f1", headers=tuple(pairs)))
 
 
 def test_a_whole_mailbox_fits_into_envelopes() -> None:

@@ -17,7 +17,7 @@ from tests.support.mail import ME, envelope, inline
 
 pytestmark = pytest.mark.req("PL-4")
 
-ARCHIVED = {"archive_key": "18f0000000000001", "sha256": "0" * 64}
+ARCHIVED = {"key": "18f0000000000001", "sha256": "0" * 64}
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_a_key_that_does_not_belong_is_named(place: str) -> None:
         ("payload.raw", "text"),
         ("payload.raw", []),
         ("payload.raw.sha256", "0" * 63),
-        ("payload.raw.archive_key", "../../etc/passwd"),
+        ("payload.raw.key", "../../etc/passwd"),
         ("payload.attachments", [{"size": 1}] * 251),
         ("control.idempotency_key", ""),
         ("control.policy_tier", "urgent"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.gmail import resources
 from postroom.mailboxes.gmail.calls import segment
+from postroom.mailboxes.gmail.mailbox import remote
 from postroom.mailboxes.gmail.transport import TransportConfig
 
 
@@ -47,7 +48,7 @@ def test_a_history_page_may_lack_its_records() -> None:
 
 def test_a_date_beyond_the_calendar_is_no_error() -> None:
     message = resources.message({"id": "a", "internalDate": "9" * 18})
-    assert message.internal_date is None
+    assert remote(message).received is None
     assert message.internal_date_ms == int("9" * 18)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput, Retryable
 from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
-from postroom.mailboxes.limiter import Limiter, SharedWindow, limiter_for
+from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import MAX_IN_FLIGHT, Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
 from tests.support import virtual_time
@@ -221,28 +221,6 @@ def test_a_call_that_can_never_fit_is_refused_at_once() -> None:
 
     with pytest.raises(BadInput, match="never fit"):
         virtual_time.run(main())
-
-
-@pytest.mark.req("SY-3")
-@given(st.integers(2, 4), st.integers(0, 1_000), st.sampled_from([1, 5, 20, 100]))
-@settings(max_examples=15, deadline=None, derandomize=True)
-def test_limiters_on_one_budget_never_exceed_the_allowance_together(count: int, seed: int, units: int) -> None:
-    async def main() -> Calls:
-        clock, dice = VirtualClock(), random.Random(seed)
-        budget = SharedWindow(SMALL.units_per_minute, clock)
-        together = Calls(limiter_for(SMALL, clock, budget=budget, tuning=UNHURRIED))
-        others = [
-            Calls(limiter_for(SMALL, clock, budget=budget, tuning=UNHURRIED), together.charged)
-            for _ in range(count - 1)
-        ]
-        lanes = [dice.choice(list(PriorityLane)) for _ in range(count)]
-        pairs = zip([together, *others], lanes, strict=True)
-        await asyncio.gather(*(use_up(calls, lane, 150, units) for calls, lane in pairs))
-        return together
-
-    calls = virtual_time.run(main())
-    assert calls.busiest_minute <= SMALL.units_per_minute
-    assert calls.busiest_minute >= 0.95 * SMALL.units_per_minute - units
 
 
 class BrokenBudget:

@@ -35,7 +35,7 @@ class SignatureVerifier:
         self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
 
     def holds(self, signature: str, timestamp: str, body: bytes, now: datetime) -> bool:
-        """False for a wrong signature, and for a right one of another day, which may be a replay."""
+        """False for a wrong signature, and for a right one with an old timestamp, which may be a replay."""
         if not _SECONDS.fullmatch(timestamp) or not _SIGNATURE.fullmatch(signature):
             return False
         if abs(now.timestamp() - int(timestamp)) > OLDEST.total_seconds():
@@ -147,7 +147,7 @@ def _only_to_you(text: str) -> Json:
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
-    """Several are as good as none."""
+    """None if the header occurs more than once."""
     values = [value for each, value in scope["headers"] if each == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
 

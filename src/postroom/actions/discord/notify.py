@@ -61,13 +61,13 @@ def custom_id(verdict: ApprovalVerdict, action_id: str) -> str:
 
 
 def parse_custom_id(text: object) -> tuple[ApprovalVerdict, str] | None:
-    """What a button stands for; None for one that is not ours."""
+    """What a button means; None if it is not ours."""
     found = _CUSTOM_ID.fullmatch(text) if isinstance(text, str) else None
     return None if found is None else (ApprovalVerdict(found[1]), found[2])
 
 
 def inert(text: str | None, most: int = _MOST_OF_A_FIELD) -> str:
-    """Text from outside in a code span, on one line, cut; nothing in them can end the span."""
+    """Foreign text in a code span, on one line and truncated; nothing in it can end the span."""
     whole = _SPACE.sub(" ", text or "").strip()
     plain = "".join(char for char in whole if char == " " or not unicodedata.category(char).startswith(("C", "Z")))
     plain = plain.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
@@ -132,7 +132,8 @@ class ApprovalNotifier:
         return await _finish(context, question, NoticeState.CLOSED)
 
     async def _ask(self, context: JobContext, channel: DiscordChannel, question: ApprovalQuestion) -> _Notice:
-        """On record before and after; a message that was posted and not recorded has the same nonce, and works too."""
+        """Record before and after posting. A message that was posted and not recorded has the same nonce, so it is not
+        posted twice."""
         action_id = question.action.id
         await context.write(lambda tx: _begin(tx, context, action_id))
         async with context.step("ask") as step:
@@ -163,7 +164,7 @@ async def _situation(context: JobContext) -> tuple[ApprovalQuestion, _Notice | N
 
 
 async def _finish(context: JobContext, question: ApprovalQuestion, outcome: str) -> Json:
-    """The job ends only if what it said still holds: an answer that came meanwhile found this job at work."""
+    """End the job only if what it posted still holds: an answer that came meanwhile enqueued no other job."""
     action_id = question.action.id
 
     def end(tx: Tx) -> Json:

@@ -1,4 +1,4 @@
-"""From what an action wants and the message it is about to the mail that will be sent, or the reason why not. Pure."""
+"""Composes the mail that an action sends, or gives the reason why it must not be sent. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST = 25 << 20
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The message that is answered or passed on."""
+    """The message that is answered or forwarded."""
 
     raw: bytes
     mail: ParsedMail
@@ -34,18 +34,18 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """In whose name it is sent."""
+    """The sender."""
 
     address: str
     own: Collection[str]
-    """The addresses of all mailboxes here, to none of which anything is sent."""
+    """The addresses of all accounts, to which nothing is sent."""
     is_attended: bool = False
-    """A person wanted this very mail, or approved it: where it goes is that person's to judge."""
+    """A person ordered or approved this mail, and so its recipients."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRefused:
-    """It is not sent, and never will be: the reason."""
+    """Why it is not sent, now or later."""
 
     reason: str
 

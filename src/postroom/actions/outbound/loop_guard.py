@@ -1,6 +1,6 @@
-"""What must never be answered or passed on by itself, so that no two machines ever write to each other. Pure.
+"""What must never be answered or forwarded automatically, so that no two machines write to each other.
 
-Each check says in a person's words why not; None is a clear way. RFC 3834 is the measure for replies.
+Pure. Each check returns the reason for people, or None if nothing speaks against it. Replies follow RFC 3834.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def diverted_reply(original: ParsedMail, letter: OutgoingMail) -> str | None:
 
 
 def looping_forward(original: ParsedMail, letter: OutgoingMail, own: Collection[str]) -> str | None:
-    """Why a message must not be passed on."""
+    """Why a message must not be forwarded."""
     hops = len(original.headers.get_all("Received"))
     if hops > MOST_HOPS:
         return f"the message has passed {hops} servers already; it goes round in a circle"

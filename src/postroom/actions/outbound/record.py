@@ -21,7 +21,7 @@ from postroom.db import Tx
 from postroom.db.tables.triage import auto_replies, outbound
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.mailboxes.gmail.resources import Draft
+from postroom.mailboxes.protocol import MailDraft
 from postroom.queue import JobContext
 from postroom.queue.job import Json
 from postroom.queue.outcome import describe
@@ -69,12 +69,12 @@ def begin_record(tx: Tx, action_id: str, now: datetime) -> None:
     _advance(tx, action_id, {SendStage.GIVEN_UP, SendStage.COMPOSING}, SendStage.COMPOSING, now)
 
 
-def mark_drafted(tx: Tx, action_id: str, draft: Draft, now: datetime) -> bool:
+def mark_drafted(tx: Tx, action_id: str, draft: MailDraft, now: datetime) -> bool:
     """This draft, and no other, will be sent."""
     values = {
         "draft_id": draft.id,
-        "draft_message_id": draft.message.id,
-        "draft_thread_id": draft.message.thread_id or None,
+        "draft_message_id": draft.message_id,
+        "draft_thread_id": draft.thread_id or None,
     }
     return _advance(tx, action_id, {SendStage.COMPOSING}, SendStage.DRAFTED, now, **values)
 
@@ -129,7 +129,7 @@ UNCLEAR = (
 
 
 async def nothing_to_do(context: JobContext, action: Action) -> Json:
-    """The action was ended by others, or is not begun: its job goes away, unless it is needed again by now."""
+    """End the job of an action that is over or not begun, unless the action needs it again by now."""
 
     def end(tx: Tx) -> Json:
         status = lifecycle.get_action(tx, action.id, lock=True).status
@@ -169,7 +169,7 @@ async def end_unclear(context: JobContext, action: Action) -> None:
 
 
 async def fail_if_final(context: JobContext, action: Action, error: Exception) -> None:
-    """An error that no further attempt will mend is the action's end too."""
+    """End the action too if no further attempt is made."""
     if isinstance(error, Fatal | BadInput | NotAllowed):
         text, keep = error.message, mark_given_up
     elif context.job.is_last_attempt:
@@ -202,7 +202,7 @@ def _exhausted(context: JobContext, error: Exception) -> str:
 
 
 def _as_it_stands(tx: Tx, action_id: str, now: object) -> None:
-    """A draft may be there, and may have been sent: the next who tries looks."""
+    """A draft may exist, and may have been sent; the next attempt looks for it."""
 
 
 def _failing(

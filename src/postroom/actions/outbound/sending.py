@@ -12,9 +12,7 @@ among sent mail. No step starts over from the beginning.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Protocol
 
 from sqlalchemy import select
@@ -36,63 +34,11 @@ from postroom.domain.actions import ActionStatus, Origin
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxUnavailable
-from postroom.mailboxes.gmail.calls import search_query
-from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.resources import Draft, GmailMessage, MessageFormat
-from postroom.mailboxes.protocol import Failed, Got, Span
+from postroom.mailboxes.protocol import HeaderMark, Mailbox, MailDraft, Outbox
 from postroom.queue import JobContext
 from postroom.queue.context import LeaseLost
 from postroom.queue.job import Json
 from postroom.telemetry import logs
-
-_MOST_LOOKED_AT = 50
-_SKEW = timedelta(minutes=10)
-"""Gmail's clock and ours need not agree."""
-
-
-async def find_drafts(client: GmailClient, action_id: str, thread_id: str | None) -> list[Draft]:
-    """Drafts of this action, made by an attempt that did not live to write them down. A reply's are in its thread."""
-    drafts = await client.list_drafts(page_size=100)
-    near = [draft for draft in drafts if thread_id is None or draft.message.thread_id == thread_id][:_MOST_LOOKED_AT]
-    ours = {message.id for message in await _headed(client, [draft.message.id for draft in near], action_id)}
-    return [draft for draft in near if draft.message.id in ours]
-
-
-async def find_sent(client: GmailClient, action_id: str, thread_id: str | None, since: datetime) -> str | None:
-    """The id of the message that this action sent: in the draft's thread, else among what was sent since."""
-    found = await _in_thread(client, action_id, thread_id) if thread_id else None
-    return found or await _among_sent(client, action_id, since)
-
-
-async def _in_thread(client: GmailClient, action_id: str, thread_id: str) -> str | None:
-    try:
-        thread = await client.get_thread(thread_id, MessageFormat.METADATA)
-    except Gone:
-        return None
-    return next((each.id for each in thread.messages if "SENT" in each.label_ids and _bears(each, action_id)), None)
-
-
-async def _among_sent(client: GmailClient, action_id: str, since: datetime) -> str | None:
-    query = search_query(Span(int((since - _SKEW).timestamp())))
-    async for page in client.list_messages(
-        query, label_ids=["SENT"], include_spam_trash=True, page_size=_MOST_LOOKED_AT
-    ):
-        found = await _headed(client, [ref.id for ref in page.messages], action_id)
-        return next((message.id for message in found if "SENT" in message.label_ids), None)
-    return None
-
-
-async def _headed(client: GmailClient, ids: list[str], action_id: str) -> list[GmailMessage]:
-    fetched = await client.get_messages(ids, MessageFormat.METADATA, [ACTION_HEADER]) if ids else ()
-    if failed := next((each for each in fetched if isinstance(each, Failed)), None):
-        raise failed.error
-    return [each.message for each in fetched if isinstance(each, Got) and _bears(each.message, action_id)]
-
-
-def _bears(message: GmailMessage, action_id: str) -> bool:
-    headers: Iterable[tuple[str, str]] = () if message.payload is None else message.payload.headers
-    return any(name.lower() == ACTION_HEADER.lower() and value.strip() == action_id for name, value in headers)
-
 
 log = logs.get(__name__)
 
@@ -101,19 +47,18 @@ class Originals:
     def __init__(self, archive: ArchiveBackend | None) -> None:
         self._archive = archive
 
-    async def raw(self, client: GmailClient, email: str, gmail_id: str, archive_key: str | None) -> bytes:
+    async def raw(self, mailbox: Mailbox, email: str, message_id: str, key: str | None) -> bytes:
         """The exact bytes; Fatal where neither has them any more."""
-        stored = await asyncio.to_thread(self._stored, email, archive_key or gmail_id)
+        stored = await asyncio.to_thread(self._stored, email, key or message_id)
         if stored is not None:
             return stored
         try:
-            fetched = await client.get_message(gmail_id)
+            return (await mailbox.get(message_id)).raw or b""
         except Gone:
             raise Fatal("The message is no longer in the mailbox, and the archive does not have it.") from None
-        return fetched.raw or b""
 
     def _stored(self, email: str, key: str) -> bytes | None:
-        """An archive that cannot be read, or is on another host, is no reason not to ask Gmail."""
+        """An archive that cannot be read, or is on another host, is no reason not to ask the mailbox."""
         if self._archive is None:
             return None
         try:
@@ -138,21 +83,29 @@ class _Task:
     action: Action
     own_addresses: tuple[str, ...]
     labels: tuple[str, ...]
-    archive_key: str | None
+    key: str | None
+    """In the archive."""
     thread_id: str | None
     """In which a reply goes; None for what begins a conversation."""
 
+    @property
+    def mark(self) -> HeaderMark:
+        return HeaderMark(ACTION_HEADER, self.action.id)
+
 
 class SendingMailboxes(Protocol):
-    """Clients of accounts, for what a person waits for (`accounts.access.AccountClients`)."""
+    """What accounts send with (`accounts.access.AccountMailboxes`)."""
 
-    async def of(self, account: Account) -> GmailClient:
+    async def of(self, account: Account) -> Mailbox:
         """Connected, and shared with others."""
+
+    async def outbox(self, account: Account) -> Outbox:
+        """The same."""
 
 
 class MailSender:
-    def __init__(self, gmail: SendingMailboxes, originals: Originals) -> None:
-        self._gmail = gmail
+    def __init__(self, mailboxes: SendingMailboxes, originals: Originals) -> None:
+        self._mailboxes = mailboxes
         self._originals = originals
 
     async def __call__(self, context: JobContext) -> Json:
@@ -164,7 +117,7 @@ class MailSender:
         if task.action.status is not ActionStatus.EXECUTING:
             return await ending.nothing_to_do(context, task.action)
         try:
-            await self._send(task, await self._gmail.of(task.account))
+            await self._send(task, await self._mailboxes.outbox(task.account))
         except (LeaseLost, LoginNeeded):  # a job waits for a new login, and its action with it
             raise
         except Exception as error:
@@ -172,15 +125,15 @@ class MailSender:
             raise
         return None
 
-    async def _send(self, task: _Task, client: GmailClient) -> None:
+    async def _send(self, task: _Task, outbox: Outbox) -> None:
         context, action_id = task.context, task.action.id
         known = await context.queue.database.read(lambda tx: record.find_record(tx, action_id))
-        if known is None and (found := await _sent_in_another_life(task, client)):
+        if known is None and (found := await _sent_in_another_life(task, outbox)):
             await ending.end_sent(context, task.action, found)
             return
         if known is None or known.stage in _WITHOUT_DRAFT:
             async with context.step("draft") as step:
-                drafted = await self._draft(task, client, is_first=known is None)
+                drafted = await self._draft(task, outbox, is_first=known is None)
                 step.result = drafted.reason if isinstance(drafted, SendRefused) else {"draft_id": drafted.draft_id}
             if isinstance(drafted, SendRefused):
                 await ending.end_refused(context, task.action, drafted.reason)
@@ -190,76 +143,72 @@ class MailSender:
             await ending.end_sent(context, task.action, known.sent_message_id)
             return
         async with context.step("send") as step:
-            step.result = {"sent_message_id": await self._deliver(task, client, known)}
+            step.result = {"sent_message_id": await self._deliver(task, outbox, known)}
         if step.result["sent_message_id"] is None:
             await ending.end_unclear(context, task.action)
         else:
             await ending.end_sent(context, task.action, step.result["sent_message_id"])
 
-    async def _draft(self, task: _Task, client: GmailClient, *, is_first: bool) -> Outbound | SendRefused:
+    async def _draft(self, task: _Task, outbox: Outbox, *, is_first: bool) -> Outbound | SendRefused:
         """Have one draft of this action in the mailbox and on record."""
-        letter = await self._letter(task, client)
+        letter = await self._letter(task)
         if isinstance(letter, SendRefused):
             return letter
         refused = await task.context.write(lambda tx: _begin(tx, task, letter))
         if refused is not None:
             return refused
-        left_behind = [] if is_first else await find_drafts(client, task.action.id, task.thread_id)
+        left_behind = [] if is_first else await outbox.find_drafts(task.mark, task.thread_id)
         for draft in left_behind[1:]:
-            await _remove(client, draft)
-        draft = left_behind[0] if left_behind else await _create(client, letter, task.thread_id)
+            await _remove(outbox, draft)
+        draft = left_behind[0] if left_behind else await _create(outbox, letter, task.thread_id)
         return await task.context.write(lambda tx: _put_on_record(tx, task, draft))
 
-    async def _letter(self, task: _Task, client: GmailClient) -> OutgoingMail | SendRefused:
+    async def _letter(self, task: _Task) -> OutgoingMail | SendRefused:
         action, email = task.action, task.account.email
-        raw = await self._originals.raw(client, email, action.gmail_id, task.archive_key)
+        raw = await self._originals.raw(await self._mailboxes.of(task.account), email, action.gmail_id, task.key)
         parameters = action.wanted.parameters
         is_attended = action.origin is Origin.PERSON or action.answered_by is not None
         author = Author(email, task.own_addresses, is_attended=is_attended)
         # 25 MB take seconds to take apart and to write anew: others go on meanwhile.
         return await asyncio.to_thread(lambda: compose(task.request, parameters, Original.of(raw, task.labels), author))
 
-    async def _deliver(self, task: _Task, client: GmailClient, known: Outbound) -> str | None:
+    async def _deliver(self, task: _Task, outbox: Outbox, known: Outbound) -> str | None:
         """Send the draft on record; the sent message's id, or None if its fate is unknown."""
         context, action_id = task.context, task.action.id
         draft_id = known.draft_id or ""
         await context.write(lambda tx: record.mark_sending(tx, action_id, context.queue.clock.now()))
         try:
-            return (await client.send_draft(draft_id)).id
+            return await outbox.send_draft(draft_id)
         except Gone:
-            return await _sent_before(task, client, known)
+            return await _sent_before(task, outbox, known)
         except MailboxUnavailable as error:
             if not (error.may_have_happened and context.job.is_last_attempt):
                 raise
-            found = await find_sent(client, action_id, known.thread_id, known.created_at)
+            found = await outbox.find_sent(task.mark, known.thread_id, known.created_at)
             if found is None:
                 raise
             return found
 
 
-async def _sent_in_another_life(task: _Task, client: GmailClient) -> str | None:
-    """Of a database that was restored, the mailbox may know more than it does."""
-    return await find_sent(client, task.action.id, task.thread_id, task.action.created_at)
+async def _sent_in_another_life(task: _Task, outbox: Outbox) -> str | None:
+    """After the restore of a backup, the mailbox may know of mail that the database does not."""
+    return await outbox.find_sent(task.mark, task.thread_id, task.action.created_at)
 
 
-async def _sent_before(task: _Task, client: GmailClient, known: Outbound) -> str | None:
-    found = await find_sent(client, task.action.id, known.thread_id, known.created_at)
+async def _sent_before(task: _Task, outbox: Outbox, known: Outbound) -> str | None:
+    found = await outbox.find_sent(task.mark, known.thread_id, known.created_at)
     if found is None and not task.context.job.is_last_attempt:
         raise Retryable(_NOT_FOUND_YET)
     return found
 
 
-async def _create(client: GmailClient, letter: OutgoingMail, thread_id: str | None) -> Draft:
-    raw = await asyncio.to_thread(letter.to_bytes)
-    try:
-        return await client.create_draft(raw, thread_id=thread_id)
-    except Gone:
-        raise BadInput("thread_id", "the conversation is no longer in the mailbox") from None
+async def _create(outbox: Outbox, letter: OutgoingMail, thread_id: str | None) -> MailDraft:
+    return await outbox.create_draft(await asyncio.to_thread(letter.to_bytes), thread_id)
 
 
-async def _remove(client: GmailClient, draft: Draft) -> None:
+async def _remove(outbox: Outbox, draft: MailDraft) -> None:
     try:
-        await client.delete_draft(draft.id)
+        await outbox.delete_draft(draft.id)
     except Gone:
         return
 
@@ -275,7 +224,7 @@ def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> SendRefused | None:
     return None
 
 
-def _put_on_record(tx: Tx, task: _Task, draft: Draft) -> Outbound:
+def _put_on_record(tx: Tx, task: _Task, draft: MailDraft) -> Outbound:
     record.mark_drafted(tx, task.action.id, draft, task.context.queue.clock.now())
     known = record.find_record(tx, task.action.id)
     if known is None:
@@ -302,7 +251,7 @@ def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -
         action=action,
         own_addresses=tuple(each.email for each in list_accounts(tx, with_removed=True)),
         labels=tuple(row.labels or ()) if row else (),
-        archive_key=row.archive_key if row else None,
+        key=row.archive_key if row else None,
         thread_id=thread_id if request.message_type is MessageType.REPLY else None,
     )
 

@@ -17,7 +17,6 @@ _USER = "/gmail/v1/users/me"
 _UPLOAD = "/upload"
 _LARGE = 4 << 20
 """Larger messages go through the upload address: JSON makes them a third larger, and Gmail limits its size."""
-_HISTORY_TYPES = ("messageAdded", "messageDeleted", "labelAdded", "labelRemoved")
 _RELATED = "postroom_upload"
 SHORTEST_EPOCH = 100_000_000
 """March 1973. A shorter number in a query could be taken for a date, so none is ever sent."""
@@ -104,13 +103,8 @@ def listing(
     return pairs + ([("pageToken", token)] if token else [])
 
 
-def history(since: str, types: Collection[str], label_id: str | None, token: str | None) -> list[tuple[str, str]]:
-    for each in types:
-        if each not in _HISTORY_TYPES:
-            raise BadInput("types", f"{each!r} is not one of {', '.join(_HISTORY_TYPES)}")
-    pairs = [("startHistoryId", since), ("maxResults", "500"), *(("historyTypes", each) for each in types)]
-    pairs += [("labelId", label_id)] if label_id else []
-    return pairs + ([("pageToken", token)] if token else [])
+def history(since: str, token: str | None) -> list[tuple[str, str]]:
+    return [("startHistoryId", since), ("maxResults", "500"), *([("pageToken", token)] if token else [])]
 
 
 def label_change(add: Collection[str], remove: Collection[str]) -> dict[str, object]:

@@ -37,7 +37,7 @@ class ProfileAnswer:
 
 
 async def examine(grant: StoredGrant, credentials: Credentials, clock: Clock) -> list[Finding]:
-    """Every finding about the account, up to the first failure that makes the rest unknowable."""
+    """All findings about the account, up to the first failure that makes further checks pointless."""
     findings: list[Finding] = []
     for url in _servers(grant):
         findings += await check_reach(url)
@@ -87,7 +87,7 @@ async def ask_profile(api_base: str, token: str, clock: Clock) -> ProfileAnswer:
 
 
 def judge_account(seen: ProfileAnswer, grant: StoredGrant) -> list[Finding]:
-    """What was seen means, one finding each for clock, service, login, scope and quota."""
+    """The findings about clock, service, login, scope and quota."""
     findings = [_judge_clock(seen, _host(grant))]
     if (service := _judge_service(seen, grant)).verdict is CheckVerdict.FAILED:
         return [*findings, service]

@@ -1,7 +1,4 @@
-"""The Gmail API as typed methods. A client serves one account; all its calls go through that account's limiter.
-
-Lists come as pages with the token of the next, so that a caller can stop anywhere and continue later.
-"""
+"""The Gmail API as typed methods. A client serves one account; all its calls go through that account's limiter."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ from postroom.mailboxes.gmail.resources import (
     GmailLabel,
     GmailMessage,
     GmailThread,
-    GmailWatch,
     HistoryPage,
     MessageFormat,
     MessagePage,
@@ -96,9 +92,9 @@ class GmailClient:
         label_ids: Collection[str] = (),
         include_spam_trash: bool = False,
         page_size: int = PAGE_SIZE,
-        page_token: str | None = None,
     ) -> AsyncIterator[MessagePage]:
-        """The pages of a search, from the beginning or from a token; their order is nearly, not strictly, by date."""
+        """The pages of a search; their order is nearly, not strictly, by date."""
+        page_token: str | None = None
         tokens: set[str | None] = set()
         while page_token not in tokens:
             tokens.add(page_token)
@@ -122,7 +118,7 @@ class GmailClient:
     async def get_messages(
         self, ids: Iterable[str], format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
     ) -> tuple[Fetched, ...]:
-        """Many at once, in batches: for every id the message, that it is gone, or why it could not be fetched."""
+        """Fetch many in batches. Each id gets a result: the message, missing, or the reason why it failed."""
         make = resources.raw_message if format is MessageFormat.RAW else resources.message
         fetcher = BatchFetcher(
             self._transport,
@@ -134,11 +130,6 @@ class GmailClient:
         )
         return await fetcher.fetch(ids)
 
-    async def get_attachment(self, message_id: str, attachment_id: str) -> bytes:
-        path = f"messages/{segment(message_id, 'message_id')}/attachments/{segment(attachment_id, 'attachment_id')}"
-        call = self._calls.read(GmailMethod.ATTACHMENTS_GET, path, what=f"an attachment of message {message_id}")
-        return await self._send(call, resources.attachment)
-
     async def modify_message(
         self, message_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> MessageRef:
@@ -149,7 +140,7 @@ class GmailClient:
     async def modify_messages(
         self, ids: Collection[str], *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
-        """Up to a thousand in one call; ids that no longer exist are passed over by Gmail."""
+        """Up to a thousand in one call; Gmail ignores ids that no longer exist."""
         body = calls.label_change(add, remove) | {"ids": calls.many_ids(ids)}
         await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_MODIFY, "messages/batchModify", body))
 
@@ -174,20 +165,6 @@ class GmailClient:
         call = self._calls.bring(GmailMethod.MESSAGES_INSERT, "messages", raw, _fields(label_ids, thread_id))
         return await self._send(call, resources.ref)
 
-    async def import_message(
-        self, raw: bytes, *, label_ids: Collection[str] = (), thread_id: str | None = None
-    ) -> MessageRef:
-        """Put a message into the mailbox as if it had arrived: classified, and dated by its own header."""
-        fields = _fields(label_ids, thread_id)
-        return await self._send(
-            self._calls.bring(GmailMethod.MESSAGES_IMPORT, "messages/import", raw, fields), resources.ref
-        )
-
-    async def send_message(self, raw: bytes, *, thread_id: str | None = None) -> MessageRef:
-        """Gmail replaces the Message-ID. To be able to tell later whether it was sent, send a draft instead."""
-        call = self._calls.bring(GmailMethod.MESSAGES_SEND, "messages/send", raw, _fields((), thread_id))
-        return await self._send(call, resources.ref)
-
     # Drafts
 
     async def create_draft(self, raw: bytes, *, thread_id: str | None = None) -> Draft:
@@ -195,14 +172,9 @@ class GmailClient:
         return await self._send(call, resources.draft)
 
     async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[Draft, ...]:
-        """One page of drafts by their ids, newest first as a rule."""
+        """One page of drafts without their content, usually newest first."""
         pairs = calls.listing(query, (), False, page_size, None)
         return await self._send(self._calls.read(GmailMethod.DRAFTS_LIST, "drafts", pairs), resources.drafts)
-
-    async def get_draft(self, draft_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> Draft:
-        path = f"drafts/{segment(draft_id, 'draft_id')}"
-        call = self._calls.read(GmailMethod.DRAFTS_GET, path, [("format", format)], f"draft {draft_id}")
-        return await self._send(call, resources.draft)
 
     async def send_draft(self, draft_id: str) -> MessageRef:
         """The draft disappears; sending one that was already sent raises Gone."""
@@ -224,11 +196,8 @@ class GmailClient:
         call = self._calls.change(GmailMethod.LABELS_CREATE, "labels", {"name": name}, "a label")
         return await self._send(call, resources.label)
 
-    async def delete_label(self, label_id: str) -> None:
-        await self._delete(GmailMethod.LABELS_DELETE, "labels", label_id, "label")
-
     async def get_thread(self, thread_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> GmailThread:
-        """RAW is not to be had for threads."""
+        """Gmail does not return RAW for threads."""
         if format is MessageFormat.RAW:
             raise BadInput("format", "threads come as full, metadata or minimal; get the messages for raw bytes")
         path = f"threads/{segment(thread_id, 'thread_id')}"
@@ -237,21 +206,15 @@ class GmailClient:
 
     # What changed
 
-    async def list_history(
-        self,
-        since: str,
-        *,
-        types: Collection[str] = (),
-        label_id: str | None = None,
-        page_token: str | None = None,
-    ) -> AsyncIterator[HistoryPage]:
-        """What happened after a history id; raises HistoryExpired where Gmail no longer knows. Pages may be empty."""
+    async def list_history(self, since: str) -> AsyncIterator[HistoryPage]:
+        """The changes after a history id. Raises HistoryExpired if it is too old. Pages may be empty."""
         if not since.isdecimal():
             raise BadInput("since", f"{since[:40]!r} is not a history id")
+        page_token: str | None = None
         tokens: set[str | None] = set()
         while page_token not in tokens:
             tokens.add(page_token)
-            pairs = calls.history(since, types, label_id, page_token)
+            pairs = calls.history(since, page_token)
             page = await self._send(
                 self._calls.read(GmailMethod.HISTORY_LIST, "history", pairs), resources.history_page
             )
@@ -260,13 +223,6 @@ class GmailClient:
             if page_token is None:
                 return
         raise _circle(GmailMethod.HISTORY_LIST)
-
-    async def watch(self, topic: str, label_ids: Collection[str] = ()) -> GmailWatch:
-        body: dict[str, object] = {"topicName": topic, "labelIds": sorted(label_ids)}
-        return await self._send(self._calls.change(GmailMethod.WATCH, "watch", body, topic), resources.watch)
-
-    async def stop_watch(self) -> None:
-        await self._do(self._calls.change(GmailMethod.STOP, "stop"))
 
     def _get(self, message_id: str, format: MessageFormat, headers: Collection[str]) -> GmailCall:
         query = [("format", str(format)), *(("metadataHeaders", name) for name in headers)]

@@ -22,7 +22,7 @@ _TOO_LARGE = f"is too large to be a client-secrets file; {_HOW_TO_GET_ONE}"
 
 @dataclass(frozen=True)
 class ClientSecrets:
-    """How this installation presents itself at the login."""
+    """The OAuth client of this installation."""
 
     client_id: str
     client_secret: str = field(repr=False)

@@ -101,7 +101,7 @@ class GrantStore:
 
     @asynccontextmanager
     async def locked(self, email: str, clock: Clock) -> AsyncIterator[None]:
-        """Hold the account's grant against every other process; to wait must not stop this process's other tasks."""
+        """Lock the account's grant across processes. Waiting for the lock does not block the event loop."""
         lock = await self._wait_for_lock(email, clock)
         try:
             yield
@@ -132,7 +132,7 @@ log = logs.get(__name__)
 
 LOGIN_TIMEOUT_S = 300.0
 _FRESH_FOR = timedelta(minutes=1)
-"""A token this close to its end is replaced before it is shown, as the call itself takes time."""
+"""A token this close to its expiry is replaced before it is used, because the call itself takes time."""
 
 
 class StaticCredentials:
@@ -211,7 +211,7 @@ class OAuthCredentials:
 
 
 class CurrentCredentials:
-    """The login of an account as the vault has it now: one that was renewed is taken up, also one of another kind."""
+    """The login of an account as the vault has it now: a renewed login takes effect, even one of another kind."""
 
     def __init__(self, grants: GrantStore, email: str, clock: Clock) -> None:
         self._grants = grants
@@ -240,7 +240,7 @@ class CurrentCredentials:
 
 
 def credentials_for(grants: GrantStore, email: str, clock: Clock) -> Credentials:
-    """How to speak for this account; LoginNeeded with the command to run if there is no login."""
+    """The credentials of this account. Without a login, raises LoginNeeded with the command to run."""
     grant = grants.load(email)
     if isinstance(grant, StaticGrant):
         return StaticCredentials(grant.access_token, email)

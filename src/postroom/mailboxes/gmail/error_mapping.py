@@ -36,9 +36,9 @@ _IN_TEXT = re.compile(r"retry after\s+(\S+)", re.IGNORECASE)
 
 
 def retry_after(headers: Mapping[str, str], message: str, now: datetime) -> timedelta | None:
-    """How long to stay away; None where the answer does not say.
+    """How long to wait before a retry; None if the answer does not say.
 
-    Points in time are measured against the answer's own `Date`, because the clock here may be wrong.
+    Times are compared with the answer's own `Date`, because our clock may be wrong.
     """
     server_now = _http_date(headers.get("date", "")) or now
     found = [_from_header(headers.get("retry-after", ""), server_now), _from_text(message, server_now)]
@@ -113,7 +113,7 @@ class GmailAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CallDescription:
-    """What an error has to know of the call that it answers."""
+    """What an error needs to know about its call."""
 
     method: GmailMethod
     what: str = ""
@@ -123,7 +123,7 @@ class CallDescription:
 
 
 def error_of(answer: GmailAnswer, asked: CallDescription, now: datetime) -> PostroomError:
-    """The one table of refusals."""
+    """The mapping from an error answer to our error."""
     said = _google_error(answer)
     wait = retry_after(answer.headers, said.message if said else "", now)
     if answer.status == 429 or (said and answer.status == 403 and said.reason in _RATE_REASONS):
@@ -154,7 +154,7 @@ class _GoogleError:
 
 
 def _google_error(answer: GmailAnswer) -> _GoogleError | None:
-    """None if this is not an error as Google writes them."""
+    """None if this is not an error in Google's format."""
     try:
         error = json.loads(answer.body)["error"]
         details = error.get("errors") or [{}]
@@ -227,7 +227,8 @@ def _quoted(said: _GoogleError | None) -> str:
 
 
 def failure_of(error: httpx2.HTTPError | TimeoutError, asked: CallDescription, host: str) -> PostroomError:
-    """The one table of failures. What was never sent cannot have happened; everything else may have."""
+    """The mapping from a failed exchange to our error. A request that was never sent cannot have had an effect; any
+    other may have."""
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError):
         return MailboxUnreachable(" ".join(explain(error, host)[1:]))
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):

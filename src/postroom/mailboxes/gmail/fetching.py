@@ -104,7 +104,7 @@ KIND_BATCH = 20
 """Parts run at once, so wider batches lose parts to the limit on requests in flight."""
 ATTEMPTS = 5
 _EXTRA_ATTEMPTS_THROTTLED = 3
-"""More attempts for what was only too many at once: it says nothing against the message."""
+"""More attempts for a throttled message: throttling says nothing about the message."""
 _WHOLE_TRIES = 2
 _BACKOFF = Backoff(0.5, 30.0, jitter=EQUAL_JITTER, longest_asked_s=30.0)
 _CONCERNS_THE_ACCOUNT = (LoginNeeded, NotGmail, PermissionMissing)
@@ -115,7 +115,7 @@ _Result: TypeAlias = GmailMessage | PostroomError
 
 
 def batch_size_for(profile: QuotaProfile | None) -> int:
-    """As wide as is kind, but never more than a second of the allowance: parts run at once and are charged at once."""
+    """At most `KIND_BATCH`, and at most a second's worth of the allowance: the parts run, and are charged, at once."""
     if profile is None:
         return KIND_BATCH
     a_second = int(profile.units_per_minute / MINUTE_S // profile.cost(GmailMethod.MESSAGES_GET))
@@ -231,14 +231,14 @@ class BatchFetcher:
         return message
 
     async def _back_off(self, errors: Iterable[_Result], attempt: int) -> None:
-        """What Gmail asked for, or growing and uneven pauses; the limiter holds all other calls as far as needed."""
+        """Wait as long as Gmail asked for, else with exponential backoff and jitter."""
         asked = [error.retry_after for error in errors if isinstance(error, Retryable) and error.retry_after]
         await self.transport.clock.sleep(_BACKOFF.delay_s(attempt, max(asked, default=None), random=self.dice))
 
 
 def _regrouped(again: Mapping[str, _Result], asked: Sequence[str], attempt: int) -> list[list[str]]:
-    """Who is asked for together next time. Where the rate or the network is to blame, no message is: those stay
-    together, and the pace goes on to mean the same. The others go alone, unless only the whole has failed so far."""
+    """The groups to ask for next. Throttled and unreachable messages stay together, since no message is to blame. The
+    others are asked for one by one, unless so far only the batch as a whole has failed."""
     together = [each for each, error in again.items() if isinstance(error, MailboxThrottled | MailboxUnreachable)]
     suspects = [each for each in again if each not in set(together)]
     failed_as_one = len(suspects) == len(asked) and len({id(error) for error in again.values()}) == 1

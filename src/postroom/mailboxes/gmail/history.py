@@ -53,9 +53,9 @@ def latest(history_ids: Iterable[str]) -> str | None:
 
 
 def resume_point(records: Sequence[HistoryRecord]) -> str | None:
-    """From where to go on if the next page is never reached; None: from where this page began.
+    """Where to resume if the next page is never read; None: where this page began.
 
-    It is not the last id: records that share it may go on behind the page's end.
+    Not the last id, because the next page may hold more records with that id.
     """
     last = latest(each.id for each in records)
     return latest(each.id for each in records if each.id != last)

@@ -44,7 +44,7 @@ _STRANGER = "This is not the answer Postroom is waiting for. Use the link that i
 
 @dataclass(frozen=True)
 class Pkce:
-    """A secret of this login and its hash, which alone is shown beforehand."""
+    """The PKCE verifier of this login and its challenge."""
 
     verifier: str = field(repr=False)
 
@@ -100,7 +100,7 @@ class LoginVisit:
         )
 
     def answer(self, target: str) -> tuple[int, str]:
-        """What to tell a browser that asks for this path; the right one ends the wait."""
+        """The answer to a browser that asks for this path; the redirect with the right state ends the wait."""
         parts = urlsplit(target)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if parts.path != "/":

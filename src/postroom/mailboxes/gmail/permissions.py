@@ -46,7 +46,7 @@ def least_scope(method: GmailMethod) -> str:
 
 
 def scopes_to_request(*, full_access: bool) -> frozenset[str]:
-    """Reading, labels, drafts, sending and the bin need `gmail.modify`; only deleting for ever needs full access."""
+    """Reading, labels, drafts, sending and the trash need `gmail.modify`; only deleting for good needs full access."""
     return frozenset({EVERYTHING if full_access else CHANGE})
 
 

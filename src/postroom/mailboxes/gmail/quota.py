@@ -65,6 +65,11 @@ class QuotaProfile:
     def cost(self, method: GmailMethod) -> int:
         return self.costs[method]
 
+    def reading_units(self, listed: int, fetched: int) -> int:
+        """For listing so many messages and fetching so many, be it their headers or all of them."""
+        pages = -(-listed // 500)
+        return pages * self.cost(GmailMethod.MESSAGES_LIST) + fetched * self.cost(GmailMethod.MESSAGES_GET)
+
 
 _LEGACY_COSTS: dict[GmailMethod, int] = {
     GmailMethod.GET_PROFILE: 1,

@@ -7,20 +7,17 @@ from __future__ import annotations
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 Json = Mapping[str, Any]
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MessageFormat(StrEnum):
     """How much of a message to get. Only RAW brings the bytes."""
 
     RAW = "raw"
-    FULL = "full"
     METADATA = "metadata"
     MINIMAL = "minimal"
 
@@ -29,7 +26,6 @@ class MessageFormat(StrEnum):
 class Profile:
     email: str
     messages_total: int
-    threads_total: int
     history_id: str
 
 
@@ -43,20 +39,6 @@ class MessageRef:
 
 
 @dataclass(frozen=True, slots=True)
-class GmailPart:
-    """A part of a message as Gmail took it apart (FULL), or its headers alone (METADATA)."""
-
-    part_id: str
-    mime_type: str
-    filename: str
-    headers: tuple[tuple[str, str], ...]
-    size: int
-    attachment_id: str | None
-    data: bytes | None = field(repr=False)
-    parts: tuple[GmailPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GmailMessage:
     id: str
     thread_id: str
@@ -66,17 +48,8 @@ class GmailMessage:
     size_estimate: int | None = None
     snippet: str = field(default="", repr=False)
     raw: bytes | None = field(default=None, repr=False)
-    payload: GmailPart | None = field(default=None, repr=False)
-
-    @property
-    def internal_date(self) -> datetime | None:
-        """When Gmail received it; None where that is beyond what a calendar can say."""
-        if self.internal_date_ms is None:
-            return None
-        try:
-            return _EPOCH + timedelta(milliseconds=self.internal_date_ms)
-        except OverflowError:
-            return None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Only with METADATA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +73,6 @@ class GmailLabel:
     id: str
     name: str
     is_system: bool
-    message_list_visibility: str | None = None
-    label_list_visibility: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +106,6 @@ class HistoryPage:
     """Where the mailbox stood when Gmail answered; what to start from once the last page is worked off."""
 
 
-@dataclass(frozen=True, slots=True)
-class GmailWatch:
-    history_id: str
-    expires_ms: int
-
-
 def decoded(text: str) -> bytes:
     """The bytes behind base64url, with or without padding; anything else in it is an error, never skipped."""
     digits = text.encode("ascii").rstrip(b"=").translate(_TO_STANDARD)
@@ -155,7 +120,6 @@ def profile(value: Json) -> Profile:
     return Profile(
         value["emailAddress"],
         int(value.get("messagesTotal", 0)),
-        int(value.get("threadsTotal", 0)),
         str(value["historyId"]),
     )
 
@@ -165,7 +129,8 @@ def ref(value: Json) -> MessageRef:
 
 
 def message(value: Json) -> GmailMessage:
-    raw, date, payload, history_id = (value.get(name) for name in ("raw", "internalDate", "payload", "historyId"))
+    raw, date, history_id = (value.get(name) for name in ("raw", "internalDate", "historyId"))
+    payload = value.get("payload") or {}
     return GmailMessage(
         id=_id(value),
         thread_id=str(value.get("threadId", "")),
@@ -175,30 +140,15 @@ def message(value: Json) -> GmailMessage:
         size_estimate=value.get("sizeEstimate"),
         snippet=value.get("snippet", ""),
         raw=None if raw is None else decoded(raw),
-        payload=None if payload is None else part(payload),
+        headers=tuple((each["name"], each.get("value", "")) for each in payload.get("headers", ())),
     )
 
 
 def raw_message(value: Json) -> GmailMessage:
-    """A message without its bytes is no answer to a question for them; only an empty message has none."""
+    """Raises KeyError if the answer lacks the bytes that were asked for; only an empty message has none."""
     if "raw" not in value or (not value["raw"] and value.get("sizeEstimate")):
         raise KeyError("raw")
     return message(value)
-
-
-def part(value: Json) -> GmailPart:
-    body = value.get("body") or {}
-    data = body.get("data")
-    return GmailPart(
-        part_id=str(value.get("partId", "")),
-        mime_type=value.get("mimeType", ""),
-        filename=value.get("filename", ""),
-        headers=tuple((header["name"], header.get("value", "")) for header in value.get("headers", ())),
-        size=int(body.get("size", 0)),
-        attachment_id=body.get("attachmentId"),
-        data=None if data is None else decoded(data),
-        parts=tuple(part(child) for child in value.get("parts", ())),
-    )
 
 
 def message_page(value: Json) -> MessagePage:
@@ -213,13 +163,7 @@ def thread(value: Json) -> GmailThread:
 
 
 def label(value: Json) -> GmailLabel:
-    return GmailLabel(
-        _id(value),
-        value["name"],
-        value.get("type") == "system",
-        value.get("messageListVisibility"),
-        value.get("labelListVisibility"),
-    )
+    return GmailLabel(_id(value), value["name"], value.get("type") == "system")
 
 
 def labels(value: Json) -> tuple[GmailLabel, ...]:
@@ -237,14 +181,6 @@ def drafts(value: Json) -> tuple[Draft, ...]:
 def history_page(value: Json) -> HistoryPage:
     records = tuple(_record(each) for each in value.get("history", ()))
     return HistoryPage(records, value.get("nextPageToken") or None, str(value["historyId"]))
-
-
-def watch(value: Json) -> GmailWatch:
-    return GmailWatch(str(value["historyId"]), int(value["expiration"]))
-
-
-def attachment(value: Json) -> bytes:
-    return decoded(value["data"]) if value.get("size", 1) or "data" in value else b""
 
 
 def _record(value: Json) -> HistoryRecord:

@@ -34,7 +34,7 @@ from postroom.mailboxes.errors import (
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import Credentials, PriorityLane
-from postroom.mailboxes.reachability import is_this_machine, require_safe_url
+from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
 
@@ -96,17 +96,13 @@ class TransportConfig:
     read_s: float = 60.0
     """The longest silence within an answer."""
     total_s: float = 180.0
-    """The longest exchange, however lively."""
+    """The longest time for a whole exchange."""
     longest_pause_s: float = 60.0
-    """A pause that Gmail asked for and that is longer than this is the caller's to wait out, not ours."""
+    """A longer pause that Gmail asks for is raised to the caller instead of waited out."""
     max_answer_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
         require_safe_url(self.api_base, "api_base")
-
-    @property
-    def is_local(self) -> bool:
-        return is_this_machine(httpx2.URL(self.api_base).host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +250,7 @@ class Transport:
 
 
 def read_json(answer: GmailAnswer, asked: CallDescription) -> Json:
-    """The object in a successful answer; an empty one where there is nothing to say."""
+    """The JSON object of a successful answer; empty if the body is."""
     if not answer.body and answer.status in (200, 204):
         return {}
     if not answer.is_json:
@@ -271,7 +267,7 @@ def read_json(answer: GmailAnswer, asked: CallDescription) -> Json:
 
 
 def read_as(make: Callable[[Json], T], value: Json, asked: CallDescription) -> T:
-    """The answer in our types; one that lacks what it promises is as bad as a broken one."""
+    """The answer in our types. One that lacks a required field raises like one that cannot be parsed."""
     try:
         return make(value)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

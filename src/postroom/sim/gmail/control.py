@@ -115,12 +115,15 @@ class SimControl:
         internal_date: int | None = None,
         category: str = "",
     ) -> str:
-        """New mail arrives; its id."""
+        """Deliver new mail; returns its id."""
         self._box.store.labels.require(sorted(label_ids))
         mail = self._box.store.insert(
             raw, label_ids, internal_date=internal_date, thread_id=thread_id, category=category
         )
         return mail.id
+
+    def delete_label(self, label_id: str) -> None:
+        self._box.store.delete_label(label_id)
 
     def expire_history(self) -> None:
         self._box.store.history.expire()
@@ -139,7 +142,7 @@ class SimControl:
         return self._grants.allow(granted, lifetime_s)
 
     def skew_clock(self, seconds: float) -> None:
-        """The `Date` of every answer is off by so much."""
+        """From now on, the `Date` header of every answer is off by this much."""
         self.skew = timedelta(seconds=seconds)
 
     def reset_counters(self) -> None:
@@ -176,7 +179,7 @@ class SimControl:
         return (self._shown(mail, hashes) for _, mail in self._box.store.walk(None, None, None))
 
     def labels_of(self, message_id: str) -> frozenset[str]:
-        """By their names."""
+        """The names of the labels of a message."""
         book = self._box.store.labels
         return frozenset(book.get(label_id).name for label_id in self._box.store.get(message_id).label_ids)
 

@@ -1,4 +1,4 @@
-"""The way of one API call: token, scope, fault, quota, handler; and the table of methods with paths and prices."""
+"""Handles one API call (token, scope, fault, quota, handler), and has the table of methods with paths and prices."""
 
 from __future__ import annotations
 

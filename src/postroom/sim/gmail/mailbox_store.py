@@ -349,14 +349,14 @@ class Drafts:
         return self._store.get(self._messages[draft_id])
 
     def remove(self, draft_id: str) -> MailSummary:
-        """The draft and its message are gone; what the message was is the answer."""
+        """Remove the draft and its message; returns the message."""
         mail = self.get(draft_id)
         del self._messages[draft_id]
         self._store.delete(mail)
         return mail
 
     def forget(self, message_id: str) -> None:
-        """A message was deleted by itself: a draft of it is no draft any more."""
+        """Forget the draft of a message that was deleted directly."""
         self._messages = {key: value for key, value in self._messages.items() if value != message_id}
 
     def all(self) -> list[tuple[str, MailSummary]]:

@@ -80,7 +80,7 @@ class Grants:
         self._codes: dict[str, PendingCode] = {}
 
     def allow(self, token_scopes: frozenset[str], lifetime_s: float | None = None) -> str:
-        """An access token outright, without a login."""
+        """Issue an access token without a login."""
         return self._issue(token_scopes, lifetime_s, None)
 
     def check(self, token: str) -> Access:
@@ -95,7 +95,7 @@ class Grants:
         return max(0, int(access.expires_at - self._clock.monotonic()))
 
     def consent(self, client_id: str, redirect_uri: str, wanted: frozenset[str], challenge: str) -> str:
-        """The owner says yes: a code that can be turned into tokens once."""
+        """The owner consents; returns a code that can be exchanged for tokens once."""
         code = "4/" + secrets.token_urlsafe(24)
         expires_at = self._clock.monotonic() + CODE_LIFETIME_S
         self._codes[code] = PendingCode(client_id, redirect_uri, wanted, challenge, expires_at)

@@ -167,7 +167,7 @@ class GmailApp:
             await self._clock.sleep(self._gateway.meter.limits.service_time_s)
 
     async def _under(self, trouble: FaultsOfCall, receive: Receive, act: Callable[[], SimReply]) -> SimReply:
-        """Do what was asked, with the fault before it or after it."""
+        """Carry out the request, with the fault before or after it."""
         if trouble.delay_s:
             await self._clock.sleep(trouble.delay_s)
         fault = trouble.fault
@@ -187,7 +187,7 @@ class GmailApp:
             raise _Dropped
 
     async def _hang(self, receive: Receive) -> None:
-        """Until released, or until the caller has gone."""
+        """Hang until released, or until the caller disconnects."""
         waits = [asyncio.ensure_future(self._released.wait()), asyncio.ensure_future(_gone(receive))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -242,7 +242,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _gone(receive: Receive) -> None:
-    """Until the connection is no more; to return earlier from a dropped call would pass for an error of ours."""
+    """Waits until the connection is closed; returning earlier from a dropped call would look like an error of ours."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

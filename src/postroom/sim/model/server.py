@@ -170,7 +170,7 @@ class ModelApp:
                 pass
 
     async def _reply(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> SimReply | None:
-        """None cuts the connection."""
+        """The reply; None if the connection is to be cut."""
         if path.startswith("/_sim/"):
             return self._control(path.removeprefix("/_sim/"), headers, body)
         if not hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()):

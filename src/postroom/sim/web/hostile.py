@@ -151,7 +151,7 @@ async def endless_body() -> AsyncIterator[bytes]:
 
 
 async def slow_body(seconds: float, clock: Clock) -> AsyncIterator[bytes]:
-    """A little every now and then, so that no silence is long."""
+    """Sends a few bytes now and then, so that no pause is long."""
     yield b"<html><body><p>"
     for _ in range(int(seconds / 0.05)):
         await clock.sleep(0.05)

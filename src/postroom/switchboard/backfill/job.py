@@ -5,7 +5,7 @@ A status changes only along `TRANSITIONS`, under the row's lock, with an audit e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -182,15 +182,6 @@ def status_after(event: BackfillEvent, status: BackfillStatus) -> BackfillStatus
     possible = sources[0] if len(sources) == 1 else f"{', '.join(sources[:-1])} or {sources[-1]}"
     done = _CANNOT.get(event, f"moved by {event}")
     raise IllegalTransition("status", f"a job that is {status} cannot be {done}; only one that is {possible} can")
-
-
-def markdown_table() -> Iterator[str]:
-    """The table in words, for `docs/backfill.md`; a test compares them."""
-    yield "| who | what | from | to | meaning |"
-    yield "|---|---|---|---|---|"
-    for t in TRANSITIONS.values():
-        sources = ", ".join(f"`{source}`" for source in t.sources)
-        yield f"| {t.party} | {t.event} | {sources} | `{t.target}` | {t.meaning} |"
 
 
 SUBJECT = "backfill_job"

@@ -100,7 +100,7 @@ class ReadingTools:
     async def decisions(self, caller: Caller, given: contract.DecisionsArguments) -> contract.DecisionsReply:
         columns = (decisions.c.id, decisions.c.message_id, decisions.c.source, decisions.c.action, decisions.c.reason)
         rest = (decisions.c.confidence, decisions.c.needs_review, decisions.c.created_at)
-        about = (messages.c.subject, messages.c.sender_identity, messages.c.archive_key)
+        about = (messages.c.subject, messages.c.sender_identity, messages.c.archive_key.label("key"))
         query = select(*columns, *rest, *about).join(messages, messages.c.id == decisions.c.message_id)
         query = query.order_by(decisions.c.id.desc()).limit(given.limit)
         if given.needs_review is not None:

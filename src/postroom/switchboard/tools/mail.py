@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from postroom.domain.envelope import MOST_ENVELOPES, SCHEMA_VERSION
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.ingest import Ingest, IngestRejected
-from postroom.switchboard.mail_service import MailService, decoded_raw
+from postroom.switchboard.mail_service import MailService
 from postroom.switchboard.toolbox import Tool
 from postroom.telemetry import logs
 
@@ -61,7 +60,7 @@ class MailTools:
             contract.ARCHIVE_LOOKUP,
             Role.CONNECTOR,
             Permission.INGEST,
-            f"Which of up to {MOST_IDS} Gmail ids the archive holds already, with `archive_key` and `sha256`, so that "
+            f"Which of up to {MOST_IDS} Gmail ids the archive holds already, with `key` and `sha256`, so that "
             "nothing is fetched twice.",
             self.lookup,
             reads_only=True,
@@ -128,7 +127,7 @@ class MailTools:
         return contract.SingleIngestReply.of(result.reply())
 
     async def store(self, caller: Caller, given: contract.StoreArguments) -> contract.StoreReply:
-        mails = await asyncio.to_thread(_incoming, given.messages)
+        mails = [_incoming(each) for each in given.messages]
         if (size := sum(len(mail.raw) for mail in mails)) > LARGEST_STORE:
             raise BadInput("messages", f"hold {size:,} bytes; {LARGEST_STORE:,} at once are the most")
         lane = ArrivalLane(given.lane)
@@ -177,16 +176,12 @@ class MailTools:
         return contract.SentReply(known=known)
 
 
-def _incoming(mails: Sequence[contract.RawMailArgument]) -> list[IncomingMail]:
-    """In a thread: a large message takes a while to decode."""
-    return [
-        IncomingMail(
-            raw=decoded_raw(mail.raw, f"messages.{number}.raw"),
-            provenance=Provenance.API,
-            gmail_id=mail.gmail_id,
-            thread_id=mail.thread_id,
-            labels=None if mail.labels is None else frozenset(mail.labels),
-            received=datetime.fromtimestamp(mail.internal_date / 1_000, UTC),
-        )
-        for number, mail in enumerate(mails)
-    ]
+def _incoming(mail: contract.RawMailArgument) -> IncomingMail:
+    return IncomingMail(
+        raw=mail.raw,
+        provenance=Provenance.API,
+        gmail_id=mail.gmail_id,
+        thread_id=mail.thread_id,
+        labels=None if mail.labels is None else frozenset(mail.labels),
+        received=datetime.fromtimestamp(mail.internal_date / 1_000, UTC),
+    )

@@ -268,7 +268,7 @@ async def test_a_label_that_is_deleted_before_its_change_is_read_leaves_no_trace
     reader = await scene.claim()
     made = await scene.client.create_label("Passing")
     await scene.client.modify_message(sorted(scene.archived())[0], add=[made.id])
-    await scene.client.delete_label(made.id)
+    scene.control.delete_label(made.id)
     await scene.deltas(reader).read()
     await assert_same_as_source(scene)
 
