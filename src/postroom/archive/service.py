@@ -308,12 +308,7 @@ class ArchiveService:
 
     async def read_apart(self, work: Callable[[MailReader], T]) -> T:
         """As `read`, for long reads: on another thread with its own reader, so that no other call is blocked."""
-
-        def run() -> T:
-            with self.backend.reader() as reader:
-                return work(reader)
-
-        return await asyncio.to_thread(run)
+        return await read_apart(self.backend, work)
 
     async def close(self) -> None:
         """After all callers have stopped: finish pending writes, checkpoint, and release the archive."""
@@ -344,6 +339,16 @@ async def owned_archive(backend: ArchiveBackend, purpose: str) -> AsyncIterator[
         yield service
     finally:
         await service.close()
+
+
+async def read_apart(backend: ArchiveBackend, work: Callable[[MailReader], T]) -> T:
+    """Run `work` on a thread with a reader of its own. This needs no owner."""
+
+    def run() -> T:
+        with backend.reader() as reader:
+            return work(reader)
+
+    return await asyncio.to_thread(run)
 
 
 class SharedArchive:

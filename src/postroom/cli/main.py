@@ -40,6 +40,7 @@ COMMANDS = {
     "worker": _Entry(
         "services", "worker", "Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."
     ),
+    "mcp": _Entry("services", "mcp", "Serve MCP on standard input and output, for an assistant on this computer."),
     "account": _Entry("mail.account", "app", "Mail accounts: add, list, check and remove them; list their labels."),
     "import": _Entry("mail.files", "imports", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
     "export": _Entry("mail.files", "exports", "Export archived mail to files, byte for byte: mbox or .eml."),

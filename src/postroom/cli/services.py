@@ -1,4 +1,4 @@
-"""`postroom up`, `switchboard` and `worker`: the processes that run until they are stopped."""
+"""`postroom up`, `switchboard`, `worker` and `mcp`: the processes that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.session import log_model_problem, me, stopped_by_signals, with_app
 from postroom.cli.terminal import console, errors
+from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.settings import TelemetrySettings
 from postroom.telemetry import endpoint, logs, metrics
@@ -145,6 +146,57 @@ def worker(
                 await worker.run()
 
     with_app(run, is_service=True)
+
+
+def mcp(
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make a new token; the one before is revoked.")
+    ] = False,
+) -> None:
+    """Serve MCP on standard input and output, for an assistant on this computer.
+
+    Assistants such as Claude Desktop start this command themselves: give them `postroom` with the argument `mcp`.
+    They may search and read mail, look at jobs, and ask for old mail to be taken in; no mailbox, rule or setting
+    can be changed. The first start makes a token for them, which `postroom token list` shows and
+    `postroom token revoke` revokes.
+    """
+
+    async def run(app: App) -> None:
+        from postroom.switchboard.assembly import agent_tools
+        from postroom.switchboard.mcp_server import serve_stdio
+        from postroom.switchboard.on_demand import OnDemandSearch
+        from postroom.switchboard.tokens import TokenVerifier
+        from postroom.switchboard.toolbox import Toolbox
+
+        text = await _assistant_token(app, renew=new_token)
+        with app.archive.backend.search(app.clock) as search:
+            tools = agent_tools(app.database, app.archive.backend, search, OnDemandSearch(app.queue, search))
+            await serve_stdio(Toolbox(tools), TokenVerifier(app.database, app.clock), text)
+
+    with_app(run)
+
+
+_ASSISTANT_TOKEN = "mcp.token"  # noqa: S105 - the name of its entry in the vault
+
+
+async def _assistant_token(app: App, *, renew: bool) -> str:
+    """The token of `postroom mcp`, which the vault keeps. A new one replaces the one before."""
+    from postroom.domain.roles import Role
+    from postroom.switchboard.tokens import NewToken, create_token, revoke_token, verify_token
+
+    before = (app.vault.get(_ASSISTANT_TOKEN) or b"").decode()
+    if before and not renew:
+        return before
+    now, who = app.clock.now(), Actor.of(me())
+
+    def replaced(tx: Tx) -> str:
+        if (old := verify_token(tx, before, now)) is not None:
+            revoke_token(tx, old.id, now, who)
+        return create_token(tx, NewToken(Role.AGENT, "postroom mcp"), now, who)[1]
+
+    text = await app.database.write(replaced)
+    app.vault.put(_ASSISTANT_TOKEN, text.encode())
+    return text
 
 
 def _serve_metrics(stack: ExitStack, settings: TelemetrySettings) -> None:

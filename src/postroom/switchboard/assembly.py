@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.contract.tool import ConnectorReply, Reply
+from postroom.db import Database
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.backfill.operations import Backfill
@@ -46,14 +48,21 @@ def build_toolbox(services: Services, more: Iterable[Tool[Any, Any]] = ()) -> To
         MailTools(ingest, MailService(database, archive, clock, services.watch)).tools(),
         PresenceTools(database, clock).tools(),
         BackfillTools(services.backfill, database, services.estimator).tools(),
-        ReadingTools(database, archive, services.search).tools(),
-        OnDemandTools(services.on_demand).tools(),
+        agent_tools(database, archive.backend, services.search, services.on_demand),
         TokenTools(queue).tools(),
         JobTools(queue).tools(),
         InstallationTools(queue, services.enrol).tools(),
         more,
     )
     return Toolbox(_telling(tool, services.backfill) for tool in tools)
+
+
+def agent_tools(
+    database: Database, archive: ArchiveBackend, search: Search, on_demand: OnDemand | None
+) -> Iterator[Tool[Any, Any]]:
+    """Those of an assistant. They only read the archive, so that no process needs to own it for them."""
+    yield from ReadingTools(database, archive, search).tools()
+    yield from OnDemandTools(on_demand).tools()
 
 
 def _telling(tool: Tool[Any, Any], backfill: Backfill) -> Tool[Any, Any]:

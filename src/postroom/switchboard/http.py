@@ -13,7 +13,6 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -97,7 +96,7 @@ class SwitchboardHttp:
         self._mounts = mounts or {}
         self._front = front or _nothing
         self._database = database
-        self._clock = clock
+        self._tokens = tokens.TokenVerifier(database, clock)
         self._metrics_token = metrics_token
         limits = limits_by_role(request_bytes, agent_request_bytes)
         self._intake = RequestLimiter(limits, toolbox.is_bulky)
@@ -134,7 +133,8 @@ class SwitchboardHttp:
 
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            token = await self._verified(_bearer(scope))
+            text = _bearer(scope)
+            token = None if text is None else await self._tokens.verified(text)
         except PostroomError as error:
             log.error("switchboard.token_not_checked", error=error.message)
             await _answer(send, 503, {"error": "The token cannot be checked now; try again."}, ("retry-after", "5"))
@@ -159,22 +159,6 @@ class SwitchboardHttp:
         except TooManyRequests as error:
             await _answer(send, 429, {"error": error.message}, ("retry-after", "1"))
 
-    async def _verified(self, text: str | None) -> tokens.AccessToken | None:
-        if text is None:
-            return None
-        now = self._clock.now()
-        token = await self._database.read(lambda tx: tokens.verify_token(tx, text, now))
-        if token is not None and tokens.needs_noting(token, now):
-            await self._note(token.id, now)
-        return token
-
-    async def _note(self, token_id: str, now: datetime) -> None:
-        """Note when the token was last used; a failure here refuses no request."""
-        try:
-            await self._database.write(lambda tx: tokens.note_use(tx, token_id, now))
-        except PostroomError as error:
-            log.warning("switchboard.token_use_not_noted", error=error.message)
-
     async def _health(self, send: Send) -> None:
         try:
             await self._database.read(_ask)
@@ -191,7 +175,7 @@ class SwitchboardHttp:
         await _send(send, 200, metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
 
-def _caller_of(context: Context) -> Caller:
+async def _caller_of(context: Context) -> Caller:
     caller = None if context.request is None else context.request.scope.get(CALLER)
     if not isinstance(caller, Caller):
         raise Fatal("A call arrived here without its caller.")

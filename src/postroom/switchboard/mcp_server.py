@@ -7,11 +7,13 @@ both are part of our contract.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from anyio import AsyncFile
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -24,8 +26,9 @@ from mcp_types import Tool as ListedTool
 
 from postroom import __version__
 from postroom.contract.tool import Reply
-from postroom.domain.errors import PostroomError, error_to_wire
+from postroom.domain.errors import NotAllowed, PostroomError, error_to_wire
 from postroom.domain.roles import Caller, Role
+from postroom.switchboard.tokens import TokenVerifier
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 
@@ -41,16 +44,16 @@ INSTRUCTIONS = {
 }
 
 
-def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Caller]) -> Server[Any]:
+def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awaitable[Caller]]) -> Server[Any]:
     listed = {tool.name: [_listed(tool, name) for name in tool.names] for tool in toolbox.of(role)}
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        mine = toolbox.open_to(caller_of(context))
+        mine = toolbox.open_to(await caller_of(context))
         return ListToolsResult(tools=[each for tool in mine for each in listed[tool.name]])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         try:
-            return _success(await toolbox.call(caller_of(context), params.name, params.arguments or {}))
+            return _success(await toolbox.call(await caller_of(context), params.name, params.arguments or {}))
         except PostroomError as error:
             return _failure(error)
 
@@ -63,6 +66,29 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Cal
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+async def serve_stdio(
+    toolbox: Toolbox,
+    tokens: TokenVerifier,
+    text: str,
+    stdin: AsyncFile[str] | None = None,
+    stdout: AsyncFile[str] | None = None,
+) -> None:
+    """Serve the tools of a token on standard input and output (or the given files) until the input ends.
+
+    The token is looked up for every request, so one that was revoked is refused at once.
+    """
+
+    async def caller() -> Caller:
+        token = await tokens.verified(text)
+        if token is None:
+            raise NotAllowed("The token was revoked or has expired; `postroom mcp --new-token` makes another.")
+        return token.caller
+
+    server = role_server(toolbox, (await caller()).role, lambda context: caller())
+    async with stdio_server(stdin, stdout) as (requests, answers):
+        await server.run(requests, answers, server.create_initialization_options())
 
 
 def _listed(tool: Tool[Any, Any], name: str) -> ListedTool:

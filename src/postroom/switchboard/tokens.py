@@ -19,11 +19,15 @@ from sqlalchemy import Row, select, update
 
 from postroom import audit
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Tx
+from postroom.db import Database, Tx
 from postroom.db.tables.access import access_tokens as table
-from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.domain.clock import Clock
+from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.roles import PERMISSIONS, Caller, Permission, Role, all_permissions, default_permissions
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
 
 MOST_DAYS = 3_650
 _LONGEST_MAILBOX = 320
@@ -215,6 +219,25 @@ def needs_noting(token: AccessToken, now: datetime) -> bool:
 
 def note_use(tx: Tx, token_id: str, now: datetime) -> None:
     tx.execute(update(table).where(table.c.id == token_id).values(last_used_at=now))
+
+
+class TokenVerifier:
+    """Looks up tokens for each request, and notes when they were used."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def verified(self, text: str) -> AccessToken | None:
+        """The token with this text if it is good now."""
+        now = self._clock.now()
+        token = await self._database.read(lambda tx: verify_token(tx, text, now))
+        if token is not None and needs_noting(token, now):
+            try:
+                await self._database.write(lambda tx: note_use(tx, token.id, now))
+            except PostroomError as error:  # which is no reason to refuse the request
+                log.warning("switchboard.token_use_not_noted", error=error.message)
+        return token
 
 
 def revoke_token(tx: Tx, token_id: str, now: datetime, who: Actor = SYSTEM) -> AccessToken:

@@ -1,19 +1,26 @@
-"""A tool is the same tool whichever way it is called: directly in one process, or over HTTP."""
+"""A tool is the same tool however it is called: directly, over HTTP, or over pipes as `postroom mcp` serves it."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
+from mcp.server.stdio import stdio_server
 
 from postroom.audit import AuditFilter, list_entries
-from postroom.connectors.mcp_client import http_client, over_http
+from postroom.connectors.mcp_client import McpSession, OverMcp, http_client, over_http
 from postroom.contract import backfill, mail
 from postroom.contract.tool import Tools
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound
 from postroom.domain.roles import Caller, Permission, Role, default_permissions
+from postroom.switchboard.mcp_server import serve_stdio
+from postroom.switchboard.tokens import TokenVerifier
 from postroom.switchboard.toolbox import Direct
 from tests.support.mail import ME, envelope
 from tests.support.switchboards import Bench, in_a_task, served
@@ -23,7 +30,7 @@ WANTED = {"connector_type": "gmail", "endpoint_identity": ME, "date_from": "2025
 Opener = Callable[..., Awaitable[Tools]]
 
 
-@pytest.fixture(params=["direct", "http"])
+@pytest.fixture(params=["direct", "http", "stdio"])
 async def tools_of(request: pytest.FixtureRequest, bench: Bench) -> AsyncIterator[Opener]:
     """Tools as a caller of this role reaches them, by each way."""
     if request.param == "direct":
@@ -33,6 +40,21 @@ async def tools_of(request: pytest.FixtureRequest, bench: Bench) -> AsyncIterato
 
         yield direct
         return
+    if request.param == "stdio":
+
+        @asynccontextmanager
+        async def each(role: Role, caller: dict[str, Any]) -> AsyncIterator[Tools]:
+            text = await bench.token(role, name="someone", **_permitted(role, caller))
+            async with over_pipes(bench, text) as tools:
+                yield tools
+
+        async with AsyncExitStack() as stack:
+
+            async def piped(role: Role, **caller: Any) -> Tools:
+                return await stack.enter_async_context(in_a_task(each(role, caller)))
+
+            yield piped
+        return
     async with in_a_task(served(bench)) as url, AsyncExitStack() as stack:
 
         async def over(role: Role, **token: Any) -> Tools:
@@ -40,6 +62,32 @@ async def tools_of(request: pytest.FixtureRequest, bench: Bench) -> AsyncIterato
             return over_http(url, text, await stack.enter_async_context(http_client()))
 
         yield over
+
+
+@asynccontextmanager
+async def over_pipes(bench: Bench, text: str) -> AsyncIterator[Tools]:
+    """The SDK's client and our server, with two pipes between them. Lines of JSON are the same at both ends."""
+    asked, asking = _pipe()
+    answered, answering = _pipe()
+    tokens = TokenVerifier(bench.database, bench.queue.clock)
+    serving = asyncio.create_task(serve_stdio(bench.toolbox, tokens, text, asked, answering))
+    async with Client(stdio_server(answered, asking)) as client:
+
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[McpSession]:
+            yield client
+
+        yield OverMcp(connect)
+        await asking.aclose()
+        await serving
+        await answering.aclose()
+    for end in (asked, answered):
+        await end.aclose()
+
+
+def _pipe() -> tuple[anyio.AsyncFile[str], anyio.AsyncFile[str]]:
+    reading, writing = os.pipe()
+    return anyio.wrap_file(os.fdopen(reading)), anyio.wrap_file(os.fdopen(writing, "w"))
 
 
 def _permitted(role: Role, given: dict[str, Any]) -> dict[str, Any]:

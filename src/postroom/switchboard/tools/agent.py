@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from sqlalchemy import Select, select
 
-from postroom.archive.backend import MailReader
+from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import Search
-from postroom.archive.service import ArchiveService
+from postroom.archive.service import read_apart
 from postroom.contract import agent as contract
 from postroom.contract.tool import R
 from postroom.db import Database, Tx
@@ -30,7 +30,7 @@ _LONGEST_BODY = 20_000
 
 
 class ReadingTools:
-    def __init__(self, database: Database, archive: ArchiveService, search: Search) -> None:
+    def __init__(self, database: Database, archive: ArchiveBackend, search: Search) -> None:
         self._database = database
         self._archive = archive
         self._search = search
@@ -88,7 +88,7 @@ class ReadingTools:
         )
 
     async def read(self, caller: Caller, given: contract.ReadArguments) -> contract.MessageReply:
-        return await self._archive.read_apart(lambda archive: _read(archive, given.id, caller.endpoint_identity))
+        return await read_apart(self._archive, lambda archive: _read(archive, given.id, caller.endpoint_identity))
 
     async def jobs(self, caller: Caller, given: contract.JobsArguments) -> contract.JobsReply:
         columns = (jobs.c.id, jobs.c.type, jobs.c.queue_name, jobs.c.policy_tier, jobs.c.state, jobs.c.attempts)
