@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -78,3 +80,20 @@ async def test_the_same_token_is_used_again_and_a_revoked_one_is_refused_at_once
         assert await found(client, "lunch")
     states = [token["state"] for token in (await command(home, "token", "list", "--json")).json]
     assert sorted(states) == ["good", "revoked"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_ends_on_a_signal_while_it_waits_for_input(home: Path, number: signal.Signals) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "postroom", "mcp"),
+        env=environment(home, {}),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    await process.stdin.drain()
+    await process.stdout.readline()  # the answer to it: the command is waiting for more
+    process.send_signal(number)
+    assert await process.wait() == -number

@@ -161,6 +161,9 @@ def mcp(
     `postroom token revoke` revokes.
     """
 
+    # The thread that waits for input cannot be interrupted, and nothing has to be finished.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     async def run(app: App) -> None:
         from postroom.switchboard.assembly import agent_tools
         from postroom.switchboard.mcp_server import serve_stdio
