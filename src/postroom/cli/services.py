@@ -155,10 +155,11 @@ def mcp(
 ) -> None:
     """Serve MCP on standard input and output, for an assistant on this computer.
 
-    Assistants such as Claude Desktop start this command themselves: give them `postroom` with the argument `mcp`.
-    They may search and read mail, look at jobs, and ask for old mail to be taken in; no mailbox, rule or setting
-    can be changed. The first start makes a token for them, which `postroom token list` shows and
-    `postroom token revoke` revokes.
+    Assistants such as Claude Desktop start this command themselves: give
+    them `postroom` with the argument `mcp`. They may search and read mail,
+    look at jobs, and ask for old mail to be taken in; they can change no
+    mailbox, rule or setting. The first start makes a token for them, which
+    `postroom token list` shows and `postroom token revoke` revokes.
     """
 
     # The thread that waits for input cannot be interrupted, and nothing has to be finished.
