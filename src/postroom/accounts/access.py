@@ -99,7 +99,7 @@ class DatabaseBudget:
 
 
 def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
-    """The units granted within the last minute, for display."""
+    """The units granted within the last minute, by all processes together."""
     recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
     return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())
 

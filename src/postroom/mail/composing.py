@@ -6,7 +6,6 @@ checked, and every header is written here; only the body's structure is left to 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Iterable
@@ -236,10 +235,6 @@ class OutgoingMail:
         head = "".join(f"{line}\r\n" for line in self._header_lines())
         body = self._body().as_bytes(policy=policy.SMTP)
         return head.encode("ascii") + with_whole_messages(body, self.attachments)
-
-    def to_base64url(self) -> str:
-        """The form in which Gmail takes a message (`raw`)."""
-        return base64.urlsafe_b64encode(self.to_bytes()).decode("ascii")
 
     def _header_lines(self) -> list[str]:
         lines = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email import message_from_bytes
@@ -82,7 +81,6 @@ def test_the_same_message_has_the_same_bytes_in_lines_that_every_server_takes() 
     sent = letter(subject="ö" * 500, html="<p>ö</p>", attachments=(OutgoingAttachment("a", "a/b", b"x"),))
     raw = sent.to_bytes()
     assert raw == sent.to_bytes()
-    assert base64.urlsafe_b64decode(sent.to_base64url()) == raw
     assert all(len(line) <= 78 for line in raw.split(b"\r\n"))
     assert b"\n" not in raw.replace(b"\r\n", b"")
     assert raw.isascii()
